@@ -138,8 +138,8 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
     if name == "postmark":
         return Postmark(PostmarkConfig(SENDER, ("pm-for-tests",), where, _LIMITS))
     if name == "slack":
-        return Slack(SlackConfig(slack.TOKEN, api_url=where, limits=_LIMITS))
-    return Swarm(SwarmConfig(where, swarm.USER, swarm.TICKET, _LIMITS))
+        return Slack(SlackConfig((slack.TOKEN,), api_url=where, limits=_LIMITS))
+    return Swarm(SwarmConfig(where, swarm.USER, (swarm.TICKET,), _LIMITS))
 
 
 def _mailbox(number: int) -> str:

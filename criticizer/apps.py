@@ -13,11 +13,12 @@ class CriticizerConfig(AppConfig):
         from django.conf import settings
 
         from criticizer.checks import settings as settings_checks  # noqa: F401  registers system checks
-        from criticizer.redaction import register_own_secrets, require_policy
+        from criticizer.redaction import known_secrets, register_own_secrets, require_policy
         from criticizer.security import reauthentication  # noqa: F401  registers a signal
         from criticizer.security.error_reporting import print_clean
         from criticizer.security.known_secrets import own_secrets
 
         require_policy(settings.REDACTION_POLICY)
         register_own_secrets(own_secrets())
+        known_secrets.current[:] = [own_secrets]
         sys.excepthook = print_clean

@@ -35,14 +35,11 @@ def from_settings() -> ProvidersConfig:
     smtp = resend = postmark = None
     provider = mail.provider()
     if provider == "resend":
-        resend = ResendConfig(
-            settings.MAIL_FROM,
-            _set(settings.RESEND_API_KEY, settings.RESEND_API_KEY_NEXT),
-            settings.RESEND_API_URL,
-        )
+        resend = ResendConfig(settings.MAIL_FROM, settings.RESEND_API_KEY, settings.RESEND_API_URL)
     if provider == "postmark":
-        tokens = _set(settings.POSTMARK_SERVER_TOKEN, settings.POSTMARK_SERVER_TOKEN_NEXT)
-        postmark = PostmarkConfig(settings.MAIL_FROM, tokens, settings.POSTMARK_API_URL)
+        postmark = PostmarkConfig(
+            settings.MAIL_FROM, settings.POSTMARK_SERVER_TOKEN, settings.POSTMARK_API_URL
+        )
     if provider == "smtp":
         smtp = SmtpConfig(
             host=settings.SMTP_HOST,
@@ -50,8 +47,7 @@ def from_settings() -> ProvidersConfig:
             sender=settings.MAIL_FROM,
             security=settings.SMTP_SECURITY,
             user=settings.SMTP_USER,
-            password=settings.SMTP_PASSWORD,
-            password_next=settings.SMTP_PASSWORD_NEXT,
+            passwords=settings.SMTP_PASSWORD,
             archive=_archive(),
         )
     return ProvidersConfig(
@@ -62,11 +58,11 @@ def from_settings() -> ProvidersConfig:
         resend=resend,
         postmark=postmark,
         webhook=WebhookConfig(
-            secrets=tuple(settings.WEBHOOK_SECRETS),
+            secrets=settings.WEBHOOK_SECRETS,
             policy=OutboundPolicy.parse(settings.OUTBOUND_ALLOW),
             not_idempotent=settings.WEBHOOK_NOT_IDEMPOTENT,
         ),
-        slack=SlackConfig(settings.SLACK_BOT_TOKEN, settings.SLACK_BOT_TOKEN_NEXT, settings.SLACK_API_URL)
+        slack=SlackConfig(settings.SLACK_BOT_TOKEN, settings.SLACK_API_URL)
         if settings.SLACK_BOT_TOKEN
         else None,
         swarm=SwarmConfig(settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET)
@@ -75,17 +71,13 @@ def from_settings() -> ProvidersConfig:
     )
 
 
-def _set(*secrets: str) -> tuple[str, ...]:
-    return tuple(secret for secret in secrets if secret)
-
-
 def _archive() -> ArchiveConfig | None:
     if not settings.IMAP_ARCHIVE_URL:
         return None
     archive = ArchiveConfig.parse(settings.IMAP_ARCHIVE_URL, settings.IMAP_ARCHIVE_ADDRESS)
     return replace(
         archive,
-        password_next=settings.IMAP_ARCHIVE_PASSWORD_NEXT,
+        passwords=settings.IMAP_ARCHIVE_PASSWORD,
         attempt_seconds=scaled(archive.attempt_seconds),
         absent_after_seconds=scaled(archive.absent_after_seconds),
     )

@@ -40,7 +40,7 @@ def sources() -> SourcesConfig:
             port=settings.P4PORT,
             user=settings.P4USER,
             home=settings.DATA_DIR / "p4",
-            tickets_file=Path(settings.P4TICKETS) if settings.P4TICKETS else None,
+            tickets_files=[Path(file) for file in (settings.P4TICKETS, settings.P4TICKETS_NEXT) if file],
             trust_file=Path(settings.P4TRUST) if settings.P4TRUST else None,
             replica=settings.P4_REPLICA,
         )
@@ -154,13 +154,11 @@ def model() -> LlmConfig | None:
     """Return the configuration of the language model, or None with LLM_PROVIDER=none."""
     if settings.LLM_PROVIDER == "none":
         return None
-    first, second = [*settings.LLM_API_KEYS, "", ""][:2]
     return LlmConfig(
         base_url=settings.LLM_BASE_URL or _ANTHROPIC,
         model=settings.LLM_MODEL,
         provider=settings.LLM_PROVIDER,
-        api_key=first,
-        api_key_next=second,
+        api_keys=settings.LLM_API_KEYS,
         timeout_seconds=settings.LLM_TIMEOUT_SECONDS,
         max_concurrency=settings.LLM_MAX_CONCURRENCY,
         max_output_tokens=settings.LLM_MAX_OUTPUT_TOKENS,
@@ -179,7 +177,7 @@ def fallback_model() -> LlmConfig | None:
         base_url=settings.LLM_FALLBACK_BASE_URL or _ANTHROPIC,
         model=settings.LLM_FALLBACK_MODEL,
         provider=settings.LLM_FALLBACK_PROVIDER,
-        api_key=settings.LLM_FALLBACK_API_KEY,
+        api_keys=settings.LLM_FALLBACK_API_KEY,
         timeout_seconds=settings.LLM_TIMEOUT_SECONDS,
         max_concurrency=settings.LLM_MAX_CONCURRENCY,
         max_output_tokens=settings.LLM_MAX_OUTPUT_TOKENS,

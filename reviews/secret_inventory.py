@@ -10,6 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from criticizer.db import prepared
+from criticizer.environment.variables import VARIABLES
 from criticizer.resilience.failures import ErrorClass, Failure
 from criticizer.security.encryption import key_id
 from reviews import config
@@ -80,20 +81,16 @@ def _uses() -> dict[str, str]:
     if lost := sum(sealed.values()):
         parts.append(f"{lost} stored under keys that are not configured or not recorded")
     hooks = len(settings.WEBHOOK_SECRETS)
+    rotated = [name.removesuffix("_NEXT") for name in VARIABLES if name.endswith("_NEXT")]
     return {
         "SECRET_KEY": "in use, signs sessions and audit seals",
         "SECRET_KEY_FALLBACKS": f"{len(settings.SECRET_KEY_FALLBACKS)} older, accepted only",
         "ARTIFACT_KEYS": "; ".join(parts),
-        "LLM_API_KEY": "in use, tried first",
-        "LLM_API_KEY_NEXT": "tried when LLM_API_KEY is refused",
+        **dict.fromkeys(rotated, "in use, tried first"),
+        **{f"{name}_NEXT": f"tried when {name} is refused" for name in rotated},
         "LLM_FALLBACK_API_KEY": "in use while the first model cannot answer",
-        "SMTP_PASSWORD": "in use, tried first",
-        "SMTP_PASSWORD_NEXT": "tried when SMTP_PASSWORD is refused",
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
-        "SLACK_BOT_TOKEN": "in use, tried first",
         "IMAP_ARCHIVE_PASSWORD_NEXT": "tried when the password of IMAP_ARCHIVE_URL is refused",
-        "SLACK_BOT_TOKEN_NEXT": "tried when SLACK_BOT_TOKEN is refused",
-        "SWARM_TICKET": "in use",
         "DATABASE_URL": "in use",
         "ARTIFACT_S3_SECRET_KEY": "in use",
     }
@@ -101,16 +98,15 @@ def _uses() -> dict[str, str]:
 
 def _answers() -> dict[str, str]:
     """Return whether the model servers accept each key now."""
+    llm, backup = config.model(), config.fallback_model()
+    keys = [*zip(("LLM_API_KEY", "LLM_API_KEY_NEXT"), llm.api_keys if llm else (), strict=False)]
+    keys += [("LLM_FALLBACK_API_KEY", key) for key in (backup.api_keys if backup else ())]
     answers = {}
-    for name, key, llm in (
-        ("LLM_API_KEY", "api_key", config.model()),
-        ("LLM_API_KEY_NEXT", "api_key_next", config.model()),
-        ("LLM_FALLBACK_API_KEY", "api_key", config.fallback_model()),
-    ):
-        if llm is None or not getattr(llm, key):
-            continue
+    for name, key in keys:
+        server = backup if "FALLBACK" in name else llm
+        assert server is not None
         try:
-            check_health(replace(llm, api_key=getattr(llm, key), api_key_next=""))
+            check_health(replace(server, api_keys=(key,)))
             answers[name] = "accepted now"
         except Failure as failure:
             refused = failure.error_class is ErrorClass.AUTH_DENIED

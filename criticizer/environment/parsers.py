@@ -81,6 +81,12 @@ def checked_list(check: Callable[[str], object], accepts: str) -> Parser:
     return list_of(parse, accepts)
 
 
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username}@{host}").geturl() if url else ""
+
+
 def any_text(accepts: str) -> Parser:
     """Return the parser of any line of text."""
     return Parser(str, accepts)

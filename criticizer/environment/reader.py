@@ -30,10 +30,10 @@ class SecretSource:
 
 
 class Environment:
-    """The texts of environment variables."""
+    """The texts of environment variables, read from `values` at each call."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = dict(values)
+        self._values = values
 
     def text(self, name: str) -> str:
         """Return a variable's text, from its file if it has one; "" when it is not set."""

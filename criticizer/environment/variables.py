@@ -6,9 +6,10 @@ docs/configuration.md from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from cryptography.fernet import Fernet
 
@@ -30,6 +31,7 @@ from criticizer.environment.parsers import (
     url,
 )
 from criticizer.environment.reader import Environment, wrong
+from criticizer.environment.secret import Secret
 from criticizer.redaction import RedactionBlocked
 from criticizer.redaction.policy import parse as parse_policy
 from notifications.providers.email.imap_archive import ArchiveConfig
@@ -105,7 +107,8 @@ def _networks(text: str) -> list[str]:
 
 
 def _imap_archive(text: str) -> str:
-    ArchiveConfig.parse(text, "")
+    if not ArchiveConfig.parse(text, "").passwords:
+        raise ValueError("names no password")
     return text
 
 
@@ -143,6 +146,8 @@ _SOURCES = (
     Variable("P4USER", parsers.P4_USER, "The service account.", example="criticizer"),
     Variable("P4TICKETS", parsers.ABSOLUTE_PATH, "The file that `p4 login` wrote.",
              example="/etc/criticizer/p4tickets"),
+    Variable("P4TICKETS_NEXT", parsers.ABSOLUTE_PATH, "Used when the ticket in P4TICKETS is refused.",
+             example="/etc/criticizer/p4tickets-next"),
     Variable("P4TRUST", parsers.ABSOLUTE_PATH, "The file that `p4 trust` wrote.",
              example="/etc/criticizer/p4trust"),
     Variable("P4_REPLICA", BOOLEAN, "Whether P4PORT may lag behind the server that runs the triggers.",
@@ -192,7 +197,7 @@ _DATA = (
     Variable("ARTIFACT_RAW_TTL_DAYS", integer(1, 7), "When raw artifacts are deleted.", "7"),
     Variable("ARTIFACT_REDACTED_TTL_DAYS", integer(1, 30), "When redacted artifacts are deleted.", "30"),
     Variable("WORKERS", integer(1, 256),
-             "Worker processes of the clusters `stages` and `notify` (there two at least) on each machine.",
+             "Worker processes of the clusters `stages` and `notify` (there three at least) on each machine.",
              "2"),
 )
 _WEB = (
@@ -295,6 +300,7 @@ _DELIVERIES = (
     Variable("SWARM_URL", HTTP, "P4 Code Review 2022.1 or later.", example="https://swarm.example.com"),
     Variable("SWARM_USER", any_text("the name of an account there"), "Its account.", example="criticizer"),
     _secret("SWARM_TICKET", HEADER, "The ticket that `p4 -u criticizer login -p` prints."),
+    _secret("SWARM_TICKET_NEXT", HEADER, "Tried when SWARM_TICKET is refused."),
     Variable("DELIVERY_AUDIT_SECONDS", integer(0, 86_400), "How often deliveries are audited; 0: never.",
              "300"),
     Variable("DEFAULT_RECIPIENTS", RECIPIENTS,
@@ -348,6 +354,28 @@ def read(environment: Environment) -> dict[str, Any]:
         if is_wrong:
             raise wrong(name, problem, VARIABLES[name].parser.accepts)
     return values
+
+
+def secret(environment: Environment, name: str, known_as: Callable[[str], str] = str) -> Secret:
+    """Return the secret of a variable and of its `_NEXT`, read and parsed at each use."""
+
+    def read() -> Iterator[str]:
+        for one in (name, f"{name}_NEXT"):
+            if one in VARIABLES and VARIABLES[one].is_secret:
+                value = VARIABLES[one].parse(environment.text(one))
+                yield from [value] if isinstance(value, str) else value
+
+    return Secret(name, read, known_as)
+
+
+def archive_password(environment: Environment) -> Secret:
+    """Return the password of IMAP_ARCHIVE_URL and the next one."""
+
+    def read() -> list[str]:
+        password = urlsplit(environment.text("IMAP_ARCHIVE_URL")).password or ""
+        return [unquote(password), environment.text("IMAP_ARCHIVE_PASSWORD_NEXT")]
+
+    return Secret("IMAP_ARCHIVE_PASSWORD", read)
 
 
 def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:

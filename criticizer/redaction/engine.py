@@ -56,19 +56,17 @@ class SecretSpan:
 class Redactor:
     """Redacts the parts of one review request with shared numbers and propagation.
 
-    `policy` as in `redact`; `own_secrets` are known values besides the registered ones. Make a
-    new one per request and drop it afterwards: it remembers values. Raises RedactionBlocked.
+    `policy` as in `redact`. Make a new one per request and drop it afterwards: it remembers values.
+    Raises RedactionBlocked.
     """
 
-    def __init__(self, policy: Mapping[str, object] = {}, own_secrets: Sequence[str] = ()) -> None:
+    def __init__(self, policy: Mapping[str, object] = {}) -> None:
         self._policy: Policy = parse(policy)
-        self._own_values = tuple(own_secrets)
         self._numbers: dict[tuple[str, bytes], int] = {}
         self._last: Counter[str] = Counter()
         self._values: dict[bytes, tuple[str, int]] = {}  # what propagates, with its placeholder
         self._automaton: Any = None
         self._deadline = math.inf
-        self._joined: tuple[OwnSecrets, OwnSecrets] | None = None
 
     def redact(self, text: str) -> RedactedText:
         """Return one part redacted; values found in earlier parts are removed from it too."""
@@ -109,7 +107,7 @@ class Redactor:
 
     def _pass(self, parts: list[Part]) -> bool:
         """Scan all parts once, then propagate; return whether anything was removed."""
-        own = self._own()
+        own = registered()
         changed = False
         for part in parts:
             changed |= self._replace(part, self._found(part, own))
@@ -131,12 +129,6 @@ class Redactor:
             finds = part.placed(finds)
         part.unread = ()
         return finds
-
-    def _own(self) -> OwnSecrets:
-        base = registered()
-        if self._joined is None or self._joined[0] is not base:
-            self._joined = (base, base.with_values(self._own_values))
-        return self._joined[1]
 
     def _replace(self, part: Part, finds: list[Find]) -> bool:
         if not finds:

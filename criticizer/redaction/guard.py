@@ -177,4 +177,4 @@ def _is_mixed(value: str) -> bool:
 
 def _finds_own(text: str) -> bool:
     data = text.encode("utf-8", "surrogatepass")
-    return any(form in data for form in known_secrets.registered().spellings if len(form) >= 8)
+    return known_secrets.registered().are_in(data)

@@ -7,11 +7,14 @@ start; every redaction, the clean-up of logs and the guard use them.
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import itertools
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -20,38 +23,53 @@ import ahocorasick_rs
 MIN_LENGTH = 4  # shorter values occur in any text; they are not secrets worth the name
 _ANYWHERE = 8  # from this length on, a value is taken out inside other words too
 _generations = itertools.count(1)
+_DIGEST_KEY = secrets.token_bytes(32)  # digests tell nothing about short values outside this process
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
 @dataclass(frozen=True)
 class OwnSecrets:
-    """A set of known values. `spellings` are the byte strings that are searched."""
+    """A set of known values, kept as search automata of their spellings, and as digests.
 
-    values: tuple[str, ...] = ()
-    spellings: tuple[bytes, ...] = ()
-    automaton: Any = None
+    Short spellings have an automaton of their own: a short match must not hide a longer one.
+    """
+
+    automata: tuple[Any, ...] = field(default=(), repr=False)
+    digests: frozenset[bytes] = field(default=frozenset(), repr=False)
     generation: int = 0  # tells one set of this process from another
 
     def with_values(self, values: Iterable[str]) -> OwnSecrets:
         """Return a set with these values added; ones under 4 characters are ignored."""
-        known = dict.fromkeys((*self.values, *(v for v in values if len(v.strip()) >= MIN_LENGTH)))
-        if tuple(known) == self.values:
+        new = {_digest(value): value for value in values if len(value.strip()) >= MIN_LENGTH}
+        new = {digest: value for digest, value in new.items() if digest not in self.digests}
+        if not new:
             return self
-        spellings = tuple(sorted({form for value in known for form in _spellings(value)}))
-        automaton = ahocorasick_rs.BytesAhoCorasick(
-            list(spellings), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST
-        )
-        return OwnSecrets(tuple(known), spellings, automaton, next(_generations))
+        forms = {form for value in new.values() for form in _spellings(value)}
+        longer = {form for form in forms if len(form) >= _ANYWHERE}
+        automata = [
+            ahocorasick_rs.BytesAhoCorasick(sorted(some), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST)
+            for some in (longer, forms - longer)
+            if some
+        ]
+        return OwnSecrets((*self.automata, *automata), self.digests | new.keys(), next(_generations))
 
     def spans(self, data: bytes) -> list[tuple[int, int, str]]:
         """Return (start, end, "own-secret") wherever one of the values stands in `data`."""
-        if self.automaton is None:
-            return []
-        found = []
-        for _, start, end in self.automaton.find_matches_as_indexes(data):
-            if end - start >= _ANYWHERE or _stands_alone(data, start, end):
-                found.append((start, end, "own-secret"))
-        return found
+        return [
+            (start, end, "own-secret")
+            for automaton in self.automata
+            for _, start, end in automaton.find_matches_as_indexes(data)
+            if end - start >= _ANYWHERE or _stands_alone(data, start, end)
+        ]
+
+    def are_in(self, data: bytes) -> bool:
+        """Return whether a longer spelling is in `data`, for the guard: it does not rely on `spans`."""
+        matches = (match for one in self.automata for match in one.find_matches_as_indexes(data))
+        return any(end - start >= _ANYWHERE for _, start, end in matches)
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.blake2b(value.encode("utf-8", "surrogatepass"), key=_DIGEST_KEY).digest()
 
 
 def _stands_alone(data: bytes, start: int, end: int) -> bool:
@@ -89,12 +107,16 @@ def _base64_cores(data: bytes) -> set[bytes]:
 
 
 _registered = OwnSecrets()
+_adding = threading.Lock()
+# Return the process's secrets as they are now, for processes that it starts.
+current: list[Callable[[], Iterable[str]]] = []
 
 
 def register_own_secrets(values: Iterable[str]) -> None:
     """Make the process know secrets of its own. May be called again with more values."""
     global _registered
-    _registered = _registered.with_values(values)
+    with _adding:
+        _registered = _registered.with_values(values)
 
 
 def registered() -> OwnSecrets:

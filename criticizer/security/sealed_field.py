@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -73,9 +72,4 @@ def resealed(stored: str) -> str:
 
 def current_vault() -> Vault:
     """Return the vault of ARTIFACT_KEYS as they are now."""
-    return _vault(tuple(settings.ARTIFACT_KEYS))
-
-
-@lru_cache(maxsize=1)
-def _vault(keys: tuple[str, ...]) -> Vault:
-    return Vault(keys)
+    return Vault(settings.ARTIFACT_KEYS)

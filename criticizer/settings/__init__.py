@@ -16,7 +16,9 @@ from cryptography.fernet import Fernet
 
 from criticizer.db import embedded
 from criticizer.environment import WORK_DIR, dotenv, variables
+from criticizer.environment.parsers import without_password
 from criticizer.environment.reader import Environment, generated_secret
+from criticizer.environment.secret import Secret
 from criticizer.observability import logging
 from criticizer.settings.base import *  # noqa: F403
 from criticizer.storage import artifact_storages
@@ -47,9 +49,11 @@ SECRET_KEY: str = values.pop("SECRET_KEY") or generated_secret(
     _generated["SECRET_KEY"], lambda: secrets.token_urlsafe(64)
 )
 SECRET_KEY_FALLBACKS: list[str] = values.pop("SECRET_KEY_FALLBACKS")
-ARTIFACT_KEYS: list[str] = values.pop("ARTIFACT_KEYS") or [
+if values.pop("ARTIFACT_KEYS"):
+    ARTIFACT_KEYS = variables.secret(env, "ARTIFACT_KEYS")
+else:
     generated_secret(_generated["ARTIFACT_KEYS"], lambda: Fernet.generate_key().decode())
-]
+    ARTIFACT_KEYS = Secret("ARTIFACT_KEYS", lambda: [_generated["ARTIFACT_KEYS"].read_text().strip()])
 _connection = {"connect_timeout": 5, "application_name": "criticizer", **_database.get("OPTIONS", {})}
 DATABASES = {
     "default": {
@@ -66,6 +70,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     **artifact_storages(values, DATA_DIR),
 }
+values = {name: value for name, value in values.items() if not name.startswith("ARTIFACT_S3_")}
 # For `manage.py secrets_status`; never a value.
 SECRET_SOURCES = [
     env.source_of(name, _generated.get(name))
@@ -100,7 +105,8 @@ LOGGING = logging.django_logging(values.pop("LOG_LEVEL"))
 
 if values["LLM_REQUIRED"] is None:
     values["LLM_REQUIRED"] = values["LLM_PROVIDER"] != "none"
-LLM_API_KEYS = [key for key in (values.pop("LLM_API_KEY"), values.pop("LLM_API_KEY_NEXT")) if key]
+values.pop("LLM_API_KEY")
+LLM_API_KEYS = variables.secret(env, "LLM_API_KEY")
 REDACTION_POLICY: dict[str, object] = {
     "emails": values.pop("REDACT_EMAILS"),
     "internal_domains": values.pop("INTERNAL_DOMAINS"),
@@ -122,7 +128,18 @@ Q_CLUSTER = {
     "bulk": CLAIM_BATCH,
     "queue_limit": CLAIM_BATCH,
 }
-# Calls to receivers hold all of these but one (`rate_limit`), so there are two at least.
-Q_CLUSTER["ALT_CLUSTERS"]["notify"] = {"workers": max(2, _workers)}
+# Calls to receivers hold all of these but one (`rate_limit`), and each receiver one: with three, a receiver
+# that hangs delays no other one.
+Q_CLUSTER["ALT_CLUSTERS"]["notify"] = {"workers": max(3, _workers)}
 
-globals().update({name: value for name, value in values.items() if not name.startswith("ARTIFACT_S3_")})
+# The other secrets are read when they are used; Django itself takes SECRET_KEY, DATABASES and STORAGES.
+values.pop("POSTMARK_WEBHOOK_AUTH")
+POSTMARK_WEBHOOK_AUTH = variables.secret(env, "POSTMARK_WEBHOOK_AUTH", lambda login: login.partition(":")[2])
+IMAP_ARCHIVE_URL = without_password(values.pop("IMAP_ARCHIVE_URL"))
+IMAP_ARCHIVE_PASSWORD = variables.archive_password(env)
+for _name in [name for name in values if variables.VARIABLES[name].is_secret]:
+    del values[_name]
+    if not _name.endswith("_NEXT"):
+        globals()[_name] = variables.secret(env, _name)
+globals().update(values)
+del values, env  # but for `Secret`, nothing holds a value

@@ -1,14 +1,11 @@
-"""Failures of providers from statuses and broken connections; rotating secrets."""
+"""Failures of providers from statuses and broken connections."""
 
 from __future__ import annotations
 
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from typing import TypeVar
-
-import structlog
+from collections.abc import Mapping
 
 from criticizer.resilience.failures import (
     Component,
@@ -19,11 +16,8 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 
-log = structlog.get_logger(__name__)
-
 _REQUEST_IDS = ("x-request-id", "request-id", "x-message-id", "x-slack-req-id", "x-amzn-requestid")
 _WORD = re.compile(r"[\w.:+=/-]{1,128}", re.ASCII)
-T = TypeVar("T")
 Context = Mapping[str, object]
 
 _STATUSES = {
@@ -109,29 +103,3 @@ def connection_failure(error: OSError, server: str, host: str, tls_hint: str) ->
             return retryable(unreachable, f"no connection to {server}: its port is closed", context)
         case _:
             return retryable(unreachable, f"no connection to {server}", context)
-
-
-class RotatingSecrets:
-    """Secrets that rotate without downtime: when one is refused, the next one is tried."""
-
-    def __init__(self, event: str, *secrets: str) -> None:
-        """`event` is the log event of a refused secret."""
-        self._event = event
-        self._secrets = [secret for secret in secrets if secret] or [""]
-        self._in_use = 0
-
-    def call(self, call: Callable[[str], T]) -> T:
-        """Call with the last accepted secret, then the others; raise the last AUTH_DENIED."""
-        count = len(self._secrets)
-        for turn in range(count):
-            index = (self._in_use + turn) % count
-            try:
-                result = call(self._secrets[index])
-            except PermanentFailure as failure:
-                if failure.error_class is not ErrorClass.AUTH_DENIED or turn + 1 == count:
-                    raise
-                log.warning(self._event, position=index + 1)
-            else:
-                self._in_use = index
-                return result
-        raise AssertionError("unreachable")

@@ -26,7 +26,7 @@ def check_health(config: LlmConfig) -> None:
     """
     credentials = (AnthropicClient if config.provider == "anthropic" else OpenAIClient).credentials
     status = 0
-    for key in config.keys:
+    for key in list(config.api_keys) or [""]:
         status = _status(config, credentials(key))
         if status not in _REFUSED:
             break

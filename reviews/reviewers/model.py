@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,15 +15,14 @@ _ASSUMED_OUTPUT_TOKENS = 8192  # of a server whose own limit was too low
 class LlmConfig:
     """Configuration of one model server: the `LLM_*` environment, already validated.
 
-    The second key is tried when the first is refused, so keys rotate without downtime. Without a
+    The next key is tried when the first is refused, so keys rotate without downtime. Without a
     key no credential is sent (local servers). `extra_body` is added to each request and replaces
     none of its fields but the temperature.
     """
 
     base_url: str
     model: str
-    api_key: str = field(default="", repr=False)
-    api_key_next: str = field(default="", repr=False)
+    api_keys: Sequence[str] = field(default=(), repr=False)
     timeout_seconds: float = 120.0
     max_concurrency: int = 100
     max_output_tokens: int = 8192  # 0: not sent
@@ -39,11 +38,6 @@ class LlmConfig:
             if has_more_room
             else self.max_output_tokens
         )
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(key for key in (self.api_key, self.api_key_next) if key) or ("",)
-
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:

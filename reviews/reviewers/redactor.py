@@ -71,7 +71,8 @@ class RedactorProcess:
         self._stdout = cast("IO[bytes]", self._process.stdout)
         for pipe in (self._stdin, self._stdout):
             os.set_blocking(pipe.fileno(), False)
-        self._unsent = _frame(json.dumps(own_secrets.values).encode())
+        values = [value for read in known_secrets.current for value in read()]
+        self._unsent = _frame(json.dumps(values).encode())
 
     def is_usable(self) -> bool:
         return self.pid == os.getpid() and self._process.poll() is None

@@ -95,7 +95,7 @@ class Transport:
         if not isinstance(text, RedactedText):
             raise TypeError(f"a model is sent RedactedText only, not {type(text).__name__}")
         content = json.dumps(build(guard(text))).encode()
-        keys = self._config.keys
+        keys = list(self._config.api_keys) or [""]
         first: Failure | None = None
         for turn in range(len(keys)):
             index = (self._key_in_use + turn) % len(keys)

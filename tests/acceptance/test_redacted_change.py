@@ -129,7 +129,7 @@ def test_a_new_configured_secret_is_another_recipe_and_a_renewed_ticket_is_not(
             world.settings.P4TICKETS = str(tmp_path / "tickets")
             (tmp_path / "tickets").write_text(f"localhost:1666=robot:{'4F' * 16}\n")
         else:
-            world.settings.SMTP_PASSWORD = "planted" + "-password"
+            world.settings.SMTP_PASSWORD = ("planted" + "-password",)
         register_own_secrets(own_secrets())
 
     before_llm(renew)

@@ -367,14 +367,15 @@ def test_the_deployments_own_credentials_reach_only_the_servers_they_are_for(
         *world.settings.ARTIFACT_KEYS,
     )
     register_own_secrets(needles)
+    monkeypatch.setattr(known_secrets, "current", [lambda: needles])
     server = world.enter(
         SmtpServer(Switches(user="u", refuse_login=f"535 5.7.8 {mail} and {mail_next} are wrong"))
     )
     world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port
     world.settings.SMTP_USER, world.settings.SMTP_SECURITY = "u", "none"
-    world.settings.SMTP_PASSWORD, world.settings.SMTP_PASSWORD_NEXT = mail, mail_next
+    world.settings.SMTP_PASSWORD = (mail, mail_next)
     world.settings.LLM_API_KEYS = [model, model_next]
-    world.settings.WEBHOOK_SECRETS = [hook]
+    world.settings.WEBHOOK_SECRETS = (hook,)
     job = world.job(in_a_new_file(world, f"log({mail!r}, {model!r}, {hook!r})"), MAIL, world.hook)
     world.settle()
     assert world.status(job) == "dead_lettered"

@@ -398,7 +398,7 @@ AUTHORISATION = [
         "smtp-login", "notify",
         smtp(
             Switches(user="criticizer", password="right", refuse_login="535 5.7.8 no"),
-            SMTP_USER="criticizer", SMTP_PASSWORD="wrong",
+            SMTP_USER="criticizer", SMTP_PASSWORD=("wrong",),
         ),
         _E.AUTH_DENIED, _P.PROVIDER,
     ),

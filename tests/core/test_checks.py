@@ -170,7 +170,7 @@ def test_configured_recipients_of_a_channel_without_a_provider_are_a_warning(set
     settings.DEFAULT_RECIPIENTS, settings.OPERATOR_ALERTS = ["slack:C0123ABCD"], ["swarm:review-1"]
     settings.SLACK_BOT_TOKEN = settings.SWARM_URL = ""
     assert ids(checks.configured_recipients(None)) == ["W006", "W006"]
-    settings.SLACK_BOT_TOKEN, settings.SWARM_URL = "xoxb", "https://swarm.example.com"
+    settings.SLACK_BOT_TOKEN, settings.SWARM_URL = ("xoxb",), "https://swarm.example.com"
     assert checks.configured_recipients(None) == []
 
 

@@ -311,6 +311,16 @@ def test_a_receiver_gets_one_call_at_a_time_and_all_receivers_never_all_workers(
 
 
 @pytest.mark.django_db
+def test_a_receiver_that_hangs_delays_no_other_one_with_the_default_workers(settings: Any) -> None:
+    workers = settings.Q_CLUSTER["ALT_CLUSTERS"]["notify"]["workers"]
+    WorkerClusterFactory(queue="notify", workers=workers)
+    gate.acquire_permit("provider:webhook:hung.example.com")
+    assert waiting_of("provider:webhook:hung.example.com").seconds > 0
+    for _ in range(20):
+        gate.acquire_permit("provider:webhook:healthy.example.com").report(None)
+
+
+@pytest.mark.django_db
 def test_a_failed_call_frees_its_slot_too(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 1}
     for error in (timeout(), slow_down(0.0), KeyError("a defect"), None):

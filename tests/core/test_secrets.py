@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
+import pprint
 import re
 import subprocess
 import sys
+import tempfile
+import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from cryptography.fernet import Fernet
 from django.conf import settings as configured
 from django.core.exceptions import ImproperlyConfigured
@@ -21,13 +28,17 @@ from django.test import RequestFactory
 
 from criticizer.environment import variables
 from criticizer.environment.reader import Environment, SecretSource
-from criticizer.redaction import register_own_secrets
-from criticizer.redaction.known_secrets import OwnSecrets
+from criticizer.environment.secret import Secret
+from criticizer.redaction import redact_event, register_own_secrets
+from criticizer.redaction.known_secrets import OwnSecrets, registered
 from criticizer.security.encryption import key_id
 from criticizer.security.error_reporting import MASK, MaskingReporter, mask
 from criticizer.storage import artifact_storages
 from deadletters.models import LetterArchive
+from notifications.providers.email.smtp import SmtpConfig
+from notifications.providers.slack.provider import SlackConfig
 from reviews import secret_inventory
+from reviews.reviewers.model import LlmConfig
 from tests import factories
 from tests.fakes.llm import FakeLlm
 
@@ -148,7 +159,11 @@ def test_api_keys_are_listed_with_age_and_last_use_until_they_are_revoked() -> N
 
 def test_every_credential_of_the_settings_is_in_the_status() -> None:
     """A new setting that looks like a secret must be known to the status and to the redactor."""
-    known = {source.name for source in configured.SECRET_SOURCES} | {"LLM_API_KEYS", "SECRET_SOURCES"}
+    known = {source.name for source in configured.SECRET_SOURCES} | {
+        "LLM_API_KEYS",
+        "SECRET_SOURCES",
+        "IMAP_ARCHIVE_PASSWORD",
+    }
     looks = [
         name
         for name in dir(configured)
@@ -159,6 +174,108 @@ def test_every_credential_of_the_settings_is_in_the_status() -> None:
     ]
     assert set(looks) <= known
     assert len(looks) >= 6
+
+
+@pytest.fixture
+def from_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Secret, Path]:
+    monkeypatch.setattr("criticizer.redaction.known_secrets._registered", OwnSecrets())
+    file = tmp_path / "password"
+    file.write_text("planted-in-a-file-1\n")
+    return variables.secret(Environment({"SMTP_PASSWORD_FILE": str(file)}), "SMTP_PASSWORD"), file
+
+
+def test_a_secret_is_read_when_it_is_used_and_known_before_it_is_handed_out(
+    from_file: tuple[Secret, Path],
+) -> None:
+    secret, file = from_file
+    assert list(secret) == ["planted-in-a-file-1"]
+    file.write_text("planted-in-a-file-2\n")
+    assert "planted-in-a-file-2" in mask("planted-in-a-file-2")
+    assert secret[0] == "planted-in-a-file-2"
+    assert mask("planted-in-a-file-2 planted-in-a-file-1") == f"{MASK} {MASK}"
+    file.write_text("two\nlines")
+    with pytest.raises(ImproperlyConfigured, match="SMTP_PASSWORD_FILE: holds line breaks"):
+        secret[0]
+    file.write_text("")
+    assert not secret
+
+
+def test_the_values_of_a_secret_and_of_its_next_are_tried_in_order() -> None:
+    env = {"LLM_API_KEY_NEXT": "planted-second", "WEBHOOK_SECRETS": "whsec_b25l,whsec_dHdv"}
+    assert list(variables.secret(Environment(env), "LLM_API_KEY")) == ["planted-second"]
+    env["LLM_API_KEY"] = "planted-first"
+    assert list(variables.secret(Environment(env), "LLM_API_KEY")) == ["planted-first", "planted-second"]
+    assert list(variables.secret(Environment(env), "WEBHOOK_SECRETS")) == ["whsec_b25l", "whsec_dHdv"]
+    url = {"IMAP_ARCHIVE_URL": "imaps://robot:p%40ss-word@h/A", "IMAP_ARCHIVE_PASSWORD_NEXT": "next-one"}
+    assert list(variables.archive_password(Environment(url))) == ["p@ss-word", "next-one"]
+
+
+def with_locals(secret: Secret) -> str:
+    password = secret[0]
+    config = SmtpConfig("h", 25, "a@b.test", passwords=secret)
+    try:
+        raise RuntimeError(f"{config} {len(password)}")
+    except RuntimeError as error:
+        return "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+
+
+def as_logged(secret: Secret) -> str:
+    with structlog.testing.capture_logs(processors=[redact_event]) as events:
+        structlog.get_logger().error("x", a=secret, b=list(secret), c={"d": secret[0]}, e=f"said {secret[0]}")
+    return str(events)
+
+
+def on_debug_page(secret: Secret, text: str) -> str:
+    try:
+        password = secret[0]
+        raise RuntimeError(f"{password} was refused")
+    except RuntimeError:
+        reporter = MaskingReporter(RequestFactory().get("/"), *sys.exc_info())
+        return reporter.get_traceback_html() if text == "html" else reporter.get_traceback_text()
+
+
+RENDERED: dict[str, Callable[[Secret], str]] = {
+    "repr": repr,
+    "str": str,
+    "format": "{0} {0!r} {0!s}".format,
+    "pprint": pprint.pformat,
+    "values in a list": lambda secret: repr([list(secret), secret[:], {"password": secret[0]}]),
+    "configuration": lambda secret: repr(SlackConfig(secret)) + repr(LlmConfig("u", "m", secret)),
+    "locals": with_locals,
+    "log": as_logged,
+    "debug page": lambda secret: on_debug_page(secret, "html"),
+    "mail to administrators": lambda secret: on_debug_page(secret, "text"),
+    "known secrets": lambda secret: f"{secret[0] and registered()!r} {vars(registered())}",
+}
+
+
+@pytest.mark.parametrize("way", RENDERED)
+def test_nothing_that_prints_a_secret_shows_its_value(from_file: tuple[Secret, Path], way: str) -> None:
+    said = RENDERED[way](from_file[0])
+    assert said
+    assert "planted-in-a-file" not in said
+
+
+def test_a_secret_and_its_values_are_not_pickled_copied_or_serialized(from_file: tuple[Secret, Path]) -> None:
+    for thing in (from_file[0], from_file[0][0]):
+        for use in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                use(thing)
+    with pytest.raises(TypeError):
+        json.dumps(from_file[0])
+
+
+def test_the_settings_hold_no_value_but_those_that_django_takes() -> None:
+    """In a process of its own: every module attribute of the settings, its dictionaries included."""
+    program = (
+        "import django; django.setup(); import criticizer.settings as s;"
+        "print({k: v for k, v in vars(s).items() if k != '__builtins__'})"
+    )
+    said = _run([sys.executable, "-c", program], Path(tempfile.mkdtemp()))
+    assert "<secret SMTP_PASSWORD>" in said
+    # Named in docs/rotation.md: Django takes SECRET_KEY and the passwords of DATABASES as text.
+    allowed = {SECRETS["SECRET_KEY"], "planted-db-password", "planted-owner-password"}
+    assert [needle for needle in NEEDLES if needle in said and needle not in allowed] == []
 
 
 # -- nowhere shown -------------------------------------------------------------------------------
@@ -245,10 +362,20 @@ for arguments in json.loads(sys.argv[1]):
 
 def test_no_command_prints_a_configured_secret(tmp_path: Path) -> None:
     """A process of its own with every credential planted: standard output and error hold none."""
+    done = _run([sys.executable, "-c", EACH, json.dumps(COMMANDS)], tmp_path)
+    *said, rest = re.split(r"^== end of .*\n", done, flags=re.MULTILINE)
+    assert (len(said), rest) == (len(COMMANDS), "")
+    for command, text in zip(COMMANDS, said, strict=True):
+        assert text.strip(), command
+        assert [needle for needle in NEEDLES if needle in text] == [], command
+
+
+def _run(command: list[str], data: Path) -> str:
+    """Return what a process says that has every credential planted."""
     environment = {
         "PATH": os.environ["PATH"],
         "DJANGO_SETTINGS_MODULE": "criticizer.settings",
-        "CRITICIZER_DATA_DIR": str(tmp_path),
+        "CRITICIZER_DATA_DIR": str(data),
         "DEPOT_ALLOW_LIST": "//depot/main/...",
         "SMTP_HOST": "mail.example.com",
         "IMAP_ARCHIVE_ADDRESS": "archive@example.com",
@@ -256,7 +383,7 @@ def test_no_command_prints_a_configured_secret(tmp_path: Path) -> None:
         **SECRETS,
     }
     done = subprocess.run(
-        [sys.executable, "-c", EACH, json.dumps(COMMANDS)],
+        command,
         cwd=configured.BASE_DIR,
         env=environment,
         stdout=subprocess.PIPE,
@@ -265,11 +392,7 @@ def test_no_command_prints_a_configured_secret(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    *said, rest = re.split(r"^== end of .*\n", done.stdout, flags=re.MULTILINE)
-    assert (len(said), rest) == (len(COMMANDS), "")
-    for command, text in zip(COMMANDS, said, strict=True):
-        assert text.strip(), command
-        assert [needle for needle in NEEDLES if needle in text] == [], command
+    return done.stdout
 
 
 def test_a_malformed_database_url_stops_the_start_without_being_repeated(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ WRONG: Mapping[str, list[str]] = {
     "OUTBOUND_ALLOW": ["%%", "ci.internal:80", "10.0.0.0/33", "http://ci", "*.internal", "10.0.0.300"],
     "P4PORT": ["abc", "rsh:sh", "host:99999", "http://host:1666"],
     "P4TICKETS": ["p4tickets", "~/.p4tickets"],
+    "P4TICKETS_NEXT": ["p4tickets", "~/.p4tickets"],
     "P4TRUST": ["p4trust"],
     "P4USER": ["a b", "a@b", "-u"],
     "P4_REPLICA": ["maybe"],
@@ -131,6 +132,7 @@ WRONG: Mapping[str, list[str]] = {
     "SOURCE_POLL_BACKFILL": _NUMBERS,
     "SOURCE_POLL_SECONDS": _NUMBERS,
     "SWARM_TICKET": ["", "two words"],
+    "SWARM_TICKET_NEXT": ["two words"],
     "SWARM_URL": _URLS,
     "SWARM_USER": [""],
     "TRUSTED_PROXIES": ["abc", "10.0.0.0/33", "proxy.example.com"],
@@ -333,7 +335,7 @@ def test_settings_are_composed_from_the_variables(monkeypatch: pytest.MonkeyPatc
     )
     assert found["DATABASES"]["default"]["HOST"] == "127.0.0.1"
     assert found["DATABASE_OWNER"] == {"USER": "owner", "PASSWORD": "pw"}
-    assert (found["SMTP_PORT"], found["LLM_API_KEYS"], found["LLM_REQUIRED"]) == (465, ["key"], True)
+    assert (found["SMTP_PORT"], list(found["LLM_API_KEYS"]), found["LLM_REQUIRED"]) == (465, ["key"], True)
     assert "c.example.com" in found["ALLOWED_HOSTS"]
     assert found["SESSION_COOKIE_SECURE"] is True
     assert found["REVIEW_SLA_SECONDS"] == 1200

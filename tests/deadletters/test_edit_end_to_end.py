@@ -43,7 +43,7 @@ def mail(settings: Any) -> Iterator[Mailboxes]:
     settings.STAGES = {**scripted.STAGES, "notify": ("reviews.stages.notify.run", "stages")}
     with Mailboxes() as server:
         settings.SMTP_HOST, settings.SMTP_PORT, settings.SMTP_SECURITY = "127.0.0.1", server.port, "none"
-        settings.SMTP_USER = settings.SMTP_PASSWORD = ""
+        settings.SMTP_USER, settings.SMTP_PASSWORD = "", ()
         settings.MAIL_FROM = "criticizer@reviews.test"
         yield server
 

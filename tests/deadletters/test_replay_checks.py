@@ -209,7 +209,7 @@ def test_a_channel_without_its_variables_does_not_answer(
 
 
 def test_channels_that_are_served_and_other_dependencies_lack_nothing(settings: Any) -> None:
-    settings.SLACK_BOT_TOKEN = "xoxb-for-tests"
+    settings.SLACK_BOT_TOKEN = ("xoxb-for-tests",)
     names = ["provider:slack", "provider:mail", "provider:maildir", "provider:webhook:a.example.com", LLM]
     assert [why_not_configured(name) for name in [*names, "p4:main:1666"]] == [""] * 6
 

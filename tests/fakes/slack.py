@@ -5,7 +5,7 @@ limits); nothing here was captured from Slack. It keeps a ledger of what it post
 
     with SlackServer() as slack:
         slack.script(Act(post=True, then="hang"))
-        ... Slack(SlackConfig(TOKEN, api_url=slack.url)).send(...)
+        ... Slack(SlackConfig((TOKEN,), api_url=slack.url)).send(...)
         assert slack.posted == {token: 1}
 """
 

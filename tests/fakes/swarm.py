@@ -5,7 +5,7 @@ nothing here was captured from a server. It keeps a ledger of its comments::
 
     with SwarmServer() as swarm:
         swarm.script(Act(keep=True, then="hang"))
-        ... Swarm(SwarmConfig(swarm.url, USER, TICKET)).send(...)
+        ... Swarm(SwarmConfig(swarm.url, USER, (TICKET,))).send(...)
         assert swarm.kept == {token: 1}
 """
 

@@ -166,13 +166,13 @@ def _slack(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Ri
         server.default = slack.Act(post=False, error="is_archived")
 
     return Rig(
-        Slack(SlackConfig(slack.TOKEN, api_url=server.url)),
+        Slack(SlackConfig((slack.TOKEN,), api_url=server.url)),
         slack.CHANNEL,
         lambda: sorted(server.posted.elements()),
         refuse,
         lambda: server.script(slack.Act(then="reset")),
         lambda: server.script(slack.Act(post=False, then="reset")),
-        far_away=Slack(SlackConfig(slack.TOKEN, api_url=_nowhere(stack))),
+        far_away=Slack(SlackConfig((slack.TOKEN,), api_url=_nowhere(stack))),
     )
 
 
@@ -183,13 +183,13 @@ def _swarm(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Ri
         server.default = swarm.Act(keep=False, status=404)
 
     return Rig(
-        Swarm(SwarmConfig(server.url, swarm.USER, swarm.TICKET)),
+        Swarm(SwarmConfig(server.url, swarm.USER, (swarm.TICKET,))),
         "review-885",
         lambda: sorted(server.kept.elements()),
         refuse,
         lambda: server.script(swarm.Act(then="reset")),
         lambda: server.script(swarm.Act(keep=False, then="reset")),
-        far_away=Swarm(SwarmConfig(_nowhere(stack).rstrip("/"), swarm.USER, swarm.TICKET)),
+        far_away=Swarm(SwarmConfig(_nowhere(stack).rstrip("/"), swarm.USER, (swarm.TICKET,))),
     )
 
 

@@ -21,8 +21,8 @@ from tests.fakes.swarm import TICKET, USER, SwarmServer
 def test_a_channel_has_a_provider_once_it_is_configured(settings: Any) -> None:
     settings.SLACK_BOT_TOKEN, settings.SWARM_URL = "", ""
     assert set(config.providers()) == {"mail", "webhook"}
-    settings.SLACK_BOT_TOKEN = TOKEN
-    settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET = "https://swarm.test", USER, TICKET
+    settings.SLACK_BOT_TOKEN = (TOKEN,)
+    settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET = "https://swarm.test", USER, (TICKET,)
     made = config.providers()
     assert isinstance(made["slack"], Slack)
     assert isinstance(made["swarm"], Swarm)
@@ -36,7 +36,7 @@ def test_hosts_that_do_not_deduplicate_are_known_to_the_provider(settings: Any) 
 
 
 def test_their_secrets_are_known_to_the_redactor(settings: Any) -> None:
-    settings.SLACK_BOT_TOKEN, settings.SLACK_BOT_TOKEN_NEXT, settings.SWARM_TICKET = TOKEN, NEXT_TOKEN, TICKET
+    settings.SLACK_BOT_TOKEN, settings.SWARM_TICKET = (TOKEN, NEXT_TOKEN), (TICKET,)
     assert {TOKEN, NEXT_TOKEN, TICKET} <= set(own_secrets())
 
 
@@ -61,8 +61,8 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_repeated() -> None:
 
 def test_the_circuits_questions_are_asked_and_post_nothing(settings: Any) -> None:
     with SlackServer() as workspace, SwarmServer() as server:
-        settings.SLACK_BOT_TOKEN, settings.SLACK_API_URL = TOKEN, workspace.url
-        settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET = server.url, USER, TICKET
+        settings.SLACK_BOT_TOKEN, settings.SLACK_API_URL = (TOKEN,), workspace.url
+        settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET = server.url, USER, (TICKET,)
         health_checks.slack("provider:slack")
         health_checks.swarm("provider:swarm")
         workspace.tokens.clear()

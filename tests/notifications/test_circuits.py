@@ -328,7 +328,7 @@ def test_a_mail_server_that_does_not_work_is_reported(
 ) -> None:
     with SmtpServer(switches) as server:
         settings.SMTP_HOST, settings.SMTP_PORT = "127.0.0.1", server.port
-        settings.SMTP_USER, settings.SMTP_PASSWORD = ("u", "p") if switches.user else ("", "")
+        settings.SMTP_USER, settings.SMTP_PASSWORD = ("u", ("p",)) if switches.user else ("", ())
         with pytest.raises((RetryableFailure, PermanentFailure)) as failed:
             harmless.mail(MAIL)
         assert failed.value.error_class is error_class

@@ -44,11 +44,11 @@ def test_mail_goes_to_the_host_that_is_set(settings: Any) -> None:
 
 def test_mail_goes_through_the_service_that_is_chosen(settings: Any) -> None:
     settings.SMTP_HOST = "mail.test"
-    settings.MAIL_PROVIDER, settings.RESEND_API_KEY = "resend", "re-for-tests"
+    settings.MAIL_PROVIDER, settings.RESEND_API_KEY = "resend", ("re-for-tests",)
     made = config.providers()["mail"]
     assert isinstance(made, Resend)
     assert config.from_settings().smtp is None
-    settings.MAIL_PROVIDER, settings.POSTMARK_SERVER_TOKEN_NEXT = "postmark", "pm-for-tests"
+    settings.MAIL_PROVIDER, settings.POSTMARK_SERVER_TOKEN = "postmark", ("pm-for-tests",)
     assert isinstance(config.providers()["mail"], Postmark)
     settings.MAIL_PROVIDER = "maildir"
     assert isinstance(config.providers()["mail"], Maildir)
@@ -73,7 +73,7 @@ def test_the_circuits_question_of_mail_goes_to_the_service_that_is_chosen(
 ) -> None:
     service = {"resend": ResendService, "postmark": PostmarkService}[provider]
     settings.MAIL_PROVIDER, settings.MAIL_FROM = provider, SENDER
-    settings.RESEND_API_KEY, settings.POSTMARK_SERVER_TOKEN = "re-for-tests", "pm-for-tests"
+    settings.RESEND_API_KEY, settings.POSTMARK_SERVER_TOKEN = ("re-for-tests",), ("pm-for-tests",)
     with service() as running:
         settings.RESEND_API_URL = settings.POSTMARK_API_URL = running.url
         health_checks.mail("provider:mail")
@@ -93,7 +93,7 @@ def test_the_circuits_question_of_smtp_does_not_need_the_archive(settings: Any) 
 
 
 def test_webhooks_know_their_secrets_and_where_they_may_go(settings: Any) -> None:
-    settings.WEBHOOK_SECRETS, settings.OUTBOUND_ALLOW = [SECRET_NEW], ["10.0.0.0/8", "CI.internal"]
+    settings.WEBHOOK_SECRETS, settings.OUTBOUND_ALLOW = (SECRET_NEW,), ["10.0.0.0/8", "CI.internal"]
     made = config.from_settings().webhook
     assert made.secrets == (SECRET_NEW,)
     assert made.policy.hosts == {"ci.internal"}
@@ -103,13 +103,13 @@ def test_webhooks_know_their_secrets_and_where_they_may_go(settings: Any) -> Non
 def test_providers_are_made_once_for_each_configuration(settings: Any) -> None:
     first = config.providers()
     assert config.providers() is first
-    settings.WEBHOOK_SECRETS = [SECRET_NEW]
+    settings.WEBHOOK_SECRETS = (SECRET_NEW,)
     assert config.providers() is not first
 
 
 @pytest.mark.parametrize(
     ("name", "value", "channel"),
-    [("MAIL_FROM", "Criticizer", "mail"), ("WEBHOOK_SECRETS", ["not base64!"], "webhook")],
+    [("MAIL_FROM", "Criticizer", "mail"), ("WEBHOOK_SECRETS", ("not base64!",), "webhook")],
 )
 def test_a_misconfigured_provider_affects_its_own_channel_only(
     settings: Any, name: str, value: object, channel: str
@@ -125,7 +125,7 @@ def test_a_misconfigured_provider_affects_its_own_channel_only(
 def test_a_malformed_secret_of_webhooks_fails_their_deliveries_and_no_others(
     job: ReviewJob, settings: Any
 ) -> None:
-    settings.WEBHOOK_SECRETS = ["not base64!"]
+    settings.WEBHOOK_SECRETS = ("not base64!",)
     prepare(job, CI, ANN)
     with pytest.raises(PermanentFailure) as failed:
         deliver(job, config.providers())

@@ -92,11 +92,11 @@ def test_each_kind_of_security_reaches_the_mailbox(
 
 
 def test_the_next_password_is_used_when_the_first_is_refused(imap: Dovecot) -> None:
-    right = config(imap).password
-    archive = Archive(config(imap, password="old", password_next=right))
+    right = config(imap).passwords[0]
+    archive = Archive(config(imap, passwords=("old", right)))
     assert archive.probe() == archive.probe() == "The archive mailbox can be read and holds 0 messages."
     with pytest.raises(PermanentFailure, match="refused user or password"):
-        Archive(config(imap, password="old", password_next="older")).probe()
+        Archive(config(imap, passwords=("old", "older"))).probe()
 
 
 # -- plain diagnoses ---------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_the_next_password_is_used_when_the_first_is_refused(imap: Dovecot) -> N
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({"password": "wrong"}, PermanentFailure, "refused user or password"),
+        ({"passwords": ("wrong",)}, PermanentFailure, "refused user or password"),
         ({"mailbox": "Nowhere"}, PermanentFailure, "has no mailbox 'Nowhere'"),
         ({"host": "no-such-host.invalid"}, RetryableFailure, "host of IMAP_ARCHIVE_URL is unknown"),
         ({"port": 1}, RetryableFailure, "no connection to the archive"),

@@ -36,7 +36,7 @@ def test_it_names_the_channel_and_the_variables(
 def test_it_says_what_is_wrong_with_settings_that_are_there(
     job: ReviewJob, mail: ScriptedProvider, settings: Any
 ) -> None:
-    settings.WEBHOOK_SECRETS = ["abc"]
+    settings.WEBHOOK_SECRETS = ("abc",)
     prepare(job, "webhook:https://ci.example.com/hook")
     with pytest.raises(PermanentFailure) as failed:
         deliver(job, {"mail": mail})

@@ -214,7 +214,7 @@ def test_every_channel_has_a_provider_once_it_is_configured(tmp_path: Path) -> N
     assert set(build(config)[0]) == {"mail", "webhook"}
     config = replace(
         config,
-        slack=SlackConfig("xoxb-fake"),
-        swarm=SwarmConfig("https://swarm.example.com", "bot", "ticket"),
+        slack=SlackConfig(("xoxb-fake",)),
+        swarm=SwarmConfig("https://swarm.example.com", "bot", ("ticket",)),
     )
     assert set(build(config)[0]) == set(CHANNELS)

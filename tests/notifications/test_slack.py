@@ -34,7 +34,7 @@ def workspace() -> Iterator[SlackServer]:
 
 
 def slack(server: SlackServer, **changes: object) -> Slack:
-    return Slack(replace(SlackConfig(TOKEN, api_url=server.url), **changes))  # type: ignore[arg-type]
+    return Slack(replace(SlackConfig((TOKEN,), api_url=server.url), **changes))  # type: ignore[arg-type]
 
 
 def to_channel(**changes: object) -> Message:
@@ -129,7 +129,7 @@ def test_failures_repeat_nothing_of_an_answer_but_its_code(workspace: SlackServe
 
 def test_the_next_token_takes_over_when_the_first_is_refused(workspace: SlackServer) -> None:
     workspace.tokens = {NEXT_TOKEN}
-    provider = slack(workspace, token_next=NEXT_TOKEN)
+    provider = slack(workspace, tokens=(TOKEN, NEXT_TOKEN))
     provider.send(to_channel())
     provider.send(to_channel(token=2))
     used = [call.headers["authorization"] for call in workspace.calls]
@@ -137,8 +137,8 @@ def test_the_next_token_takes_over_when_the_first_is_refused(workspace: SlackSer
 
 
 def test_tokens_are_not_shown() -> None:
-    assert TOKEN not in repr(SlackConfig(TOKEN, NEXT_TOKEN))
-    assert NEXT_TOKEN not in repr(SlackConfig(TOKEN, NEXT_TOKEN))
+    assert TOKEN not in repr(SlackConfig((TOKEN, NEXT_TOKEN)))
+    assert NEXT_TOKEN not in repr(SlackConfig((TOKEN, NEXT_TOKEN)))
 
 
 # -- looking up --------------------------------------------------------------------------------

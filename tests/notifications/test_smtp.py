@@ -117,17 +117,17 @@ def test_a_host_without_an_address_is_not_sent(monkeypatch: pytest.MonkeyPatch) 
 def test_a_wrong_password_is_denied_and_the_right_one_is_not() -> None:
     with SmtpServer(Switches(user="robot", password="right-for-tests")) as server:
         with pytest.raises(PermanentFailure) as denied:
-            smtp(server, user="robot", password="wrong-for-tests").send(message())
+            smtp(server, user="robot", passwords=("wrong-for-tests",)).send(message())
         assert denied.value.error_class is E.AUTH_DENIED
         assert "wrong-for-tests" not in denied.value.detail
-        smtp(server, user="robot", password="right-for-tests").send(message())
+        smtp(server, user="robot", passwords=("right-for-tests",)).send(message())
         assert len(server.accepted) == 1
 
 
 def test_a_login_that_fails_for_now_is_repeated() -> None:
     switches = Switches(user="robot", password="x", refuse_login="454 4.7.0 directory is away")
     with SmtpServer(switches) as server, pytest.raises(RetryableFailure) as failed:
-        smtp(server, user="robot", password="x").send(message())
+        smtp(server, user="robot", passwords=("x",)).send(message())
     assert failed.value.error_class is E.UPSTREAM_UNAVAILABLE
 
 
@@ -154,9 +154,9 @@ def test_an_untrusted_certificate_stops_before_anything_is_sent(security: str, t
 def test_what_cannot_be_said_to_a_mail_server_is_told_apart() -> None:
     with SmtpServer(Switches(user="robot", password="x")) as server:
         for refused, error_class in (
-            (lambda: smtp(server, user="robot", password="gr\u00fcn").send(message()), E.CONFIG_INVALID),
+            (lambda: smtp(server, user="robot", passwords=("gr\u00fcn",)).send(message()), E.CONFIG_INVALID),
             (
-                lambda: smtp(server, user="robot", password="x").send(
+                lambda: smtp(server, user="robot", passwords=("x",)).send(
                     replace(message(), address="\u00fcli@example.com")
                 ),
                 E.RECIPIENT_REJECTED,
@@ -229,7 +229,7 @@ def test_a_sender_that_is_no_address_is_refused_at_once() -> None:
 
 
 def test_the_configuration_does_not_show_its_password() -> None:
-    assert "hunter" not in repr(SmtpConfig("h", 25, SENDER, user="u", password="hunter-for-tests"))
+    assert "hunter" not in repr(SmtpConfig("h", 25, SENDER, user="u", passwords=("hunter-for-tests",)))
 
 
 def test_connections_are_closed_after_success_and_failure() -> None:
@@ -254,7 +254,7 @@ def test_the_final_dot_does_not_wait_until_the_text_is_acknowledged(security: st
 
 def test_the_next_password_is_used_when_the_first_is_refused_and_remembered() -> None:
     with SmtpServer(Switches(user="robot", password="new-for-tests")) as server:
-        sender = smtp(server, user="robot", password="old-for-tests", password_next="new-for-tests")
+        sender = smtp(server, user="robot", passwords=("old-for-tests", "new-for-tests"))
         sender.send(message())
         assert server.dialogues == 2
         sender.send(message())
@@ -304,7 +304,7 @@ def test_an_archive_that_answers_a_byte_at_a_time_costs_one_look_ups_time() -> N
 
 def test_both_passwords_refused_is_a_refused_login() -> None:
     with SmtpServer(Switches(user="robot", password="another-for-tests")) as server:
-        sender = smtp(server, user="robot", password="old-for-tests", password_next="new-for-tests")
+        sender = smtp(server, user="robot", passwords=("old-for-tests", "new-for-tests"))
         with pytest.raises(PermanentFailure) as failed:
             sender.send(message())
         assert failed.value.error_class is E.AUTH_DENIED
@@ -315,10 +315,10 @@ def test_both_passwords_refused_is_a_refused_login() -> None:
 def test_another_failure_than_a_refused_login_does_not_try_the_next_password() -> None:
     switches = Switches(user="robot", password="x", refuse_login="454 4.7.0 directory is away")
     with SmtpServer(switches) as server, pytest.raises(RetryableFailure):
-        smtp(server, user="robot", password="x", password_next="y").send(message())
+        smtp(server, user="robot", passwords=("x", "y")).send(message())
     assert server.dialogues == 1
 
 
 def test_neither_password_shows_in_the_configurations_text() -> None:
-    config = SmtpConfig("h", 25, SENDER, user="u", password="hunter-one", password_next="hunter-two")
+    config = SmtpConfig("h", 25, SENDER, user="u", passwords=("hunter-one", "hunter-two"))
     assert "hunter" not in repr(config)

@@ -35,7 +35,7 @@ def server() -> Iterator[SwarmServer]:
 
 
 def swarm(server: SwarmServer, user: str = USER, limits: Limits = PATIENT) -> Swarm:
-    return Swarm(SwarmConfig(server.url, user, TICKET, limits))
+    return Swarm(SwarmConfig(server.url, user, (TICKET,), limits))
 
 
 def to_review(**changes: object) -> Message:
@@ -106,7 +106,7 @@ def test_an_expired_ticket_says_what_to_do(server: SwarmServer) -> None:
 
 def test_nothing_listens_is_certain_not_to_have_commented() -> None:
     with closed_port() as port, pytest.raises(RetryableFailure):
-        Swarm(SwarmConfig(f"http://127.0.0.1:{port}", USER, TICKET)).send(to_review())
+        Swarm(SwarmConfig(f"http://127.0.0.1:{port}", USER, (TICKET,))).send(to_review())
 
 
 # -- looking up --------------------------------------------------------------------------------
@@ -219,3 +219,15 @@ def test_a_message_that_is_no_review_is_shown_as_its_text_and_nothing_leaves_its
     assert comment.count("```") == 2
     assert "lines are left out here" in comment
     assert comment.splitlines()[-1] == markdown.marker(other)
+
+
+def test_the_next_ticket_is_used_when_the_first_is_refused() -> None:
+    with SwarmServer() as server:
+        sender = Swarm(SwarmConfig(server.url, USER, ("expired", TICKET)))
+        sender.send(to_review())
+        asked = len(server.calls)
+        sender.send(to_review())
+        assert len(server.calls) == asked + 1  # the refused one is not tried again
+        with pytest.raises(PermanentFailure) as failed:
+            Swarm(SwarmConfig(server.url, USER, ("expired", "older"))).send(to_review())
+        assert failed.value.error_class is ErrorClass.AUTH_DENIED

@@ -22,7 +22,7 @@ def llm() -> Iterator[FakeLlm]:
 
 def ask(llm: FakeLlm, text: object = None, **fields: Any) -> ModelAnswer:
     async def run() -> ModelAnswer:
-        config = LlmConfig(llm.base_url, "m", api_key="key-one", timeout_seconds=20, **fields)
+        config = LlmConfig(llm.base_url, "m", **{"api_keys": ("key-one",), "timeout_seconds": 20, **fields})
         async with AnthropicClient(config) as client:
             user = redact("hello") if text is None else text
             return await client.complete("rules", user, {}, "call-1")  # type: ignore[arg-type]
@@ -94,5 +94,5 @@ def test_each_foreign_error_becomes_its_class_and_the_next_call_works(
 
 def test_the_second_key_serves_when_the_first_is_refused() -> None:
     with FakeLlm(refused_keys=frozenset({"key-one"})) as llm:
-        ask(llm, api_key_next="key-two")
+        ask(llm, api_keys=("key-one", "key-two"))
         assert [request.headers["x-api-key"] for request in llm.requests] == ["key-one", "key-two"]

@@ -33,7 +33,7 @@ def llm() -> Iterator[FakeLlm]:
 
 def config_for(base_url: str, **fields: Any) -> LlmConfig:
     return LlmConfig(
-        **{"base_url": base_url, "model": "m", "api_key": "key-one", "timeout_seconds": 20.0, **fields}
+        **{"base_url": base_url, "model": "m", "api_keys": ("key-one",), "timeout_seconds": 20.0, **fields}
     )
 
 
@@ -85,7 +85,7 @@ def test_a_call_asks_for_the_schema_and_returns_text_and_cost(llm: FakeLlm) -> N
 
 
 def test_a_local_server_without_a_key_gets_no_credential(llm: FakeLlm) -> None:
-    ask(llm, api_key="")
+    ask(llm, api_keys=())
     assert "authorization" not in llm.requests[0].headers
 
 
@@ -277,17 +277,19 @@ def test_an_answer_over_the_bound_is_cut_off(llm: FakeLlm) -> None:
 
 def test_the_second_key_serves_when_the_first_is_refused_and_stays_in_use() -> None:
     with FakeLlm(refused_keys=frozenset({"key-one"})) as llm:
-        ask(llm, times=3, api_key_next="key-two")
+        ask(llm, times=3, api_keys=("key-one", "key-two"))
         keys = [request.headers["authorization"] for request in llm.requests]
     assert keys == ["Bearer key-one", "Bearer key-two", "Bearer key-two", "Bearer key-two"]
 
 
 def test_two_refused_keys_are_an_auth_failure_without_the_keys_in_it() -> None:
     with FakeLlm(refused_keys=frozenset({"key-one", "key-two"})) as llm:
-        raised = failure(llm, api_key_next="key-two")
+        raised = failure(llm, api_keys=("key-one", "key-two"))
         assert len(llm.requests) == 2
     assert raised.error_class is ErrorClass.AUTH_DENIED
-    assert "key-" not in repr((raised.detail, raised.context, config_for("x", api_key_next="key-two")))
+    assert "key-" not in repr(
+        (raised.detail, raised.context, config_for("x", api_keys=("key-one", "key-two")))
+    )
 
 
 def test_an_error_body_does_not_reach_the_failure(llm: FakeLlm) -> None:

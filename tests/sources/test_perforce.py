@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from criticizer.redaction import redact
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.sources.base import Action, ChangeStatus, FileChange, SkipReason
 from reviews.sources.perforce.client import P4Client, validate_port
@@ -55,7 +56,7 @@ def test_the_child_gets_exactly_the_documented_environment(
     monkeypatch.setenv("P4DIFF", "planted")
     monkeypatch.setenv("P4PASSWD", "planted")
     change = depot.submit(edited(A, "1\n", "2\n"))
-    source(depot, tickets_file=tmp_path / "tickets", trust_file=tmp_path / "trust").describe(change)
+    source(depot, tickets_files=[tmp_path / "tickets"], trust_file=tmp_path / "trust").describe(change)
     home = str(depot.directory / "home")
     for call in depot.calls():
         environment = {name: value for name, value in call.environment.items() if name != "LC_CTYPE"}
@@ -74,6 +75,29 @@ def test_the_child_gets_exactly_the_documented_environment(
         }
         assert call.cwd == home
     assert (depot.directory / "home").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("command", ["describe", "print"])
+def test_the_next_ticket_is_used_when_the_first_is_refused_and_remembered(
+    depot: FakeDepot, tmp_path: Path, command: str
+) -> None:
+    first, second = tmp_path / "tickets", tmp_path / "next"
+    second.write_text(f"localhost:1666=robot:{'5E' * 16}\n")
+    change = depot.submit(added(A, "1\n"))
+    depot.misbehave(command, messages=["session_expired"])
+    reading = source(depot, tickets_files=[first, second])
+    reading.describe(change)
+    (file,) = reading.read(reading.describe(change).files, max_bytes=1_000)
+    assert file.new_text == "1\n"
+    used = [call.environment["P4TICKETS"] for call in depot.calls()]
+    refused = used.index(str(second))
+    assert set(used[:refused]) == {str(first)}
+    assert set(used[refused:]) == {str(second)}
+    assert "5E5E" not in redact(f"p4 said {'5E' * 16}").text  # a ticket of today is known
+    depot.misbehave("describe", times=2, messages=["session_expired"])
+    with pytest.raises(PermanentFailure) as refusal:
+        reading.describe(change)
+    assert refusal.value.error_class is ErrorClass.AUTH_DENIED
 
 
 def test_the_commands_are_these_and_no_others(depot: FakeDepot) -> None:

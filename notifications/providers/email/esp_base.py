@@ -6,7 +6,7 @@ Our own HTTP client carries both, because it knows whether a failed request was 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,11 @@ from anymail.message import AnymailMessage
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, UncertainFailure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
 from criticizer.wording import server_words
 from notifications.providers.base import Message
 from notifications.providers.email import mime
 from notifications.providers.failures import (
-    RotatingSecrets,
     answered,
     misconfigured,
     permanent,
@@ -43,7 +43,7 @@ class HostedMailConfig:
     """`keys`: the next one is tried when the first is refused."""
 
     sender: str
-    keys: tuple[str, ...] = field(repr=False)
+    keys: Sequence[str] = field(repr=False)
     url: str
     limits: Limits = field(default_factory=Limits)
 
@@ -64,7 +64,7 @@ class HostedMail:
         if not config.keys:
             raise ValueError(f"no key for {self.service}")
         self._config = config
-        self._keys = RotatingSecrets("mail_key_refused", *config.keys)
+        self._keys = RotatingSecrets("mail_key_refused", config.keys, "")
 
     def judge(self, answer: Answer) -> Failure:
         """Return the failure of an answer other than 2xx."""

@@ -11,7 +11,7 @@ import imaplib
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -21,8 +21,9 @@ from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
 from notifications.providers.email import bounded_socket
-from notifications.providers.failures import RotatingSecrets, connection_failure, misconfigured, retryable
+from notifications.providers.failures import connection_failure, misconfigured, retryable
 
 TOKEN_HEADER = "X-Criticizer-Token"  # noqa: S105  a header's name
 
@@ -49,8 +50,7 @@ class ArchiveConfig:
     mailbox: str
     address: str
     user: str
-    password: str = field(repr=False)
-    password_next: str = field(default="", repr=False)  # tried when `password` is refused
+    passwords: Sequence[str] = field(repr=False)  # the next one is tried when the first is refused
     security: str = "tls"
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 20.0
@@ -61,7 +61,7 @@ class ArchiveConfig:
 
     @classmethod
     def parse(cls, url: str, address: str) -> ArchiveConfig:
-        """Read imap[s]://user:password@host[:port]/Mailbox, its parts percent-encoded.
+        """Read imap[s]://user[:password]@host[:port]/Mailbox, its parts percent-encoded.
 
         imaps is TLS from the start; imap is STARTTLS, or plain text to this very machine.
         Raises ValueError, which repeats nothing of the URL.
@@ -73,8 +73,8 @@ class ArchiveConfig:
         )
         if parts.scheme not in {"imap", "imaps"} or not parts.hostname:
             raise ValueError("is not imap:// or imaps:// with a host")
-        if not user or not password:
-            raise ValueError("names no user or no password")
+        if not user:
+            raise ValueError("names no user")
         if not (user + password + mailbox).isascii() or not (user + password + mailbox).isprintable():
             raise ValueError("holds characters beyond printable ASCII in user, password or mailbox")
         security = "tls" if parts.scheme == "imaps" else "starttls"
@@ -86,7 +86,7 @@ class ArchiveConfig:
             mailbox=mailbox,
             address=address,
             user=user,
-            password=password,
+            passwords=(password,) if password else (),
             security=security,
         )
 
@@ -104,7 +104,7 @@ class Archive:
 
     def __init__(self, config: ArchiveConfig) -> None:
         self._config = config
-        self._passwords = RotatingSecrets("archive_password_refused", config.password, config.password_next)
+        self._passwords = RotatingSecrets("archive_password_refused", config.passwords, "")
 
     def look(self, token: UUID, *, since_epoch: float, attempted_at_epoch: float) -> Seen:
         """Search the mailbox for a token; where it is not, for any later message of ours.

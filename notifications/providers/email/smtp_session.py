@@ -11,17 +11,17 @@ import smtplib
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from criticizer.resilience.failures import ErrorClass, Failure, RetryableFailure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
 from criticizer.wording import server_words
 from notifications.providers.base import ABOUT_RECIPIENT
 from notifications.providers.email import bounded_socket
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.failures import (
-    RotatingSecrets,
     connection_failure,
     misconfigured,
     permanent,
@@ -36,7 +36,7 @@ class SmtpConfig:
 
     `total_timeout_seconds` bounds one attempt up to the end of data, `final_timeout_seconds` the wait for
     the reply to it; long, because a timeout there costs a look-up or an operator's decision.
-    `password_next` is tried when `password` is refused.
+    Of `passwords` the next one is tried when the first is refused.
     """
 
     host: str
@@ -44,8 +44,7 @@ class SmtpConfig:
     sender: str
     security: str = "none"
     user: str = ""
-    password: str = ""
-    password_next: str = ""
+    passwords: Sequence[str] = ()
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0
     total_timeout_seconds: float = 45.0
@@ -62,7 +61,7 @@ class Connections:
 
     def __init__(self, config: SmtpConfig) -> None:
         self._config = config
-        self._passwords = RotatingSecrets("smtp_password_refused", config.password, config.password_next)
+        self._passwords = RotatingSecrets("smtp_password_refused", config.passwords, "")
 
     @contextmanager
     def open(self) -> Iterator[smtplib.SMTP]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -19,9 +19,9 @@ import httpx
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.failures import (
-    RotatingSecrets,
     answered,
     of_question,
     permanent,
@@ -66,10 +66,9 @@ _UNANSWERED = frozenset({*_RIGHTS, *_CHANNEL})  # a look-up refused for these pr
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """A bot's token. `token_next` is tried when `token` is refused."""
+    """A bot's tokens: the next one is tried when the first is refused."""
 
-    token: str = field(repr=False)
-    token_next: str = field(default="", repr=False)
+    tokens: Sequence[str] = field(repr=False)
     api_url: str = "https://slack.com/api"
     limits: Limits = field(default_factory=Limits)
 
@@ -91,7 +90,7 @@ class Slack:
 
     def __init__(self, config: SlackConfig) -> None:
         self._config = config
-        self._tokens = RotatingSecrets("slack_token_refused", config.token, config.token_next)
+        self._tokens = RotatingSecrets("slack_token_refused", config.tokens, "")
 
     def send(self, message: Message) -> str:
         """Return the message's timestamp, its id within the channel.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ import httpx
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.failures import (
     answered,
@@ -38,11 +40,11 @@ _ADDRESS = re.compile(r"(review|change)-([1-9][0-9]{0,9})")
 
 @dataclass(frozen=True, slots=True)
 class SwarmConfig:
-    """P4 Code Review's address, and the Perforce user who comments there, with a login ticket."""
+    """P4 Code Review's address, and the Perforce user who comments there, with login tickets."""
 
     url: str
     user: str
-    ticket: str = field(repr=False)
+    tickets: Sequence[str] = field(repr=False)
     limits: Limits = field(default_factory=Limits)
 
 
@@ -60,8 +62,7 @@ class Swarm:
 
     def __init__(self, config: SwarmConfig) -> None:
         self._config = config
-        login = base64.b64encode(f"{config.user}:{config.ticket}".encode()).decode()
-        self._headers = {"Authorization": f"Basic {login}", "Accept": "application/json"}
+        self._tickets = RotatingSecrets("swarm_ticket_refused", config.tickets, "")
 
     def send(self, message: Message) -> str:
         """Return the comment's number.
@@ -72,8 +73,7 @@ class Swarm:
         may have saved it.
         """
         body = json.dumps({"body": markdown.body(message)}, ensure_ascii=False).encode()
-        answer = self._exchange("POST", f"/api/v11/comments/{_topic(message)}", body)
-        found = _judged(answer)
+        found = self._asked("POST", f"/api/v11/comments/{_topic(message)}", body)
         for comment in _comments(found) or ():
             number = comment.get("id")
             if isinstance(number, int) and _is_marked(comment, message):
@@ -116,18 +116,18 @@ class Swarm:
 
     def probe(self) -> str:
         """Ask for the version, and for one review with the ticket. Raises what `send` raises."""
-        version = _judged(self._exchange("GET", "/api/version"))
+        version = self._asked("GET", "/api/version")
         versions = version.get("apiVersions")
         if isinstance(versions, list) and not any(
             str(known).lstrip("v").startswith("11") for known in versions
         ):
             raise misconfigured("the server is older than 2022.1: it has no API v11")
-        _judged(self._exchange("GET", "/api/v11/reviews?max=1&fields=id"))
+        self._asked("GET", "/api/v11/reviews?max=1&fields=id")
         return f"P4 Code Review answers and accepts the ticket of {self._config.user}."
 
     def _page(self, message: Message, after: int) -> list[dict[str, object]]:
         query = urlencode({"max": _PAGE, **({"after": after} if after else {})})
-        found = _judged(self._exchange("GET", f"/api/v11/comments/{_topic(message)}?{query}"), acts=False)
+        found = self._asked("GET", f"/api/v11/comments/{_topic(message)}?{query}", acts=False)
         comments = _comments(found)
         if comments is None:
             detail = "the list of comments is not in its documented form"
@@ -140,11 +140,17 @@ class Swarm:
         is_we = isinstance(user, str) and user.casefold() == self._config.user.casefold()
         return is_we and _is_marked(comment, message)
 
-    def _exchange(self, method: str, path: str, body: bytes = b"") -> Answer:
-        headers = {**self._headers, **({"Content-Type": "application/json"} if body else {})}
+    def _asked(self, method: str, path: str, body: bytes = b"", *, acts: bool = True) -> dict[str, object]:
+        def ask(ticket: str) -> dict[str, object]:
+            login = base64.b64encode(f"{self._config.user}:{ticket}".encode()).decode()
+            headers = {"Authorization": f"Basic {login}", "Accept": "application/json"}
+            request = Request(method, url, headers | content_type, body)
+            answer = exchange(request, self._config.limits, "P4 Code Review", acts=bool(body))
+            return _judged(answer, acts=acts)
+
         url = httpx.URL(f"{self._config.url.rstrip('/')}{path}")
-        request = Request(method, url, headers, body)
-        return exchange(request, self._config.limits, "P4 Code Review", acts=bool(body))
+        content_type = {"Content-Type": "application/json"} if body else {}
+        return self._tickets.call(ask)
 
 
 def _topic(message: Message) -> str:

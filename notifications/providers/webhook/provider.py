@@ -48,7 +48,7 @@ class WebhookConfig:
     `total_timeout_seconds` bounds one attempt as a whole: name, every address tried, and the answer.
     """
 
-    secrets: tuple[str, ...] = field(default=(), repr=False)
+    secrets: Sequence[str] = field(default=(), repr=False)
     policy: OutboundPolicy = field(default_factory=OutboundPolicy)
     not_idempotent: frozenset[str] = frozenset()
     connect_timeout_seconds: float = 5.0
@@ -75,7 +75,7 @@ class Webhook:
     ) -> None:
         """Raises ValueError when a secret is not base64 (with or without `whsec_`)."""
         self._config = config
-        self._keys = [decode_secret(secret) for secret in config.secrets]
+        self._keys()
         total = config.total_timeout_seconds
         self._limits = Limits(config.connect_timeout_seconds, total, total)
         self._resolve = resolve
@@ -137,20 +137,23 @@ class Webhook:
 
     def probe(self) -> str:
         """Return what is signed: there is no server to ask, each recipient has its own receiver."""
-        signed = f"signed with {len(self._keys)} secrets" if self._keys else "not signed"
+        count = len(self._config.secrets)
+        signed = f"signed with {count} secrets" if count else "not signed"
         return f"Nothing to ask: each recipient has its own receiver. Webhooks are {signed}."
 
     def _signed(self, token: str, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._now()))
         content = f"{token}.{timestamp}.".encode() + body
         headers = {"webhook-id": token, "webhook-timestamp": timestamp}
-        if self._keys:
+        if keys := self._keys():
             # One signature per secret: receivers that know either accept, so secrets rotate.
             headers["webhook-signature"] = " ".join(
-                "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
-                for key in self._keys
+                "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys
             )
         return headers
+
+    def _keys(self) -> list[bytes]:
+        return [decode_secret(secret) for secret in self._config.secrets]
 
     def _addresses(self, host: str, port: int) -> Sequence[str]:
         try:

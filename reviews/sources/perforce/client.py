@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
+from criticizer.environment.secret import tickets_in
+from criticizer.redaction import register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
 from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
 from reviews.sources.content import FALLBACK_ENCODING
 from reviews.sources.perforce import records
@@ -29,7 +32,7 @@ class PerforceConfig:
     """One Perforce server and the account that reads it.
 
     `home` is a private directory for p4's own files, made when missing (0700). Tickets come from
-    `tickets_file`; no password is ever passed. With `replica`, `port` may lag behind the server
+    `tickets_files`; no password is ever passed. With `replica`, `port` may lag behind the server
     that runs the triggers, so that an unknown changelist is retried. `allow_rsh` admits the `rsh:`
     transport, which runs a command: for tests with a private server only.
     """
@@ -38,7 +41,7 @@ class PerforceConfig:
     port: str
     user: str
     home: Path
-    tickets_file: Path | None = None
+    tickets_files: Sequence[Path] = ()  # the next one is used when the ticket in the first is refused
     trust_file: Path | None = None
     fallback_encoding: str = FALLBACK_ENCODING
     replica: bool = False
@@ -98,6 +101,7 @@ class P4Client:
         self.config = config
         self._executable = resolve_executable(config.executable)
         self._facts: ServerFacts | None = None
+        self._tickets = RotatingSecrets[Path | None]("perforce_ticket_refused", config.tickets_files, None)
 
     def facts(self) -> ServerFacts:
         """Return the server's properties; the first call runs `p4 -V` and `p4 info`."""
@@ -124,26 +128,32 @@ class P4Client:
 
         Messages of severity 2 and below are the caller's to read; worse ones raise.
         """
+        with_charset = self.facts().unicode if unicode is None else unicode
         files = "".join(f"{argument}\n" for argument in batch).encode("utf-8", "surrogateescape")
         options = ["-zprog=criticizer", "-ztag", "-Mj", *(["-x", "-"] if files else [])]
-        result = self._run(
-            [*options, subcommand, *arguments],
-            subcommand=subcommand,
-            timeout_seconds=timeout_seconds or self.config.describe_timeout_seconds,
-            max_stdout_bytes=self.config.max_listing_bytes,
-            stdin=files,
-            unicode=unicode,
-        )
-        if result.truncated:
-            raise PermanentFailure(
-                ErrorClass.POLICY_REJECTED,
-                Component.INTERNAL,
-                "the server's listing is larger than this installation reads",
-                context={"subcommand": subcommand, "limit_bytes": self.config.max_listing_bytes},
+
+        def ask(tickets: Path | None) -> records.Answer:
+            result = self._run(
+                [*options, subcommand, *arguments],
+                subcommand=subcommand,
+                timeout_seconds=timeout_seconds or self.config.describe_timeout_seconds,
+                max_stdout_bytes=self.config.max_listing_bytes,
+                stdin=files,
+                with_charset=with_charset,
+                tickets=tickets,
             )
-        answer = records.parse(result.stdout)
-        self._raise_for(subcommand, result, answer)
-        return answer
+            if result.truncated:
+                raise PermanentFailure(
+                    ErrorClass.POLICY_REJECTED,
+                    Component.INTERNAL,
+                    "the server's listing is larger than this installation reads",
+                    context={"subcommand": subcommand, "limit_bytes": self.config.max_listing_bytes},
+                )
+            answer = records.parse(result.stdout)
+            self._raise_for(subcommand, result, answer)
+            return answer
+
+        return self._tickets.call(ask)
 
     def print_file(
         self, path: str, revision: str, *, max_bytes: int, timeout_seconds: float | None = None
@@ -153,12 +163,22 @@ class P4Client:
         `path` is a depot path that has passed the allow-list, `revision` is `#n` or `@=n`.
         Raises for errors of the server; errors of the file are in the result.
         """
-        result = self._run(
-            ["-zprog=criticizer", "print", "-q", f"{path}{revision}"],
-            subcommand="print",
-            timeout_seconds=timeout_seconds or self.config.print_timeout_seconds,
-            max_stdout_bytes=max_bytes,
-        )
+        with_charset = self.facts().unicode
+
+        def ask(tickets: Path | None) -> Printed:
+            result = self._run(
+                ["-zprog=criticizer", "print", "-q", f"{path}{revision}"],
+                subcommand="print",
+                timeout_seconds=timeout_seconds or self.config.print_timeout_seconds,
+                max_stdout_bytes=max_bytes,
+                with_charset=with_charset,
+                tickets=tickets,
+            )
+            return self._printed(result)
+
+        return self._tickets.call(ask)
+
+    def _printed(self, result: CommandResult) -> Printed:
         if result.truncated:
             return Printed(None, too_large=True)
         verdict = verdict_of_stderr(result.stderr)
@@ -185,14 +205,14 @@ class P4Client:
         subcommand: str,
         timeout_seconds: float,
         max_stdout_bytes: int,
+        with_charset: bool,
+        tickets: Path | None,
         stdin: bytes = b"",
-        unicode: bool | None = None,
     ) -> CommandResult:
-        with_charset = self.facts().unicode if unicode is None else unicode
         result = run(
             [str(self._executable), *arguments],
             subcommand=subcommand,
-            environment=self._environment(with_charset=with_charset),
+            environment=self._environment(tickets, with_charset=with_charset),
             timeout_seconds=timeout_seconds,
             max_stdout_bytes=max_stdout_bytes,
             stdin=stdin,
@@ -202,7 +222,7 @@ class P4Client:
             raise self._timed_out(subcommand, timeout_seconds)
         return result
 
-    def _environment(self, *, with_charset: bool) -> dict[str, str]:
+    def _environment(self, tickets: Path | None, *, with_charset: bool) -> dict[str, str]:
         home = self.config.home
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment = {
@@ -216,8 +236,9 @@ class P4Client:
             "P4CONFIG": "",
             "P4ENVIRO": "/dev/null",
         }
-        if self.config.tickets_file is not None:
-            environment["P4TICKETS"] = str(self.config.tickets_file)
+        if tickets is not None:
+            register_own_secrets(tickets_in(tickets))  # known before anything can quote one
+            environment["P4TICKETS"] = str(tickets)
         if self.config.trust_file is not None:
             environment["P4TRUST"] = str(self.config.trust_file)
         if with_charset:
@@ -225,12 +246,15 @@ class P4Client:
         return environment
 
     def _check_version(self) -> None:
-        result = self._run(
-            ["-V"],
-            subcommand="version",
-            timeout_seconds=self.config.info_timeout_seconds,
-            max_stdout_bytes=100_000,
-            unicode=False,
+        result = self._tickets.call(
+            lambda tickets: self._run(
+                ["-V"],
+                subcommand="version",
+                timeout_seconds=self.config.info_timeout_seconds,
+                max_stdout_bytes=100_000,
+                with_charset=False,
+                tickets=tickets,
+            )
         )
         found = _VERSION.search(result.stdout.decode("utf-8", "replace"))
         if found is None:
