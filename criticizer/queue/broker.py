@@ -40,7 +40,7 @@ def connect() -> psycopg.Connection[dict[str, Any]]:
     parameters = connections["default"].get_connection_params()
     for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
         parameters.pop(name, None)
-    return psycopg.connect(
+    connection = psycopg.connect(
         **{
             **parameters,
             "autocommit": True,
@@ -50,6 +50,8 @@ def connect() -> psycopg.Connection[dict[str, Any]]:
         },
         row_factory=dict_row,
     )
+    connection.execute(outbox.BY_INDEX)
+    return connection
 
 
 class OutboxBroker(Broker):  # type: ignore[misc]

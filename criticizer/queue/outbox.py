@@ -11,7 +11,7 @@ pipeline does the same inside its own statements, together with the stage's row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from string import Template
@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import transaction
 
 from criticizer.db import prepared, reconnect
 
@@ -105,6 +106,17 @@ SELECT last.flow AS examined, claimed.*
  ORDER BY turns.turn, turns.available_at, turns.id""")
 
 
+# A plan that was made for an empty queue reads the whole table, until it is analyzed: 50,000 messages made a
+# claim take 1.9 s instead of 2 ms. Every statement of the claim has an index.
+BY_INDEX = "SELECT set_config('enable_seqscan', 'off', false)"
+
+
+def _rows(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    with transaction.atomic():
+        prepared.rows(BY_INDEX.replace("false", "true"))  # until the end of the transaction
+        return prepared.rows(sql, parameters)
+
+
 @cache
 def _claim_of(limit: int) -> str:
     return _CLAIM.substitute(LIMIT=limit, CANDIDATES=2 * limit, WINDOW=FLOW_WINDOW)
@@ -168,7 +180,7 @@ WITH made AS (
 SELECT pg_notify('criticizer_' || queue, '') FROM made"""
 
 
-def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = prepared.rows) -> list[Claimed]:
+def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = _rows) -> list[Claimed]:
     """Lease up to `limit` due messages, in their turns; `run` executes the statement. Never waits.
 
     Flows take turns: next is the flow with the fewest messages in work, of equal ones the one whose

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
@@ -140,3 +141,30 @@ def test_what_waits_behind_long_work_is_given_back_for_a_fairer_claim(
     assert set(held) == {message.id for message in claimed[:2]}
     due("key:other")
     assert [flow_of(message) for message in outbox.claim(QUEUE, 2)] == ["key:other", "key:flood"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("on_its_own_connection", [True, False])
+def test_claims_planned_while_the_queue_was_empty_read_no_whole_table(on_its_own_connection: bool) -> None:
+    """The statistics say "empty" until the next ANALYZE, and the plan is kept as long."""
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE outbox_messages")
+        cursor.execute("VACUUM ANALYZE outbox_messages")
+    connection.close()
+    with connect() as own:
+
+        def run(sql: str, parameters: Any) -> list[dict[str, Any]]:
+            return own.execute(sql, parameters, prepare=True).fetchall()
+
+        claims = {"run": run} if on_its_own_connection else {}
+        ask = run if on_its_own_connection else prepared.rows
+        for _ in range(8):  # the sixth makes a plan for all values
+            outbox.claim(QUEUE, 2, **claims)
+        due("key:flood", 20)
+        (plan,) = ask(
+            "SELECT name FROM pg_prepared_statements WHERE statement LIKE %(text)s AND generic_plans > 0",
+            {"text": "%%WITH RECURSIVE flows%%"},
+        )
+        said = ask(f"EXPLAIN EXECUTE {plan['name']}('', '{QUEUE}', true, 30)", {})
+    assert "outbox_fair" in str(said)
+    assert "Seq Scan on outbox_messages" not in str(said)
