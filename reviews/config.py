@@ -40,7 +40,7 @@ def sources() -> SourcesConfig:
             port=settings.P4PORT,
             user=settings.P4USER,
             home=settings.DATA_DIR / "p4",
-            tickets_files=[Path(file) for file in (settings.P4TICKETS, settings.P4TICKETS_NEXT) if file],
+            tickets_files=tuple(Path(file) for file in (settings.P4TICKETS, settings.P4TICKETS_NEXT) if file),
             trust_file=Path(settings.P4TRUST) if settings.P4TRUST else None,
             replica=settings.P4_REPLICA,
         )

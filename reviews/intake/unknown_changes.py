@@ -28,7 +28,7 @@ def why_unknown(changelist_id: str) -> str:
     """Return why a commit cannot be reviewed: it is not in its repository, or no reference leads to it.
 
     Empty when it can, when the repository does not answer in time, and for a Perforce server, which is
-    not asked.
+    not asked: it waits for this answer in its trigger (docs/api.md).
     """
     try:
         registry.look_up(changelist_id, config.sources(), timeout_seconds=LOOK_UP_SECONDS)

@@ -39,6 +39,7 @@ class LlmConfig:
             else self.max_output_tokens
         )
 
+
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
     """The raw answer of one call. `text` is untrusted; `finish_reason` is the provider's term."""

@@ -78,7 +78,7 @@ WRONG: Mapping[str, list[str]] = {
     "GIT_WATCH": ["app", "app:", ":main", "app:-x", "app:a..b", "app:a//b", "app:a b", "app:@{1}", "app:..",
                   "other:main"],
     "IMAP_ARCHIVE_ADDRESS": ["", "archive", "a b@example.com", "A <archive@example.com>"],
-    "IMAP_ARCHIVE_URL": ["abc", "https://u:p@h/", "imaps://h/", "imaps://u:p@h:port/"],
+    "IMAP_ARCHIVE_URL": ["abc", "https://u:p@h/", "imaps://h/", "imaps://u@h", "imaps://u:p@h:port/"],
     "INTERNAL_DOMAINS": ["a b", "https://corp.example.com", "corp_.example..com"],
     "INTERNAL_NETWORKS": ["abc", "10.0.0.0/33", "corp.example.com"],
     "LLM_API_KEY": ["two words", "schlüssel"],
