@@ -29,10 +29,11 @@ visible file does not exist for them: 404, and no row, count or search result. T
 review whose files are not known yet. An artifact is shown whole, so only to people who see every
 file of its review. Messages follow the same scopes ([recipients](operations/recipients.md)).
 
-The admin holds to this with any combination of permissions. Attempts, dead letters, their edits and
-replay batches may name any file of a review, so they are shown to people who see every file of it. Groups
-of dead letters, the archive, the queue and the dashboard sum up many reviews: they need
-`reviews.view_all_files`.
+The admin holds to this with any combination of permissions. Attempts, dead letters, their edits, replay
+batches and security events of a review may name any file of it, so they are shown to people who see every
+file of it; security events of no review (refused logins and keys) to all who may read them. Who looks into
+denied paths needs `reviews.view_all_files`, which the security admin has not by itself. So do groups of
+dead letters, the archive, the queue and the dashboard, which sum up many reviews.
 
 `manage.py up` makes its first account a superuser; to let all reviewers see everything, give the
 group `reviewer` the permission `reviews.view_all_files`.
