@@ -115,8 +115,10 @@ current: list[Callable[[], Iterable[str]]] = []
 def register_own_secrets(values: Iterable[str]) -> None:
     """Make the process know secrets of its own. May be called again with more values."""
     global _registered
-    with _adding:
-        _registered = _registered.with_values(values)
+    values = list(values)
+    if _registered.with_values(values) is not _registered:
+        with _adding:
+            _registered = _registered.with_values(values)
 
 
 def registered() -> OwnSecrets:
