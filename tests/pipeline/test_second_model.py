@@ -48,7 +48,10 @@ def second(bench: Bench) -> Iterator[FakeLlm]:
     """A second server of another kind, with a key of its own."""
     with FakeLlm() as llm:
         bench.settings.LLM_FALLBACK_PROVIDER, bench.settings.LLM_FALLBACK_MODEL = "anthropic", "spare"
-        bench.settings.LLM_FALLBACK_BASE_URL, bench.settings.LLM_FALLBACK_API_KEY = llm.base_url, ("spare-key",)
+        bench.settings.LLM_FALLBACK_BASE_URL, bench.settings.LLM_FALLBACK_API_KEY = (
+            llm.base_url,
+            ("spare-key",),
+        )
         yield llm
 
 
