@@ -35,9 +35,9 @@ def payload_of(report: Report, summary: Summary) -> dict[str, object]:
                 for file in report.coverage[:MAX_FILES]
             ],
             "coverage_left_out": max(len(report.coverage) - MAX_FILES, 0),
-            "files_total": summary.files,
-            "files_read": summary.read,
-            "files_read_in_part": summary.partial,
+            "files_total": summary.files.total,
+            "files_read": summary.files.read,
+            "files_read_in_part": summary.files.partial,
         },
     }
 

@@ -136,7 +136,7 @@ class Report:
     coverage: tuple[ReportFile, ...] = ()
     status_lines: tuple[str, ...] = ()
     since: Comparison | None = None
-    is_part: bool = False  # the recipient may not read all files: the others are left out
+    hidden_files: int = 0  # left out of `coverage`: the recipient may not read them
 
 
 def is_web_link(url: str) -> bool:

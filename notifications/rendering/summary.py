@@ -5,6 +5,7 @@ A message never says "no findings" without saying how much of the change was rea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -20,57 +21,69 @@ _STATUSES = {
 
 
 @dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """How many files of a change were read, of those that a reader may see; `hidden` are the others."""
+
+    read: int = 0  # completely
+    partial: int = 0
+    total: int = 0
+    hidden: int = 0
+    checks_only: bool = False
+
+    @classmethod
+    def count(cls, by_status: Mapping[str, int], hidden: int = 0) -> ReadFiles:
+        """Count files by the status of their coverage."""
+        reviewed, checked = by_status.get("reviewed", 0), by_status.get("checked", 0)
+        partial = by_status.get("partial", 0)
+        return cls(
+            read=reviewed + checked,
+            partial=partial,
+            total=sum(by_status.values()),
+            hidden=hidden,
+            checks_only=bool(checked) and not reviewed and not partial,
+        )
+
+    def __str__(self) -> str:
+        """Return such as `4 of 6 files read, 1 in part`."""
+        if self.hidden and not self.total:
+            return "none of its files are open to you"
+        read = f"{self.read} of {plural_count(self.total, 'file')} read"
+        if self.partial:
+            read += f", {self.partial} in part"
+        if self.checks_only:
+            read += ", by checks only"
+        if self.hidden:
+            read += f"; {self.total} of {self.total + self.hidden} files are open to you"
+        return read
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The counts behind headline and sections. `severities` has those that occur, worst first."""
 
     findings: int
-    files: int
-    read: int
-    partial: int
+    files: ReadFiles
     severities: Mapping[str, int]
-    checks_only: bool
-    is_part: bool  # counts only files that the recipient may read
     changes: str  # such as `1 new, 2 still there, 1 fixed`; empty without an earlier version
 
     @property
     def headline(self) -> str:
         """Return such as `3 findings (1 critical), 4 of 6 files read`."""
-        if self.is_part and not self.files and not self.findings:
+        if self.files.hidden and not self.files.total and not self.findings:
             return "nothing in it that you may read"
         found = plural_count(self.findings, "finding", zero="no")
         worst = [f"{self.severities[name]} {name}" for name in SEVERITIES[:2] if self.severities.get(name)]
         if worst:
             found += f" ({', '.join(worst)})"
-        return f"{found}, {self.coverage}"
-
-    @property
-    def coverage(self) -> str:
-        """Return such as `4 of 6 files read, 1 in part`."""
-        if self.is_part and not self.files:
-            return "none that you may read"
-        read = f"{self.read} of {plural_count(self.files, 'file')} read"
-        if self.partial:
-            read += f", {self.partial} in part"
-        if self.checks_only:
-            read += ", by checks only"
-        if self.is_part:
-            read += ", of those you may read"
-        return read
+        return f"{found}, {self.files}"
 
 
 def summarise(report: Report) -> Summary:
     """Count what a report holds."""
-    statuses = [file.status for file in report.coverage]
-    checked = statuses.count("checked")
-    reviewed = statuses.count("reviewed")
     return Summary(
         findings=len(report.findings),
-        files=len(statuses),
-        read=reviewed + checked,
-        partial=statuses.count("partial"),
+        files=ReadFiles.count(Counter(file.status for file in report.coverage), report.hidden_files),
         severities=severities_of(report.findings),
-        checks_only=bool(checked) and not reviewed and "partial" not in statuses,
-        is_part=report.is_part,
         changes=_changes(report),
     )
 

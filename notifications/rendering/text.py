@@ -90,7 +90,7 @@ def _code_lines(finding: ReportFinding) -> Iterator[str]:
 
 
 def _coverage(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
-    lines = [title("WHAT WAS READ"), wrapped(sentence(summary.coverage))]
+    lines = [title("WHAT WAS READ"), wrapped(sentence(str(summary.files)))]
     for file in shown.files:
         reason = f": {file.reason}" if file.reason else ""
         lines.append(f"- {file.file}\n{wrapped(f'{file.status}{reason}', _INDENT)}")

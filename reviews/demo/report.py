@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from django.urls import reverse
 
 from criticizer.wording import plural_count
+from notifications.rendering.summary import ReadFiles
 
 WIDTH = 80
 _MARK = {"critical": "!!", "high": "! ", "medium": "- ", "low": ". "}
@@ -32,7 +34,7 @@ def lines(
     yield _INDENT + job["changelist_id"]
     yield (
         f"{_INDENT}{job['status']}, {plural_count(len(job['findings']), 'finding', zero='no')}, "
-        f"{len(coverage) - len(skipped)} of {len(coverage)} files read"
+        f"{ReadFiles.count(Counter(entry['status'] for entry in coverage))}"
     )
     for finding, excerpt in list(zip(job["findings"], excerpts, strict=True))[:_FINDINGS]:
         yield from _finding(finding, excerpt)

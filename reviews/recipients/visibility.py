@@ -137,7 +137,7 @@ def part_of(report: Report, reach: Reach) -> Report:
         coverage=coverage,
         since=since,
         status_lines=(*report.status_lines, _not_shown(hidden)),
-        is_part=True,
+        hidden_files=len(report.coverage) - len(coverage),
     )
     if coverage or findings:
         return part

@@ -13,9 +13,10 @@ import structlog
 from django.db.models import Count, QuerySet
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
+from notifications.rendering.summary import ReadFiles
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.recipients.scopes import EVERYTHING, Scope
-from reviews.reviewers.base import CoverageStatus, FindingSeverity
+from reviews.reviewers.base import FindingSeverity
 from reviews.search import words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 
@@ -51,29 +52,6 @@ class Cursor:
 
     def __str__(self) -> str:
         return f"{(self.created_at - _EPOCH) // _MICROSECOND}-{self.job_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFiles:
-    """Numbers of files read; always shown beside "no findings"."""
-
-    read: int = 0
-    partly: int = 0
-    total: int = 0
-
-    @classmethod
-    def count(cls, by_status: Mapping[str, int]) -> ReadFiles:
-        total = sum(by_status.values())
-        return cls(
-            read=total - by_status.get(CoverageStatus.SKIPPED, 0),
-            partly=by_status.get(CoverageStatus.PARTIAL, 0),
-            total=total,
-        )
-
-    def __str__(self) -> str:
-        files = "file" if self.total == 1 else "files"
-        partly = f", {self.partly} in part" if self.partly else ""
-        return f"{self.read} of {self.total} {files} read{partly}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +135,17 @@ def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> L
 
 
 def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJob]:
-    """Add to each job what its row shows, in three queries whatever their number."""
+    """Add to each job what its row shows, in a few queries whatever their number."""
     ids = [job.pk for job in jobs]
     findings = _counts(FindingRow.objects.filter(scope.findings(), job__in=ids), "severity")
     coverage = _counts(CoverageRow.objects.filter(scope.files(), job__in=ids), "status")
+    hidden = hidden_files(ids, scope)
     stages = _current_stages([job.pk for job in jobs if job.is_active])
     return [
         ListedJob(
             job,
             severities=worst_first(findings[job.pk]),
-            files=ReadFiles.count(coverage[job.pk]),
+            files=ReadFiles.count(coverage[job.pk], hidden.get(job.pk, 0)),
             stage=stages.get(job.pk),
         )
         for job in jobs
@@ -179,6 +158,14 @@ def _counts(rows: QuerySet[Any], field: str) -> defaultdict[int, dict[str, int]]
     for job_id, value, number in rows.order_by().values_list("job", field).annotate(n=Count("id")):
         counts[job_id][value] = number
     return counts
+
+
+def hidden_files(job_ids: Sequence[int], scope: Scope) -> dict[int, int]:
+    """Return the number of each job's files outside a scope, where there are any."""
+    if scope.everything:
+        return {}
+    others = CoverageRow.objects.filter(~scope.files(), job__in=job_ids)
+    return dict(others.order_by().values_list("job").annotate(n=Count("id")))
 
 
 def worst_first(by_severity: Mapping[str, int]) -> list[tuple[str, int]]:

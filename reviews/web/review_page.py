@@ -15,6 +15,7 @@ from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
 from notifications.models import Delivery
 from notifications.rendering.report import ExcerptLine, ReportFinding
+from notifications.rendering.summary import ReadFiles
 from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
@@ -24,7 +25,7 @@ from reviews.states import JobStatus, StageStatus
 from reviews.web.highlight import CodeRow, excerpt_rows
 from reviews.web.labels import state_for_readers
 from reviews.web.rerun import newer_than
-from reviews.web.review_list import ReadFiles, in_stage_order, worst_first
+from reviews.web.review_list import hidden_files, in_stage_order, worst_first
 
 MAX_FINDINGS = 200
 MAX_FILES = 1000
@@ -190,7 +191,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         about_files=[view for view in views if view.row.line is None],
         severities=worst_first(by_severity),
         finding_count=sum(by_severity.values()),
-        files=ReadFiles.count(by_status),
+        files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
         coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
     )

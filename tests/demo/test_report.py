@@ -36,7 +36,7 @@ def test_report_shows_location_severity_and_lines_of_a_finding() -> None:
         "",
         "[1/1] A change",
         "      git:demo@" + "a" * 40,
-        "      succeeded, 1 finding, 1 of 1 files read",
+        "      succeeded, 1 finding, 1 of 1 file read, by checks only",
         "",
         "   !! critical //demo/a.py:9",
         "      Secret added: github token",

@@ -8,11 +8,14 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from notifications.rendering.summary import summarise
 from reviews.models import ReviewJob
+from reviews.reports import report_of
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web import review_page
 from reviews.web.labels import state_for_readers
 from tests import factories
+from tests.pages.test_actions import reader_of_some_files
 
 pytestmark = pytest.mark.django_db
 
@@ -124,6 +127,26 @@ def test_no_findings_is_shown_with_the_coverage(bob: Client) -> None:
     text = text_of(bob, job)
     assert "<strong>No findings.</strong> 1 of 2 files read." in text
     assert "binary file" in text
+
+
+def test_pages_and_messages_count_read_files_alike(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded")
+    factories.StageRunFactory(job=job, stage="llm", status="succeeded")
+    for status in ("reviewed", "reviewed", "partial", "skipped"):
+        factories.CoverageRowFactory(job=job, status=status)
+    files = "2 of 4 files read, 1 in part"
+    assert str(summarise(report_of(job)).files) == files
+    assert text_of(bob, job).count(files) > 1
+    assert files in bob.get("/").content.decode()
+
+
+def test_a_reader_of_some_files_is_told_how_many_are_hidden() -> None:
+    job = factories.ReviewJobFactory(status="succeeded")
+    for name in ("main/a.py", "main/b.py", "secret/c.py", "secret/d.py"):
+        factories.CoverageRowFactory(job=job, file=f"//depot/{name}", status="reviewed")
+    dave = reader_of_some_files()
+    for text in (text_of(dave, job), dave.get("/").content.decode()):
+        assert "2 of 2 files read; 2 of 4 files are open to you" in text
 
 
 def test_banner_of_a_checks_only_review_is_above_the_findings(bob: Client) -> None:
