@@ -13,6 +13,7 @@ _pages = [
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
+    path("reviews/<int:job_id>/files/<int:number>/", views.review_file, name="file"),
     path("reviews/<int:job_id>/again/", actions.review_again, name="again"),
     path("reviews/<int:job_id>/cancel/", actions.cancel, name="cancel"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),

@@ -87,6 +87,10 @@ class FindingRow(models.Model):
     def __str__(self) -> str:
         return f"{self.severity}: {self.title}"
 
+    @property
+    def status_label(self) -> str:
+        return str(FindingStatus(self.status).label)
+
 
 class CoverageRow(models.Model):
     """How far one file of a job's change was reviewed."""

@@ -7,7 +7,8 @@ secrets). An artifact of another recipe is not opened: it is made anew from the 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 from criticizer.redaction import RedactedText
@@ -32,6 +33,7 @@ def to_json(prepared: Prepared, recipe: str) -> bytes:
     return json.dumps(
         {
             "recipe": recipe,
+            "format": FORMAT,
             **fields,
             "redactions": dict(prepared.redactions),
             "findings": [asdict(finding) for finding in prepared.findings],
@@ -60,6 +62,7 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
     stored: dict[str, Any] = json.loads(data)
     if stored.pop("recipe", None) != recipe:
         return None
+    del stored["format"]
     digest = parse(policy).digest
 
     def text(raw: str) -> RedactedText:
@@ -90,6 +93,58 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
         redactions=redactions,
         **rest,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A redacted line of a diff. `number` counts on the old side of a removed line, else on the new one."""
+
+    number: int
+    kind: str  # ' ', '+' or '-'
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileDiffText:
+    """The redacted diff of one file; `is_whole`: no hunk and no line is missing."""
+
+    path: str
+    old_path: str | None
+    action: str
+    hunks: tuple[tuple[DiffLine, ...], ...]
+    is_whole: bool
+
+
+def diffs_of(data: bytes) -> tuple[FileDiffText, ...]:
+    """Return the diffs of a stored change for people, whatever the recipe it was made by.
+
+    Raises ValueError for a change that was stored in another format.
+    """
+    stored: dict[str, Any] = json.loads(data)
+    if stored.get("format") != FORMAT:
+        raise ValueError(f"a stored change of format {stored.get('format')}, not {FORMAT}")
+    hunks: dict[int, list[tuple[DiffLine, ...]]] = {}
+    clipped = set()
+    for _, file, _, lines, is_clipped in (hunk for chunk, _ in stored["chunks"] for hunk in chunk):
+        hunks.setdefault(file, []).append(_in_order(lines))
+        if is_clipped:
+            clipped.add(file)
+    return tuple(
+        FileDiffText(
+            path,
+            stored["old_paths"][index],
+            stored["manifest"][index][1],
+            tuple(hunks.get(index, ())),
+            index not in clipped and len(hunks.get(index, ())) == stored["hunks"][index],
+        )
+        for index, path in enumerate(stored["paths"])
+    )
+
+
+def _in_order(lines: list[list[Any]]) -> tuple[DiffLine, ...]:
+    """Return both sides of a hunk as one; the old side repeats context that the new one has."""
+    shown = sorted((line for line in lines if line[2] != " " or line[0] == Side.NEW), key=itemgetter(5))
+    return tuple(DiffLine(number, kind, text) for _, number, kind, text, _, _ in shown)
 
 
 def _hunk_fields(hunk: ShownHunk) -> tuple[object, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 from django import template
 from django.utils.html import escape, format_html, format_html_join
@@ -11,6 +10,8 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site import timestamps
 from criticizer.invisible_characters import name_invisible
+from notifications.rendering import Ending
+from notifications.rendering.summary import status_in_words
 from reviews.recipients.visibility import masked
 from reviews.web import labels
 
@@ -22,19 +23,7 @@ _CODE = re.compile(r"`([^`\n]{1,400})`")
 register.filter(timestamps.time_ago)
 register.filter(timestamps.timestamp)
 register.filter(masked)
-
-
-@register.filter
-def took(start: datetime | None, end: datetime | None) -> str:
-    """Show a duration: `120 ms`, `3.4 s`, `2 min 5 s`."""
-    if start is None or end is None:
-        return "\N{EN DASH}"
-    seconds = (end - start).total_seconds()
-    if seconds < 1:
-        return f"{max(0, round(seconds * 1000))} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+register.filter(labels.took)
 
 
 @register.filter
@@ -47,6 +36,12 @@ def changelist(changelist_id: str) -> str:
 def state_for_readers(status: str) -> str:
     """Return the status label for reviewers."""
     return labels.state_for_readers(status)
+
+
+@register.filter
+def ending(value: str) -> str:
+    """Show what became of an earlier finding as messages say it."""
+    return status_in_words(Ending(value)).capitalize() if value else ""
 
 
 @register.filter

@@ -6,18 +6,20 @@ or reorder text (bidirectional overrides, zero-width, control) are shown by name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 
-from django.utils.html import escape, format_html, format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from pygments.lexer import Lexer
 from pygments.lexers import find_lexer_class_for_filename
 from pygments.token import STANDARD_TYPES, Token, _TokenType
 
 from criticizer.invisible_characters import name_invisible
+from reviews.web.changed_words import changed_words
 
 MAX_ROWS = 40
 MAX_LINE_CHARS = 400
@@ -48,12 +50,26 @@ def excerpt_rows(
     `is_meant` returns whether a line of a kind belongs to the finding. Malformed rows are left out;
     at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
     """
-    rows = list(_well_formed(excerpt))[:MAX_ROWS]
-    htmls = _highlighted([text for _, _, text in rows], _lexer_name_part(file))
+    return code_rows(file, list(_well_formed(excerpt))[:MAX_ROWS], is_meant)
+
+
+def code_rows(
+    file: str,
+    lines: Iterable[tuple[int | None, str, str]],
+    is_meant: Callable[[int | None, str], bool] = lambda number, kind: False,
+) -> list[CodeRow]:
+    """Return lines `(number, kind, text)` highlighted by file name; replaced words of a line are marked."""
+    rows = [(number, kind, _bounded(text)) for number, kind, text in lines]
+    htmls = _highlighted([text for _, _, text in rows], _lexer_name_part(file), changed_words(rows))
     return [
         CodeRow(number, _KINDS.get(kind, "context"), _SIGNS.get(kind, " "), html, is_meant(number, kind))
         for (number, kind, _), html in zip(rows, htmls, strict=True)
     ]
+
+
+def _bounded(text: str) -> str:
+    text = text.replace("\r", "").replace("\n", " ")
+    return name_invisible(text[:MAX_LINE_CHARS] + "\u2026" if len(text) > MAX_LINE_CHARS else text)
 
 
 def _well_formed(excerpt: object) -> Iterator[tuple[int | None, str, str]]:
@@ -61,10 +77,7 @@ def _well_formed(excerpt: object) -> Iterator[tuple[int | None, str, str]]:
         if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], str):
             continue
         number, kind, text = row
-        text = text.replace("\r", "").replace("\n", " ")
-        if len(text) > MAX_LINE_CHARS:
-            text = text[:MAX_LINE_CHARS] + "\u2026"
-        yield (number if isinstance(number, int) else None), str(kind)[:1], name_invisible(text)
+        yield (number if isinstance(number, int) else None), str(kind)[:1], text
 
 
 def _lexer_name_part(file: str) -> str:
@@ -80,28 +93,51 @@ def _lexer(name: str) -> Lexer | None:
     return found(stripnl=False, ensurenl=False) if found else None
 
 
-def _highlighted(lines: Sequence[str], name: str) -> list[SafeString]:
-    lexer = _lexer(name)
+def _highlighted(
+    lines: Sequence[str], name: str, marks: Mapping[int, Sequence[tuple[int, int]]]
+) -> list[SafeString]:
+    """Return each line as safe HTML; `marks` are the ranges of its characters to stand out."""
+    pieces = _pieces(lines, _lexer(name))
+    return [_joined(line, marks.get(number, ())) for number, line in enumerate(pieces)]
+
+
+def _pieces(lines: Sequence[str], lexer: Lexer | None) -> list[list[tuple[str, str]]]:
+    """Return the parts of each line with their CSS classes."""
+    plain = [[("", line)] for line in lines]
     if lexer is None:
-        return [escape(line) for line in lines]
-    htmls: list[list[tuple[str, str]]] = [[]]
+        return plain
+    found: list[list[tuple[str, str]]] = [[]]
     for token, value in lexer.get_tokens("\n".join(lines)):
         for index, piece in enumerate(value.split("\n")):
             if index:
-                htmls.append([])
+                found.append([])
             if piece:
-                htmls[-1].append((_css_class(token), piece))
-    if len(htmls) != len(lines):  # a lexer that swallows line ends must not shift the numbers
-        return [escape(line) for line in lines]
-    return [_joined(pieces) for pieces in htmls]
+                found[-1].append((_css_class(token), piece))
+    # A lexer that swallows line ends must not shift the numbers.
+    return found if len(found) == len(lines) else plain
 
 
-def _joined(pieces: Sequence[tuple[str, str]]) -> SafeString:
+def _joined(pieces: Sequence[tuple[str, str]], marks: Sequence[tuple[int, int]]) -> SafeString:
     return format_html_join(
         "",
         "{}",
-        ((format_html('<span class="{}">{}</span>', css, text) if css else text,) for css, text in pieces),
+        (
+            (format_html('<span class="{}">{}</span>', css, text) if css else text,)
+            for css, text in (_marked(pieces, marks) if marks else pieces)
+        ),
     )
+
+
+def _marked(pieces: Sequence[tuple[str, str]], marks: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
+    """Cut the pieces of a line at the marks, and give what is marked the class `changed`."""
+    edges = sorted({edge for mark in marks for edge in mark})
+    at = 0
+    for css, text in pieces:
+        cuts = [at, *(edge for edge in edges if at < edge < at + len(text)), at + len(text)]
+        for start, end in pairwise(cuts):
+            is_marked = any(first <= start < last for first, last in marks)
+            yield f"{css} changed".strip() if is_marked else css, text[start - at : end - at]
+        at += len(text)
 
 
 def _css_class(token: _TokenType) -> str:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Case, Count, Max, When
+from django.db.models import Case, Count, Max, QuerySet, When
 from django.urls import reverse
 
 from criticizer.models import OutboxMessage
@@ -16,6 +16,7 @@ from deadletters.states import OPEN_LETTER
 from notifications.models import Delivery
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
+from notifications.states import DeliveryStatus
 from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
@@ -23,7 +24,7 @@ from reviews.reports import limited_to
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
 from reviews.states import JobStatus, StageStatus
 from reviews.web.highlight import CodeRow, excerpt_rows
-from reviews.web.labels import state_for_readers
+from reviews.web.labels import state_for_readers, took
 from reviews.web.rerun import newer_than
 from reviews.web.review_list import hidden_files, in_stage_order, worst_first
 
@@ -73,8 +74,14 @@ class StageView:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
+    """A finding with its excerpt; without one where it stands below its lines."""
+
     row: FindingRow
     code: Sequence[CodeRow]
+
+    @classmethod
+    def of(cls, row: FindingRow) -> FindingView:
+        return cls(row, _code(row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ class Results:
     files: ReadFiles
     coverage: Sequence[CoverageRow]
     deliveries: Sequence[Delivery]
+    ended: Sequence[FindingRow]  # of the version before, which this one does not report
 
     @property
     def hidden_findings(self) -> int:
@@ -155,6 +163,17 @@ def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
     return f"{run.get_stage_display()} waits for a worker."
 
 
+def progress_line(job: ReviewJob) -> str:
+    """Return the progress in a few words: `Reviewed in 6.7 s · 3 notified`."""
+    if job.is_active or job.finished_at is None:
+        return "Progress"
+    taken = took(job.created_at, job.finished_at)
+    if job.status != JobStatus.SUCCEEDED:
+        return f"{state_for_readers(job.status)} after {taken}"
+    notified = job.deliveries.filter(status=DeliveryStatus.SENT).count()
+    return f"Reviewed in {taken}" + (f" \N{MIDDLE DOT} {notified} notified" if notified else "")
+
+
 def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
     """Return the newest versions of the job's changelist, newest first."""
     same = job.versions().filter(scope.of_jobs()).only("id", "review_version", "status")
@@ -180,8 +199,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
     findings, coverage = job.findings.filter(scope.findings()), job.coverage.filter(scope.files())
     by_severity = dict(findings.order_by().values_list("severity").annotate(n=Count("id")))
     by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
-    rows = findings.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
-    views = [FindingView(row, _code(row)) for row in rows]
+    views = [FindingView.of(row) for row in worst_findings(job, scope)]
     return Results(
         groups=[
             FindingGroup(severity, found)
@@ -193,8 +211,20 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
         coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
+        ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
     )
+
+
+def worst_findings(job: ReviewJob, scope: Scope) -> QuerySet[FindingRow]:
+    """Return the findings that a page shows."""
+    rows: QuerySet[FindingRow] = job.findings.filter(scope.findings())
+    return rows.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
+
+
+def _ended(job: ReviewJob, scope: Scope) -> Sequence[FindingRow]:
+    rows = job.ended_findings.filter(scope.findings()).defer("excerpt")
+    return list(rows.order_by("ending", _WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS])
 
 
 def _code(row: FindingRow) -> Sequence[CodeRow]:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.decorators import login_required, permission_required
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
 from django.views.decorators.cache import never_cache
@@ -28,10 +28,12 @@ from reviews.models import ReviewJob
 from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.web import actions
+from reviews.web.files_tab import files_tab, has_diff, one_file
 from reviews.web.forms import ReviewFilter
 from reviews.web.review_list import list_page
 from reviews.web.review_page import (
     notices_of,
+    progress_line,
     progress_sentence,
     results_of,
     results_revision,
@@ -99,10 +101,11 @@ def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     # Read before the results: a change in between is fetched again rather than missed.
-    revision = results_revision(job)
+    revision = results_revision(job) if job.is_active else ""
     context = {
         **_progress_context(job, scope),
         **_results_context(request, job, scope),
+        "wanted": request.GET.get("view", ""),
         "revision": revision,
         "live_seconds": BUSY_SECONDS if job.is_active else 0,
     }
@@ -128,9 +131,25 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     return response
 
 
+@_reader_page
+def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
+    """Return the lines of one file of the tab Files, with its findings."""
+    scope = scope_of(request.user)
+    job = get_object_or_404(scope.jobs(), pk=job_id)
+    file = one_file(job, scope, number)
+    if file is None:
+        raise Http404
+    return render(request, "reviews/_file.html", {"job": job, "file": file})
+
+
 def _progress_context(job: ReviewJob, scope: Scope) -> dict[str, Any]:
     stages = stages_of(job, scope)
-    return {"job": job, "stages": stages, "progress": progress_sentence(job, stages)}
+    return {
+        "job": job,
+        "stages": stages,
+        "progress": progress_sentence(job, stages),
+        "progress_line": progress_line(job),
+    }
 
 
 def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict[str, Any]:
@@ -141,9 +160,14 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
     if not versions or versions[0].review_version <= job.review_version:
         notices = actions.with_rerun_links(notices, job, may_review_again=may["may_review_again"])
     results = results_of(job, scope)
+    wanted = request.GET.get("view") or ("files" if results.finding_count else "findings")
+    is_stored = has_diff(job)
+    files = files_tab(job, scope) if is_stored and wanted == "files" else None
     return {
         "job": job,
         "results": results,
+        "files": files,
+        "has_diff": is_stored if wanted != "files" else files is not None,
         "versions": versions,
         "notices": notices,
         "shows_recipients": is_staff,

@@ -14,8 +14,43 @@ from notifications.models import Delivery
 from reviews.models import ReviewJob
 from reviews.reports import messages_for, report_of
 from tests import factories
+from tests.changes import store_diff
+from tests.reviewers.build import edited
 
 LONG_PATH = "//depot/main/" + "/".join(["generated-by-the-exporter"] * 12) + "/Überblick%40v2.java"
+
+
+_BEFORE = (
+    """import logging
+
+from shop.gateway import Gateway, GatewayTimeout
+
+log = logging.getLogger(__name__)
+MAX_ATTEMPTS = 5
+
+
+def charge(order, card, gateway: Gateway):
+    \"\"\"Charge a card once.\"\"\"
+    amount = order.total
+"""
+    + "".join(f"    # step {number} of the settlement\n" for number in range(12, 40))
+    + "    for attempt in range(MAX_ATTEMPTS):\n        try:\n"
+)
+_AFTER = "\n        except GatewayTimeout:\n            continue\n    raise GatewayTimeout\n"
+_CHARGE_OLD = f"{_BEFORE}            return gateway.charge(card, amount){_AFTER}"
+_CHARGE = (
+    f"{_BEFORE.replace('# step 12 of the settlement', 'breakpoint()')}"
+    '            log.info("charging %s for order %d", card.masked, order.id)\n'
+    f"            return gateway.charge(card, amount, timeout=2.5)  # seconds{_AFTER}"
+)
+_RETRY_OLD = (
+    '"""Delays between attempts."""\n\nimport time\n\n\nimport os\n\n\n'
+    + "".join(f"STEP_{number} = {number}\n" for number in range(9, 29))
+    + "def wait(attempt):\n    # doubles each time\n    time.sleep(2 * attempt)\n"
+)
+_RETRY = _RETRY_OLD.replace("import os\n", 'import os\nGATEWAY_PASSWORD = "Tr0ub4dor&3-horse"', 1).replace(
+    "2 * attempt", "2 ** attempt"
+)
 
 
 def now() -> datetime:
@@ -105,6 +140,11 @@ def finished_review() -> ReviewJob:
         )
         factories.AttemptFactory(stage_run=run, number=1, outcome="succeeded")
     _findings(job)
+    store_diff(
+        job,
+        edited("//shop/payments/charge.py", _CHARGE_OLD, _CHARGE),
+        edited("//shop/payments/retry.py", _RETRY_OLD, _RETRY),
+    )
     factories.CoverageRowFactory(job=job, file="//shop/payments/charge.py")
     factories.CoverageRowFactory(job=job, file="//shop/payments/retry.py", status="checked")
     factories.CoverageRowFactory(

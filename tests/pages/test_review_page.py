@@ -129,6 +129,18 @@ def test_no_findings_is_shown_with_the_coverage(bob: Client) -> None:
     assert "binary file" in text
 
 
+def test_findings_that_the_version_before_had_are_listed_with_what_became_of_them(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded", review_version=2, compared_with=1)
+    before = factories.ReviewJobFactory(changelist_id=job.changelist_id, status="succeeded")
+    for ending in ("fixed", "not_reported_again"):
+        factories.FindingRowFactory(job=before, title=f"It is {ending}", ending=ending, ended_in=job)
+    text = text_of(bob, job)
+    assert "No longer reported since version 1 (2)" in text
+    assert text.index("It is fixed") < text.index(">Fixed<") < text.index(">Not reported again<")
+    assert "no longer reported" not in text_of(bob, before)
+    assert ">Fixed<" in text_of(bob, before)  # the badge of the finding itself
+
+
 def test_pages_and_messages_count_read_files_alike(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     factories.StageRunFactory(job=job, stage="llm", status="succeeded")

@@ -26,6 +26,8 @@ from reviews.intake import api_keys
 from reviews.models import ApiKey
 from reviews.reports import messages_for, report_of
 from tests import factories
+from tests.changes import store_diff
+from tests.reviewers.build import added
 from tests.security.addresses import addresses
 from tests.security.conftest import People, World
 from tests.security.hardened import assert_hardened
@@ -98,6 +100,7 @@ PAGES = {
     # The security admin may open the list but has no viewing scope: the review is not there.
     "reviews:detail": {"GET": "ROAUX", "POST": "405"},
     "reviews:detail-live": {"GET": "ROAUX", "POST": "405"},
+    "reviews:file": {"GET": "ROAUX", "POST": "405"},
     "reviews:again": {"GET": "OX", "POST": "OX"},
     "reviews:cancel": {"GET": "OX", "POST": "OX"},
     "reviews:subscriptions": {"GET": READERS},
@@ -123,7 +126,9 @@ PAGES = {
 
 # Pages that not both C and D see: those of the world's review, and those for who sees every file.
 PAGES_OF_SCOPES = {
-    **dict.fromkeys(("reviews:detail", "reviews:detail-live", "reviews:again", "reviews:cancel"), "C"),
+    **dict.fromkeys(
+        ("reviews:detail", "reviews:detail-live", "reviews:file", "reviews:again", "reviews:cancel"), "C"
+    ),
     **dict.fromkeys(("delivery-message", "job-message", "dashboard-live"), ""),
 }
 
@@ -350,6 +355,9 @@ def test_pages_serve_only_the_roles_of_the_table(world: World, people: People) -
 def check_page(name: str, world: World, people: People) -> None:
     of_a_job = {"reviews:detail", "reviews:detail-live", "reviews:again", "reviews:cancel", "job-message"}
     args: list[object] = [world.job.pk] if name in of_a_job else []
+    if name == "reviews:file":
+        store_diff(world.job, added("//okapi/app.py", "x\n"))
+        args = [world.job.pk, 1]
     if name == "delivery-message":
         args = [world.ids["notifications_delivery"]]
     if name == "provider-test":

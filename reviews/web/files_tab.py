@@ -1,0 +1,214 @@
+"""The tab Files of a review: its redacted diff, with each finding below its line."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import structlog
+
+from criticizer.resilience.failures import Failure
+from notifications.rendering.report import ExcerptLine
+from reviews.artifacts import store
+from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
+from reviews.recipients.scopes import Scope
+from reviews.reports import as_reported
+from reviews.reviewers.base import CoverageStatus
+from reviews.reviewers.prepared_codec import DiffLine, FileDiffText, diffs_of
+from reviews.web.highlight import CodeRow, code_rows
+from reviews.web.review_list import worst_first
+from reviews.web.review_page import MAX_FILES, FindingView, worst_findings
+
+log = structlog.get_logger(__name__)
+
+# Lines of diffs in a page; the other files are folded, and their lines fetched when they are opened.
+MAX_OPEN_LINES = 1_200
+MAX_FILE_LINES = 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Lines of a hunk, and the findings that stand below the last of them."""
+
+    rows: Sequence[CodeRow]
+    findings: Sequence[FindingView] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileView:
+    """One file of the tab. `number` counts from 1 and names it in addresses.
+
+    `above` are findings without a line in the diff. `hunks` is None where the lines are not in this page,
+    `lines` how many there are, `missing` why there are none or not all.
+    """
+
+    number: int
+    path: str
+    old_path: str | None
+    action: str
+    status: str
+    severities: Sequence[tuple[str, int]]
+    above: Sequence[FindingView]
+    hunks: Sequence[Sequence[Segment]] | None
+    lines: int
+    missing: str
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesTab:
+    """The files in the order of their paths, and the findings about none of them."""
+
+    files: Sequence[FileView]
+    about_change: Sequence[FindingView]
+
+    @property
+    def tree(self) -> list[tuple[str, list[FileView]]]:
+        """Return the files by their directory."""
+        by_directory = groupby(self.files, key=lambda file: posixpath.dirname(file.path))
+        return [(directory, list(files)) for directory, files in by_directory]
+
+
+def has_diff(job: ReviewJob) -> bool:
+    """Return whether the diff of a review is still stored, without opening it."""
+    return job.artifacts.filter(kind=Artifact.Kind.REDACTED, deleted_at=None).exists()
+
+
+def files_tab(job: ReviewJob, scope: Scope) -> FilesTab | None:
+    """Return the files that may be seen, or None when the diff is no longer stored.
+
+    Files with findings are open first, up to MAX_OPEN_LINES in all.
+    """
+    diffs = _diffs(job)
+    if diffs is None:
+        return None
+    found = defaultdict(list)
+    for row in worst_findings(job, scope):
+        found[row.file].append(row)
+    coverage = _coverage(job, scope)
+    shown = [(number, diff) for number, diff in enumerate(diffs, start=1) if diff.path in coverage][
+        :MAX_FILES
+    ]
+    files = {number: _folded(number, diff, coverage[diff.path], found[diff.path]) for number, diff in shown}
+    left = MAX_OPEN_LINES
+    for number, diff in sorted(shown, key=lambda one: not found[one[1].path]):
+        if files[number].lines <= left:
+            files[number] = _opened(files[number], diff, found[diff.path])
+            left -= files[number].lines
+    paths = {diff.path for _, diff in shown}
+    others = [row for file, rows in found.items() if file not in paths for row in rows]
+    return FilesTab(
+        sorted(files.values(), key=lambda file: file.path), [FindingView.of(row) for row in others]
+    )
+
+
+def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
+    """Return a file with its lines; None when it may not be seen or is no longer stored."""
+    diffs = _diffs(job) or ()
+    if not 1 <= number <= len(diffs):
+        return None
+    diff = diffs[number - 1]
+    coverage = _coverage(job, scope)
+    if diff.path not in coverage:
+        return None
+    found = [row for row in worst_findings(job, scope) if row.file == diff.path]
+    return _opened(_folded(number, diff, coverage[diff.path], found), diff, found)
+
+
+def _diffs(job: ReviewJob) -> Sequence[FileDiffText] | None:
+    try:
+        return diffs_of(store.load(job.pk, Artifact.Kind.REDACTED))
+    except Failure as failure:
+        log.warning("diff_not_shown", job=job.pk, **failure.facts)
+    except ValueError as error:
+        log.info("diff_not_shown", job=job.pk, why=str(error))
+    return None
+
+
+def _coverage(job: ReviewJob, scope: Scope) -> Mapping[str, CoverageRow]:
+    return {row.file: row for row in job.coverage.filter(scope.files()).order_by("pk")}
+
+
+def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequence[FindingRow]) -> FileView:
+    lines = sum(map(len, diff.hunks))
+    return FileView(
+        number,
+        diff.path,
+        diff.old_path,
+        diff.action,
+        covered.status,
+        severities=worst_first(Counter(row.severity for row in found)),
+        above=[FindingView.of(row) for row in found],
+        hunks=None if lines else (),
+        lines=lines,
+        missing=_missing(diff, covered, lines),
+    )
+
+
+def _missing(diff: FileDiffText, covered: CoverageRow, lines: int) -> str:
+    if lines > MAX_FILE_LINES:
+        return f"Only the first {MAX_FILE_LINES:,} of {lines:,} lines are shown."
+    if not diff.is_whole:
+        return "Not every line is shown" + (f": {covered.reason}" if covered.reason else ".")
+    return covered.reason if not lines or covered.status != CoverageStatus.REVIEWED else ""
+
+
+def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingRow]) -> FileView:
+    shown = list(_first_lines(diff.hunks))
+    below: dict[tuple[int, int], list[FindingView]] = defaultdict(list)
+    above = []
+    meant = set()
+    for row in found:
+        finding = as_reported(row)
+        lines = [
+            (h, n)
+            for h, hunk in enumerate(shown)
+            for n, line in enumerate(hunk)
+            if finding.covers(ExcerptLine("", line.kind, line.number))
+        ]
+        meant.update(lines)
+        if lines:
+            below[lines[-1]].append(FindingView(row, ()))
+        else:
+            above.append(FindingView.of(row))
+    return replace(
+        file,
+        above=above,
+        hunks=[
+            _segments(diff.path, hunk, {n for at, n in meant if at == h}, h, below)
+            for h, hunk in enumerate(shown)
+        ],
+    )
+
+
+def _first_lines(hunks: Iterable[Sequence[DiffLine]]) -> Iterator[Sequence[DiffLine]]:
+    left = MAX_FILE_LINES
+    for hunk in hunks:
+        if left > 0:
+            yield hunk[:left]
+            left -= len(hunk)
+
+
+def _segments(
+    path: str,
+    hunk: Sequence[DiffLine],
+    meant: set[int],
+    index: int,
+    below: Mapping[tuple[int, int], Sequence[FindingView]],
+) -> list[Segment]:
+    rows = code_rows(path, [(line.number, line.kind, line.text) for line in hunk])
+    for n in meant:
+        rows[n] = replace(rows[n], is_meant=True)
+    segments = []
+    start = 0
+    for n in range(len(rows)):
+        if findings := below.get((index, n)):
+            segments.append(Segment(rows[start : n + 1], findings))
+            start = n + 1
+    return [*segments, Segment(rows[start:])] if start < len(rows) else segments

@@ -1,0 +1,138 @@
+"""The tab Files: the redacted diff with its findings, what is folded, and who sees which file."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from reviews.models import Artifact, ReviewJob
+from reviews.web import files_tab
+from tests import factories
+from tests.changes import store_diff
+from tests.pages.test_actions import reader_of_some_files
+from tests.reviewers.build import added, edited, fake_token
+
+pytestmark = pytest.mark.django_db
+
+APP, LIB = "//depot/main/app.py", "//depot/secret/lib.py"
+OLD = "".join(f"line {number}\n" for number in range(1, 61))
+
+
+@pytest.fixture
+def bob(client: Client) -> Client:
+    client.force_login(factories.UserFactory())
+    return client
+
+
+def reviewed() -> ReviewJob:
+    """Return a review of two files with a finding on a replaced line of each."""
+    job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
+    store_diff(
+        job,
+        edited(
+            APP,
+            OLD,
+            OLD.replace("line 12\n", f"line twelve {fake_token()} <b>\n").replace("line 50", "line fifty"),
+        ),
+        edited(LIB, OLD, OLD.replace("line 12\n", "another\n")),
+    )
+    for file in (APP, LIB):
+        factories.CoverageRowFactory(job=job, file=file, status="reviewed")
+        factories.FindingRowFactory(job=job, file=file, title=f"Wrong in {file}")
+    return job
+
+
+def page(client: Client, job: ReviewJob, query: str = "") -> str:
+    answer = client.get(f"/reviews/{job.pk}/{query}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_a_finding_stands_below_its_line_with_both_sides_of_the_change(bob: Client) -> None:
+    job = reviewed()
+    text = page(bob, job)
+    file = text[text.index('id="file-1"') : text.index('id="file-2"')]
+    removed, line, finding, later = (
+        file.index(part) for part in ('id="file-1-R12"', 'id="file-1-L12"', "Wrong in", 'id="file-1-L50"')
+    )
+    assert removed < line < finding < later
+    assert 'class="row added meant" id="file-1-L12"' in file
+    assert "<b>" not in file
+    assert fake_token() not in text
+    assert text.count("Wrong in //depot/main") == text.count(f'id="finding-{job.findings.first().pk}"') == 1  # type: ignore[union-attr]
+
+
+def test_the_words_that_differ_are_marked(bob: Client) -> None:
+    job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
+    store_diff(job, edited("//depot/main/a.txt", "the old price of it\n", "the new price of it\n"))
+    factories.CoverageRowFactory(job=job, file="//depot/main/a.txt", status="reviewed")
+    text = page(bob, job, "?view=files")
+    assert re.findall(r'class="changed">(\w+)<', text) == ["old", "new"]
+
+
+def test_findings_by_severity_stay_one_click_away(bob: Client) -> None:
+    text = page(bob, reviewed(), "?view=findings")
+    assert "High (2)" in text
+    assert 'id="file-1"' not in text
+
+
+def test_a_finding_whose_line_is_not_in_the_diff_is_shown_above_it(bob: Client) -> None:
+    job = reviewed()
+    factories.FindingRowFactory(job=job, file=APP, line=30, end_line=30, title="Far from here")
+    factories.FindingRowFactory(job=job, file=APP, line=None, end_line=None, title="About the file")
+    factories.FindingRowFactory(job=job, file="description", line=None, end_line=None, title="About it all")
+    text = page(bob, job)
+    first = text.index('id="file-1-L9"')
+    assert text.index("Far from here") < first
+    assert text.index("About the file") < first
+    assert text.index("About it all") < text.index('id="file-1"')
+
+
+def test_large_diffs_are_folded_and_fetched_file_by_file(
+    bob: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_tab, "MAX_OPEN_LINES", 10)
+    job = reviewed()
+    text = page(bob, job)
+    assert "file-1-L12" not in text
+    assert "Wrong in //depot/main/app.py" in text  # with its excerpt
+    assert f'data-src="/reviews/{job.pk}/files/1/"' in text
+    assert "file-1-L12" in bob.get(f"/reviews/{job.pk}/files/1/").content.decode()
+    assert bob.get(f"/reviews/{job.pk}/files/9/").status_code == 404
+
+
+def test_no_finding_is_lost_where_a_file_is_cut(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_tab, "MAX_FILE_LINES", 5)
+    text = page(bob, reviewed())
+    assert text.count("Wrong in") == 2
+    assert "Only the first 5 of" in text
+
+
+def test_without_its_diff_a_review_shows_findings_with_excerpts(bob: Client) -> None:
+    job = reviewed()
+    Artifact.objects.update(deleted_at="2026-01-01T00:00Z")
+    text = page(bob, job, "?view=files")
+    assert "The diff is no longer stored" in text
+    assert "High (2)" in text
+
+
+def test_a_reader_of_some_files_sees_their_diffs_only() -> None:
+    job = reviewed()
+    dave = reader_of_some_files()
+    text = page(dave, job)
+    assert "file-1-L12" in text
+    assert LIB not in text
+    assert "another" not in text
+    assert dave.get(f"/reviews/{job.pk}/files/1/").status_code == 200
+    assert dave.get(f"/reviews/{job.pk}/files/2/").status_code == 404
+
+
+def test_a_file_without_lines_says_why(bob: Client) -> None:
+    job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
+    store_diff(job, added("//depot/main/a.py", "x\n"), edited("//depot/main/b.py", "x\n", "x\n"))
+    factories.CoverageRowFactory(job=job, file="//depot/main/b.py", status="skipped", reason="binary file")
+    text = page(bob, job, "?view=files")
+    assert "binary file" in text[text.index('id="file-2"') :]
+    assert "//depot/main/a.py" not in text  # no coverage of it is known
