@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from django.conf import settings
 from django.db.models import BooleanField, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
@@ -17,6 +19,7 @@ MOST_RARE = 10_000
 _LOOKED_AT = 1_000  # newest jobs searched to see whether words are common
 _COMMON = 5  # matches among them that make words common
 _MILLISECONDS = 3_000
+_COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]{7,40})")
 _ENDED = Q(finished_at__isnull=False)
 
 
@@ -32,10 +35,24 @@ def words_of_jobs(words: Sequence[str]) -> Q:
     if rare is None:
         # Keeps PostgreSQL from taking the words for rare: it reads the list in its order.
         return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
-    if len(words) == 1:  # a number alone is a changelist as well
-        rare += ReviewJob.objects.filter(changelist_id=words[0]).values_list("pk", flat=True)[:100]
+    if len(words) == 1:
+        rare += ReviewJob.objects.filter(_named(words[0])).values_list("pk", flat=True)[:100]
     # One parameter: thousands take longer to send than to look up.
     return Q(RawSQL('"jobs"."id" = ANY(%s)', [rare], output_field=BooleanField()))
+
+
+def _named(word: str) -> Q:
+    """Return the condition on a changelist by its number, or by its commit's hash as pages shorten it."""
+    commit = _COMMIT.fullmatch(word)
+    if commit is None:
+        return Q(changelist_id=word)
+    names = [commit["name"]] if commit["name"] else settings.GIT_REPOSITORIES
+    found = Q(changelist_id=word)
+    for name in names:
+        first = f"git:{name}@{commit['hash'].lower()}"
+        # A range, which the index of changelists serves whatever the database's collation.
+        found |= Q(changelist_id__gte=first, changelist_id__lt=f"{first}g")
+    return found
 
 
 def _is_common(found: Q) -> bool:
@@ -56,4 +73,6 @@ def _jobs_with(found: Q) -> list[int] | None:
     return ids if len(ids) <= MOST_RARE else None
 
 
-JOB_WORDS = FullTextFilter(words_of_jobs, "the title and the author; a number alone is a changelist as well")
+JOB_WORDS = FullTextFilter(
+    words_of_jobs, "the title and the author; a number or a commit's hash alone is a changelist as well"
+)

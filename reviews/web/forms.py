@@ -22,7 +22,10 @@ class ReviewFilter(forms.Form):
     changelist = forms.CharField(max_length=128, required=False)
     status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
     text = forms.CharField(
-        max_length=100, required=False, label="Words", help_text="Of the title or the author's name."
+        max_length=100,
+        required=False,
+        label="Words",
+        help_text="Of the title or the author's name; or a commit's hash.",
     )
 
 

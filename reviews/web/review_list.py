@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from notifications.rendering.summary import ReadFiles
@@ -90,12 +90,21 @@ def list_page(
 ) -> ListPage:
     """Return the jobs after (older than) or before (newer than) a cursor, narrowed by the filters.
 
+    Of each changelist the newest version, or all of them where one changelist is asked for.
+
     `text` holds words: each begins a word of the title or the author. Only jobs and files of
     `scope` are found, shown and counted.
     """
     jobs = scope.jobs().defer("recipients", "usage")
     if changelist:
         jobs = jobs.filter(changelist_id=changelist)
+    else:
+        newer = scope.jobs().filter(
+            changelist_id=OuterRef("changelist_id"),
+            series=OuterRef("series"),
+            review_version__gt=OuterRef("review_version"),
+        )
+        jobs = jobs.filter(~Exists(newer))
     if status:
         jobs = jobs.filter(status=status)
     if text:

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from reviews.models import ReviewJob
+from reviews.recipients.scopes import Scope
 from reviews.web import review_list
 from reviews.web.review_list import Cursor, list_page
 from tests import factories
@@ -107,6 +108,29 @@ def test_text_filter_searches_title_and_author(bob: Client, text: str, is_found:
     factories.ReviewJobFactory(title="Fix the crash in the gallery (O'Hara's)", author="ann")
     assert bool(list_page(text=text.strip()).rows) is is_found
     assert bob.get("/", {"text": text}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["git:shop@0123456789ab", "shop@0123456789AB", "0123456", "0123456789abcdef0123456789abcdef01234567"],
+)
+def test_a_commit_is_found_by_what_pages_show_of_it(bob: Client, settings: Any, text: str) -> None:
+    settings.GIT_REPOSITORIES = {"app": "/srv/app", "shop": "/srv/shop"}
+    job = factories.ReviewJobFactory(changelist_id="git:shop@0123456789abcdef0123456789abcdef01234567")
+    factories.ReviewJobFactory(changelist_id="git:shop@1123456789abcdef0123456789abcdef01234567")
+    assert [row.job.pk for row in list_page(text=text).rows] == [job.pk]
+
+
+def test_versions_of_a_change_are_one_row_and_all_of_them_where_it_is_asked_for(bob: Client) -> None:
+    older, newer = (
+        factories.ReviewJobFactory(changelist_id="77", review_version=n, status="succeeded") for n in (1, 2)
+    )
+    factories.CoverageRowFactory(job=older, file="//depot/main/a.c")
+    factories.CoverageRowFactory(job=newer, file="//depot/secret/b.c")
+    assert [row.job.pk for row in list_page().rows] == [newer.pk]
+    assert [row.job.pk for row in list_page(changelist="77").rows] == [newer.pk, older.pk]
+    # Whoever may not see the newest version sees the newest of the others.
+    assert [row.job.pk for row in list_page(scope=Scope(prefixes=("//depot/main/",))).rows] == [older.pk]
 
 
 def test_slow_list_query_is_cancelled_and_reported(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
