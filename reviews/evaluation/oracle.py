@@ -131,7 +131,8 @@ class Oracle:
             line = sight.line(claim.file, claim.line, claim.quote)
             if line is not None and self._happens(CLAIM, "claim", claim.problem):
                 title = " ".join(claim.problem.split()[:8])
-                yield self._finding(line, title, claim.problem, "medium", claim.refuted_by.text)
+                severity = self._source("severity", title).choice(("high", "medium"))
+                yield self._finding(line, title, claim.problem, severity, claim.refuted_by.text)
         known = {(depot_path(defect.file), defect.line) for defect in self._case.defects}
         added = [
             x for x in sight.lines if x.is_added and len(x.text) > 20 and (x.file, x.number) not in known
