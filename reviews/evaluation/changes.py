@@ -11,9 +11,11 @@ from criticizer.workers import subprocesses
 from reviews.evaluation.corpus import Case, CorpusError
 from reviews.reviewers import prepared_codec, redactor
 from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.unsent import unsent_reason
 from reviews.sources import change_codec
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Change
+from reviews.sources.context import ContextFetcher, ContextLimits
 from reviews.sources.enforcement import SecurityViolation
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
@@ -21,6 +23,7 @@ from reviews.sources.paths import encode_path
 
 DEPOT = "corpus"
 PERSON = {"NAME": "Ann Example", "EMAIL": "ann@example.com", "DATE": "1767603600 +0000"}
+CONTEXT_SECONDS = 120.0
 _RECIPE = "evaluation"
 _ENVIRONMENT = {
     "PATH": os.defpath,
@@ -57,9 +60,20 @@ def fetched(cases: Sequence[Case], directory: Path, git: str | Path) -> Iterator
     git_output(git, directory, "init", "--quiet", "--bare", "--template=", str(repository))
     stream = b"".join(_commits(cases))
     ids = git_output(git, repository, "fast-import", "--quiet", "--date-format=raw", stdin=stream).split()
-    fetcher = ChangeFetcher(GitSource(DEPOT, repository, git), AllowList([f"//{DEPOT}/..."]), _refused)
+    source = GitSource(DEPOT, repository, git)
     for case, commit in zip(cases, ids, strict=True):
-        yield Fetched(case, fetcher.fetch(f"git:{DEPOT}@{commit}"))
+        yield Fetched(case, fetched_commit(source, commit))
+
+
+def fetched_commit(source: GitSource, commit: str) -> Change:
+    """Return a commit with its context. Raises as `ChangeFetcher.fetch`, CorpusError for a denied path."""
+    allow_list = AllowList([f"//{source.name.removeprefix('git:')}/..."])
+    change = ChangeFetcher(source, allow_list, _refused).fetch(f"{source.name}@{commit}")
+    # A busy machine must not change the figures.
+    limits = ContextLimits(seconds=CONTEXT_SECONDS)
+    return ContextFetcher(source, allow_list, lambda path: not unsent_reason(path, ()), limits).added_to(
+        change
+    )
 
 
 def prepared(change: Change, policy: Mapping[str, object], limits: ReviewLimits) -> Prepared:
@@ -105,4 +119,4 @@ def git_output(git: str | Path, directory: Path, *arguments: str, stdin: bytes =
 
 
 def _refused(violation: SecurityViolation) -> None:
-    raise CorpusError(f"the corpus names a path that is not allowed: {violation.path}")
+    raise CorpusError(f"a path of the change is not allowed: {violation.path}")

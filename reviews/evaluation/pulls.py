@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from reviews.evaluation.answers import NotMeasured
-from reviews.evaluation.changes import git_output
+from reviews.evaluation.changes import fetched_commit, git_output
 from reviews.evaluation.corpus import CorpusError
 from reviews.evaluation.public_sets import Pull
-from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Change
-from reviews.sources.enforcement import SecurityViolation
-from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
 
 
@@ -45,9 +42,4 @@ def fetched_pull(pull: Pull, repositories: Path, directory: Path, git: str) -> C
         git_output(git, made, "update-ref", "refs/heads/main", commit)
     except CorpusError as error:
         raise NotMeasured(str(error)) from error
-    fetcher = ChangeFetcher(GitSource(depot, made, git), AllowList([f"//{depot}/..."]), _refused)
-    return fetcher.fetch(f"git:{depot}@{commit}")
-
-
-def _refused(violation: SecurityViolation) -> None:
-    raise NotMeasured(f"a path of the pull request cannot be read: {violation.reason}")
+    return fetched_commit(GitSource(depot, made, git), commit)

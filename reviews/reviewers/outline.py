@@ -66,7 +66,7 @@ _JS = "function_declaration generator_function_declaration method_definition"
 _TS_TYPES = (
     "class_declaration abstract_class_declaration interface_declaration enum_declaration internal_module"
 )
-_TS_VALUES = "variable_declarator type_alias_declaration public_field_definition pair"
+_TS_VALUES = "variable_declarator type_alias_declaration public_field_definition property_signature pair"
 _TS = f"{_JS} method_signature function_signature abstract_method_signature"
 _C_VALUES = "type_definition preproc_def preproc_function_def declaration field_declaration enumerator"
 _GRAMMARS = {

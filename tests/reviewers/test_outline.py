@@ -12,6 +12,7 @@ SOURCES = {
     "a.py": "X = 1\n\n@cache\nclass Order(Base):\n    a = 2\n\n    async def total(self):\n        z = 1\n",
     "a.js": "const X = 1;\nclass Order extends Base {\n  total(a) {\n    const z = 2;\n  }\n}\n",
     "a.ts": "type X = string;\nabstract class Order<T> {\n  total(a: T): T {\n    const z = 2;\n  }\n}\n",
+    "a.mts": "interface Order {\n  X?: string;\n}\nfunction total(a: Order) {\n  const z = { X: 2 };\n}\n",
     "a.tsx": "const X = 1;\nclass Order extends B<P> {\n  total = (a) => {\n    const z = <div/>;\n  }\n}\n",
     "a.go": "package p\nconst X = 1\ntype Order struct { A int }\nfunc (o *Order) total() {\n\tz := 2\n}\n",
     "A.java": TYPED.replace(": Base", "extends Base").replace("  int t", "  @Override\n  int t"),
