@@ -24,7 +24,7 @@ from criticizer.resilience.failures import ErrorClass
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
 from reviews import pipeline
-from reviews.artifacts import redactor
+from reviews.artifacts import recipe
 from reviews.models import CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.reviewers import coverage_texts
 from reviews.reviewers.coverage_texts import NOT_REVIEWED
@@ -60,7 +60,7 @@ def change_in_parts(world: World, count: int = 3) -> str:
 
 def one_call_at_a_time(world: World) -> None:
     limits = ReviewLimits(max_input_tokens=8_000, max_parallel_calls=1)
-    world.monkeypatch.setattr(redactor, "limits", lambda: limits)
+    world.monkeypatch.setattr(recipe, "limits", lambda: limits)
 
 
 def part_of(request: Recorded) -> int:

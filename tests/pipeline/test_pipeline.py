@@ -311,7 +311,8 @@ def test_a_running_stage_of_a_cancelled_job_records_nothing(post: Post) -> None:
 
 def test_the_sweep_finds_everything_from_the_rows_alone(post: Post, work: Work) -> None:
     jobs = [_job(post(f"k{n}", str(100 + n))) for n in range(3)]
-    scripted.SCRIPT["fetch"].extend([None, DOWN])
+    later = RetryableFailure(ErrorClass.RATE_LIMITED, Component.SOURCE, retry_after_seconds=60)
+    scripted.SCRIPT["fetch"].extend([None, later])
     work()
     OutboxMessage.objects.all().delete()
     post("k9", "999")
