@@ -15,6 +15,7 @@ POINTS  ?= 16
 COVERAGE := 93
 VENV    := .venv
 BIN     := $(VENV)/bin
+PEERS   := $(VENV)-peers
 export PYTHONUNBUFFERED := 1
 # Compiled modules are kept, also where the environment says otherwise: clusters and commands start faster.
 export PYTHONDONTWRITEBYTECODE :=
@@ -22,7 +23,7 @@ ifdef DATA_DIR
 export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
 endif
 
-.PHONY: help demo up test test-all check bench drill matrix lock clean
+.PHONY: help demo up test test-all check bench peers drill matrix lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -81,8 +82,16 @@ check-generated:
 check-deployment:
 	$(BIN)/python .ci/deploy_check.py
 
-bench: $(VENV)/bench
-	@$(BIN)/python -m benchmarks
+bench: $(VENV)/bench peers
+	@REDACTION_PEERS=$(PEERS)/bin/python $(BIN)/python -m benchmarks
+
+# Scanners for secrets and the models they bring do not share an environment with the product.
+peers: $(PEERS)/made
+
+$(PEERS)/made: requirements/peers.txt
+	@.ci/venv "$(PYTHON)" $(PEERS)
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 drill: $(VENV)/dev
 	@$(BIN)/python -m benchmarks.drill --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"
@@ -106,4 +115,4 @@ lock: $(VENV)/made
 	.ci/lock $(BIN)/uv
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
