@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from criticizer.invisible_characters import INVISIBLE
-from criticizer.redaction.input.document import Document
+from criticizer.redaction.input.document import MASK, Document
 from criticizer.redaction.patterns import compiled
 
 # Blanks of other widths, accents to be combined, wide and circled letters.
@@ -25,7 +25,7 @@ _DISGUISED = compiled(
     rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|(?:%[2-7][0-9a-fA-F]){{4}}|\\u00[2-7][0-9a-fA-F]|(?:\\x[2-7][0-9a-fA-F]|\\[01][0-7]{{2}}){{4}}".encode()
 )
 _INVISIBLE = compiled(f"[{INVISIBLE}]".encode())
-_ANSI = compiled(rb"\x1b\[[0-9;:?]*[A-Za-z]")
+_DRESS = compiled(rb"\x1b\[[0-9;:?]*[A-Za-z]|[^\x00-\x7f]+")  # colours of a terminal, foreign characters
 _ENTITY = compiled(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _PERCENT = compiled(rb"%[2-7][0-9a-fA-F]")
 _ESCAPE = compiled(rb"\\+u00[2-7][0-9a-fA-F]")
@@ -36,16 +36,36 @@ _CONFUSABLE = str.maketrans(
 )
 
 
+# Between two lines of one shadow: no rule reads on over a masked byte.
+_BETWEEN = bytes((10, MASK, 10))
+_TOGETHER = 65_536  # bytes of a shadow: each of its bytes has an offset of its own
+
+
 @dataclass(slots=True)
 class Shadow:
-    """A line without its disguise. `origin[i]` is the raw offset of byte i (one more at the end)."""
+    """Lines without their disguise. `origin[i]` is the raw offset of byte i (one more at the end)."""
 
     text: bytes
     origin: list[int]
 
 
 def shadows(document: Document) -> Iterator[Shadow]:
-    """Yield the plain form of every line with invisible, look-alike or escaped characters."""
+    """Yield the plain form of all lines with invisible, look-alike or escaped characters, many at once."""
+    texts: list[bytes] = []
+    origin: list[int] = []
+    for shadow in _lines(document):
+        texts.append(shadow.text)
+        origin += shadow.origin
+        if len(origin) > _TOGETHER:
+            yield Shadow(_BETWEEN.join(texts), origin)
+            texts, origin = [], []
+        else:
+            origin += (origin[-1], origin[-1])  # with the one at the end, those of what comes between
+    if texts:
+        yield Shadow(_BETWEEN.join(texts), origin)
+
+
+def _lines(document: Document) -> Iterator[Shadow]:
     seen = -1
     for match in _DISGUISED.finditer(document.text):
         at = match.start()
@@ -70,35 +90,37 @@ def shadows(document: Document) -> Iterator[Shadow]:
 
 def _undress(line: bytes, base: int) -> Shadow | None:
     """Drop invisible characters and fold look-alikes to ASCII."""
-    ansi = {match.start(): match.end() for match in _ANSI.finditer(line)} if b"\x1b" in line else {}
-    if not ansi and line.isascii():
-        return None
-    out = bytearray()
+    out: list[bytes] = []
     origin: list[int] = []
-    at = skip = 0
-    for char in line.decode("utf-8", "replace"):
-        size = len(char.encode("utf-8"))
-        if at in ansi:
-            skip = ansi[at]
-        if at >= skip:
-            plain = char if char < "\x80" else _fold(char)
-            folded = plain.encode("utf-8")
-            out += folded
-            origin.extend([base + at] * len(folded))
-        at += size
-    origin.append(base + len(line))
-    return Shadow(bytes(out), origin)
+    at = 0
+    for start, end in _DRESS.places(line):
+        out.append(line[at:start])
+        origin.extend(range(base + at, base + start))
+        at = end
+        if line[start] == 0x1B:
+            continue
+        for char in line[start:end].decode():
+            folded = _fold(char)
+            out.append(folded)
+            origin.extend([base + start] * len(folded))
+            start += len(char.encode())
+    out.append(line[at:])
+    text = b"".join(out)
+    if text == line:
+        return None
+    origin.extend(range(base + at, base + len(line) + 1))
+    return Shadow(text, origin)
 
 
 @lru_cache(maxsize=4_096)
-def _fold(char: str) -> str:
+def _fold(char: str) -> bytes:
     if unicodedata.category(char) in ("Cf", "Mn") or _INVISIBLE.match(char.encode("utf-8")):
-        return ""
+        return b""
     plain = char.translate(_CONFUSABLE)
     if plain == char:
         normal = unicodedata.normalize("NFKC", char)
         plain = normal if normal.isascii() else char
-    return plain
+    return plain.encode()
 
 
 def _decode(line: bytes, base: int) -> Shadow | None:
