@@ -14,7 +14,7 @@ import ahocorasick_rs
 
 from criticizer.redaction.input.document import PLACEHOLDER, encode, read
 from criticizer.redaction.known_secrets import OwnSecrets, registered
-from criticizer.redaction.part import Part
+from criticizer.redaction.part import SEPARATOR, Part
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
@@ -121,10 +121,10 @@ class Redactor:
             part.own, part.unread = own, range(len(part.sections))
         if not part.unread:
             return []
-        document = read(b"".join(part.sections[number] for number in part.unread))
+        document = read(SEPARATOR.join(part.sections[number] for number in part.unread))
         finds = merge(scan(document, self._policy, own, self._deadline))
         if finds and len(part.sections) == 1:
-            part.sections = document.files()
+            part.sections = document.sections()
         elif finds:
             finds = part.placed(finds)
         part.unread = ()

@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Final
 
+from criticizer.redaction.input.document import MASK
 from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.scan import Find
+
+SEPARATOR: Final = bytes((MASK, 10))  # between sections: a line of no hunk and no key
 
 
 @dataclass(slots=True)
 class Part:
     """One text in work, in sections, with how often each kind was removed from it.
 
-    A diff in which something was found is cut into its files: only those that changed are read
+    A diff in which something was found is cut into its hunks: only those that changed are read
     again, for where nothing changed nothing new is found (guarantee G193).
     """
 
@@ -33,7 +37,8 @@ class Part:
     def placed(self, finds: list[Find]) -> list[Find]:
         """Return finds of the unread sections, put together, at their places in all of the text."""
         begins = list(accumulate(map(len, self.sections), initial=0))
-        read = list(accumulate((len(self.sections[number]) for number in self.unread), initial=0))
+        sizes = (len(self.sections[number]) + len(SEPARATOR) for number in self.unread)
+        read = list(accumulate(sizes, initial=0))
         shifts = [begins[number] - at for number, at in zip(self.unread, read, strict=False)]
         moved: list[Find] = []
         for find in finds:

@@ -220,12 +220,12 @@ def test_engine_that_does_not_settle_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.reason_code == "unstable"
 
 
-def test_only_files_of_a_diff_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is that of files redacted one by one, and each is read as often as it changed."""
+def test_only_hunks_of_a_diff_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is that of files redacted one by one, and each hunk is read as often as it changed."""
     first, later = password(1), password(2)
     files = [
         diff(*(f"+line {n} of words" for n in range(400)), path="long.txt"),
-        diff(f'+password = "{first}"', " plain", path="a.py"),
+        diff(f'+password = "{first}"', " plain", path="a.py") + "@@ -9,1 +9,1 @@\n untouched\n",
         diff("+nothing", f'+connect("{first}")', path="b.py"),
         diff(" plain", f'-token = "{later}"', " plain", path="c.py"),
         diff("+the end", path="d.py"),
@@ -244,6 +244,7 @@ def test_only_files_of_a_diff_that_changed_are_read_again(monkeypatch: pytest.Mo
     assert later not in apart
     [everything, again] = read
     assert everything == "".join(files).encode()
+    assert b"untouched" not in again
     assert [file.split()[2] for file in files if file.split()[2].encode() in again] == [
         "a/a.py",
         "a/b.py",

@@ -59,9 +59,9 @@ class Document:
             self.lines = _cut_lines(self)
         return self.lines
 
-    def files(self) -> list[bytes]:
-        """Return the raw bytes cut where another file begins, in a diff. No rule reads across that."""
-        cuts = [h.end + 1 for h in self.hunks[:-1] if self.raw[h.end + 1 : h.end + 3] != b"@@"]
+    def sections(self) -> list[bytes]:
+        """Return the raw bytes cut below each hunk of a diff: what follows is another's head or file."""
+        cuts = (hunk.end + 1 for hunk in self.hunks[:-1])
         return [self.raw[start:end] for start, end in pairwise((0, *cuts, len(self.raw)))]
 
     def sides(self, offset: int) -> tuple[SourceLine, ...]:
@@ -163,6 +163,7 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
     hunks: list[Hunk] = []
     out: list[bytes] = []
     at = 0
+    blanked = raw.replace(b"\n+", b"\n ").replace(b"\n-", b"\n ")
     for start in _line_starts(raw, b"@@"):
         head = _HUNK.match(raw, start) if start >= at else None
         if head is None:
@@ -176,11 +177,9 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
         header = _FILE_HEADER.search(raw, begin, min(end + 3, len(raw))) if may_be else None
         if header is not None:
             end = header.start()
-        body = raw[begin:end]
-        if columns == 1:
-            body = body.replace(b"\n+", b"\n ").replace(b"\n-", b"\n ")
-        else:
-            body = b"\n".join(_blank(line, columns) for line in body.split(b"\n"))
+        body = blanked[begin:end]
+        if columns > 1:
+            body = b"\n".join(_blank(line, columns) for line in raw[begin:end].split(b"\n"))
         out += (raw[at:begin], body)
         at = end
         hunks.append(Hunk(begin, end, columns))

@@ -31,6 +31,10 @@ _HEAD = compiled(
     rb"[ \t]{0,20}"
 )
 _SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
+# What no sign of an assignment, no quote and no bracket begins with, and what must follow the others.
+_ENDS_NAME: Final = frozenset(bytes([c]) for c in range(128) if c not in b" \t\r{<\\\"'`&)]}*?!:=-+.~|,(oiw>")
+_SIGNS: Final = {b".": (b"=",), b"-": (b">", b" ", b"\t")}
+_MAY_CLOSE: Final = b" \t\"'`\\)]}*?!&quot;#39"  # on a line that ends with a name
 _PAIR = compiled(
     rb"[ \t]*,?[ \t]*(?:[\w:-]+=(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+){0,6}"  # other attributes of an element
     rb"[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*"
@@ -64,12 +68,14 @@ class Assignments:
     `spend` gets how many bytes were read (in eighths) and may stop the work.
     """
 
-    __slots__ = ("ends_line", "opens", "strength", "text", "values")
+    __slots__ = ("begin", "ends_line", "opens", "strength", "tail_end", "text", "values")
 
     def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
         self.text = text
         self.values = Literals(text, spend)
-        # Of the word looked at last: it ends its line, or opens a value that stands below.
+        # Of the word looked at last: where its name begins and ends; it ends its line, or opens a value
+        # that stands below.
+        self.begin = self.tail_end = 0
         self.ends_line = self.opens = False
 
     def word(self, start: int, end: int, word: bytes) -> int:
@@ -79,23 +85,28 @@ class Assignments:
         if own_word and _goes_on(self.text, end):
             self.strength = 0
             return end  # path, keyboard, passing: many hits end here
-        begin = self._begin(start)
-        tail_end = self._name_end(end, min(end + WINDOW, len(self.text)))
-        self.strength = self._alone(start, end, word, begin, tail_end)
-        if self._look(start, end, word, begin, tail_end):
+        text = self.text
+        self.begin = begin = self._begin(start)
+        self.tail_end = tail_end = self._name_end(end, min(end + WINDOW, len(text)))
+        name = (text[begin:start], text[start:end], text[end:tail_end])
+        strength = key_names.strength(word, name[1], name[0], name[2])
+        self.strength = self._alone(end, word, name, strength)
+        if self._look(end, word, strength):
             return self.values.spans[-1][1]
         return end  # the next word may sit in the same name: keyPassword, _authToken
 
-    def _alone(self, start: int, end: int, word: bytes, begin: int, tail_end: int) -> int:
+    def _alone(self, end: int, word: bytes, name: tuple[bytes, bytes, bytes], strength: int) -> int:
         """Return the strength of the name around a word, whatever stands beside the name."""
-        text = self.text
+        text, begin, tail_end = self.text, self.begin, self.tail_end
         if word in key_names.INFLECTED:
             return key_names.PASSWORD
         if _goes_on(text, end):
             return 0
         if text[begin - 1 : begin] in (b"+", b"/") and (len(word) <= 4 or _VERSION.match(text, tail_end)):
             return 0  # base64, a module of go.sum
-        head, found, tail = text[begin:start], text[start:end], text[end:tail_end]
+        head, found, tail = name
+        if not tail:
+            return strength
         tail = tail[1:] if tail[:1] in (b"s", b"S") else tail
         if b"." in tail and text[tail_end : tail_end + 1] == b"(":
             tail = tail[: tail.rfind(b".")]  # password.compareTo(
@@ -107,23 +118,20 @@ class Assignments:
             else 0
         )
 
-    def _look(self, start: int, end: int, word: bytes, begin: int, tail_end: int) -> bool:
-        text = self.text
+    def _look(self, end: int, word: bytes, strength: int) -> bool:
+        """Read what stands beside a name; return whether a value was taken."""
+        text, begin, tail_end = self.text, self.begin, self.tail_end
         if end >= len(text):
             return False
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             stop = character_start(text, min(end + WINDOW, len(text)))
-        if text[tail_end : tail_end + 1] >= b"\x80" and text[tail_end : tail_end + 3] != _WIDE_COLON:
-            return False  # part of another word, in a language without blanks
-        if text[tail_end : tail_end + 1] == b" " and text[tail_end + 1 : tail_end + 2] in _SPEAKS:
-            close_end, at, op = tail_end, tail_end + 1, b""  # what _HEAD would say of prose
-        else:
-            head = _HEAD.match(text, tail_end, stop)
-            if head is None:
-                return False
-            close_end, at = head.end(1), head.end()
-            op = text[slice(*head.span(3))]
+        if not strength and text[tail_end:stop].translate(None, _MAY_CLOSE):
+            return False
+        sign = self._sign(stop, strength)
+        if sign is None:
+            return False
+        close_end, at, op = sign
         if op == b">" and (text[begin - 2 : begin] in _GROUP or text[at : at + 1] in b"@:/"):
             return False  # (?<password>…) of a regular expression, <user>:<password>@host
         if (
@@ -134,21 +142,46 @@ class Assignments:
             return False  # "@scope/rule-1password": "workspace:*"
         if not op and not self._may_go_on(begin, tail_end, close_end, at, stop):
             return False
-        strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
         if not strength:
             return False
         close = close_end > tail_end
         # acme_key = and Key= may name a secret; key: names too many other things.
-        self.values.is_own_key = word == b"key" and tail_end == end and (begin < start or op == b"=")
+        is_prefixed = begin + len(word) < end
+        self.values.is_own_key = word == b"key" and tail_end == end and (is_prefixed or op == b"=")
         if op:
             found = self._with_operator(op, begin, close_end, at, stop, strength, close=close)
         else:
             found = self._without_operator(begin, close_end, at, stop, strength, close=close)
         # A value below is doubted more: of the weak names only acme_key, and no sentence (with this):
-        firm = strength >= key_names.SECRET or begin < start
+        firm = strength >= key_names.SECRET or is_prefixed
         sentence = op == b":" and text[close_end - 1] in b")]}"
         self.opens = firm and not found and not sentence and op != b"," and self._opens_value(at, stop)
         return found
+
+    def _sign(self, stop: int, strength: int) -> tuple[int, int, bytes] | None:
+        """Return where what closes a name ends, where its value begins, and the sign between them."""
+        text, at = self.text, self.tail_end
+        follows, second = text[at : at + 1], text[at + 1 : at + 2]
+        if follows >= b"\x80" and text[at : at + 3] != _WIDE_COLON:
+            return None  # part of another word, in a language without blanks
+        # What _HEAD says of most names, and costs more.
+        if at >= stop:
+            return at, at, b""
+        if follows == b" " and second in _SPEAKS:
+            return at, at + 1, b""
+        if follows in _ENDS_NAME or second not in _SIGNS.get(follows, second):
+            return None
+        if follows == b"," and not self._is_column(strength):
+            return None
+        head = _HEAD.match(text, at, stop)
+        return None if head is None else (head.end(1), head.end(), text[slice(*head.span(3))])
+
+    def _is_column(self, strength: int) -> bool:
+        """Return whether a name before a comma may have its value behind it: NAME, "x" or bob,password,x."""
+        text, begin = self.text, self.begin
+        return text[begin : self.tail_end].rpartition(b".")[2].isupper() or (
+            strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
+        )
 
     def _opens_value(self, at: int, stop: int) -> bool:
         """Return whether only the opening of a value follows a name: a quick check."""
@@ -267,16 +300,14 @@ class Assignments:
 
     def pair_below(self, start: int, end: int, word: bytes, document: Document) -> None:
         """`- name: DB_PASSWORD` and, on one of the next lines of the same side, `value: x`."""
-        text = self.text
-        begin = self._begin(start)
-        head = text[max(begin - 160, 0) : begin].rpartition(b"\n")[2]
-        is_pair = _may_be_pair(head[-60:]) and _HIDDEN_HEAD.search(head[-60:]) is not None
+        text, begin, tail_end = self.text, self.begin, self.tail_end
+        head = text[max(begin - 60, 0) : begin].rpartition(b"\n")[2]
+        is_pair = _may_be_pair(head) and _HIDDEN_HEAD.search(head) is not None
         if is_pair:
-            self._value_before(begin, end, word)
+            self._value_before(end, word)
         stop = text.find(b"\n", end, end + WINDOW)
         if stop < 0:
             return
-        tail_end = self._name_end(end, stop)
         if not is_pair and not text[tail_end:stop].rstrip().endswith((b":", b"{")):
             return
         tail = _HEAD.match(text, tail_end, stop)
@@ -296,10 +327,9 @@ class Assignments:
                     self._value_of_pair(line.start, match.end(), line.end, max(strength, key_names.SECRET))
                     break
 
-    def _value_before(self, begin: int, end: int, word: bytes) -> None:
+    def _value_before(self, end: int, word: bytes) -> None:
         """`value: x` and then `name: DB_PASSWORD`, on the same line or the one above."""
-        text = self.text
-        tail_end = self._name_end(end, min(end + WINDOW, len(text)))
+        text, begin, tail_end = self.text, self.begin, self.tail_end
         if (
             key_names.strength(
                 word, text[end - len(word) : end], text[begin : end - len(word)], text[end:tail_end]

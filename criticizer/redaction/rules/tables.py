@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import ahocorasick_rs
+
 from criticizer.redaction.input.document import Document, SourceLine
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import groups, key_names
@@ -42,6 +44,8 @@ _HTML_CELL = compiled(
     rb"(?i)<t[hd][^<>]*>[ \t]*(?:<(?:code|b|tt|kbd)>)?([^<>\n]*)(?:</(?:code|b|tt|kbd)>)?[ \t]*</t[hd]>"
 )
 _MAX_TUPLES: Final = 200
+_LISTED: Final = tuple(key_names.WORDS)
+_WORDS: Final = ahocorasick_rs.BytesAhoCorasick(_LISTED)
 
 
 def spans(
@@ -60,7 +64,7 @@ def spans(
     if b"," in line and holds(line, b"([\"'"):
         yield from _tuples(document, low, start, end, spend)
     is_item = line.lstrip(b" \t*+-").rstrip()[: 1 + end - start] == text[start:end]
-    if b"|" not in line and b"<t" not in line and not is_item and not _is_listed(line):
+    if not is_item and b"<t" not in line and not _may_head(line):
         return
     for here in document.sides(start):
         header = text[here.start : here.end]
@@ -79,9 +83,18 @@ def spans(
                     break
 
 
-def _is_listed(line: bytes) -> bool:
-    """Return whether a line without cells' borders may be the header of columns: no code, with marks."""
-    return not holds(line, _CODE) and any(mark in line for mark in _MARKS)
+def _may_head(line: bytes) -> bool:
+    """Return whether a line may be the header of columns, by a quick look at what is between its marks."""
+    is_quoted = line.lstrip(b" ").startswith(b'"')
+    for mark in _MARKS[:1] if holds(line, _CODE) else _MARKS:
+        if mark not in line:
+            continue
+        if mark != b"  " and (is_quoted or mark + b'"' in line):  # such a title may hold the mark
+            return True
+        titles = [title.strip(_PADDING) for title in line.split(mark)[:_CELLS]]
+        if all(map(_is_title, titles)) and sum(map(bool, titles)) >= 2:
+            return True
+    return False
 
 
 def _cells(line: bytes, mark: bytes) -> list[tuple[int, int]]:
@@ -148,9 +161,11 @@ def _is_title(cell: bytes) -> bool:
 def _strength_of(title: bytes) -> int:
     """Return the strength of a column's title, which may have blanks where a name has underscores."""
     name = title.strip(_PADDING).lower().replace(b" ", b"_")
-    for word, (_, own) in key_names.WORDS.items():
-        at = name.find(word)
-        if at >= 0 and not (own and at and name[at - 1 : at] != b"_"):
+    # Of each word, in the order of the list, the first place.
+    for index in sorted({index for index, _, _ in _WORDS.find_matches_as_indexes(name, overlapping=True)}):
+        word = _LISTED[index]
+        at, own = name.find(word), key_names.WORDS[word][1]
+        if not (own and at and name[at - 1 : at] != b"_"):
             found = key_names.strength(word, word, name[:at], name[at + len(word) :])
             if found:
                 return found
@@ -171,7 +186,7 @@ def _tuples(
 ) -> Iterator[Span]:
     """Yield the values of lists that follow a list of names."""
     text = document.text
-    opened = max(text.rfind(mark, low, start) for mark in (b"(", b"["))
+    opened = max(text.rfind(b"(", low, start), text.rfind(b"[", low, start))
     while (
         opened > low
         and text[opened - 1 : opened] in (b" ", b",", b"[")
@@ -180,7 +195,7 @@ def _tuples(
         and text.find(b"]", opened, end + 2) >= 0
     ):
         opened = max(text.rfind(b"(", low, opened), text.rfind(b"[", low, opened))  # [name] of T-SQL
-    quote = max(text.rfind(mark, low, start) for mark in (b'"', b"'"))
+    quote = max(text.rfind(b'"', low, start), text.rfind(b"'", low, start))
     if (
         quote >= 0
         and b"," in text[quote:start]
