@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +33,14 @@ from reviews.reviewers.answer import UnusableAnswer, parse_answer
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.chunks import Chunk, pack
 from reviews.reviewers.merging import merged
+from reviews.reviewers.prepare import prepare
+from reviews.reviewers.prompt import request_text, system_prompt, words_in
+from reviews.reviewers.truncation import may_be_window, was_cut
 from reviews.sources.base import Action, FileChange
 from reviews.sources.diffs import diff_file, render
+from tests.fakes.llm import SmallWindow
 from tests.reviewers.answer_corpus import FINDINGS, FORMS, NO_ANSWERS
+from tests.reviewers.build import change as change_of
 
 ROOT = Path(__file__).resolve().parents[1]
 JUDGED = ROOT.parent / "shared" / "data" / "review" / "martian_judged.json.gz"
@@ -43,6 +49,9 @@ COMMITS = 300
 LINES = 2_000
 LINES_OF_OTHER_HINTS = 300
 LINES_OF_A_FILE = 12
+REQUESTS = 500
+CALLS = 20
+WORD = r"^Word: (\w+)$"
 PATH = "//depot/p/file"
 
 
@@ -268,6 +277,51 @@ def merged_share(pairs: Sequence[tuple[str, str]]) -> float:
     return sum(len(merged([made(one), made(other)])) == 1 for one, other in pairs) / len(pairs)
 
 
+def _pieces(text: str) -> int:
+    """Count tokens as byte-pair encodings do, roughly: short words, numbers and signs each are one."""
+    return len(re.findall(r" ?[A-Za-z]{1,6}|\d{1,3}|\s+|[^\w\s]{1,2}", text))
+
+
+def _requests() -> Iterator[str]:
+    """Yield the user parts of requests about this repository's changes."""
+    for file in _changes():
+        prepared = prepare(change_of(file), Redactor())
+        for part in range(len(prepared.chunks)):
+            yield request_text(prepared.text, prepared.chunks, part).text
+
+
+def _windows() -> Iterator[tuple[Figure, object]]:
+    system = system_prompt(10)
+    requests = list(itertools.islice(_requests(), REQUESTS))
+    say(f"{len(requests)} requests")
+    cut = noticed = alarms = 0
+    for user in requests:
+        whole, expected = f"{system}\n{user}", words_in(user)
+        characters = len(system) + len(user)
+        for said in (re.findall(WORD, whole, re.MULTILINE), ()):
+            alarms += was_cut(expected, said, characters, _pieces(whole))
+        for window, at in itertools.product((2_000, 4_000, 8_000), ("head", "middle", "tail")):
+            read = SmallWindow(window, at, tokens=_pieces).read(whole)
+            if read != whole:
+                cut += 1
+                said = re.findall(WORD, read, re.MULTILINE)
+                # Such a server reports its window.
+                noticed += was_cut(expected, said, characters, window) or may_be_window(window)
+    yield _figure(f"cut requests of {cut} noticed", noticed / cut, ">=", 1.0), 1.0
+    yield _figure(f"false alarms of {2 * len(requests)} full requests", alarms, "<=", 0.5, "requests"), 0
+    counts = [(len(system) + len(user), _pieces(f"{system}\n{user}")) for user in requests]
+    errors = []
+    for first in range(len(counts) - CALLS):
+        weighed = [(0.9**age, *counts[first + CALLS - 1 - age]) for age in range(CALLS)]
+        ratio = sum(w * characters for w, characters, _ in weighed) / sum(
+            w * tokens for w, _, tokens in weighed
+        )
+        characters, tokens = counts[first + CALLS]
+        errors.append(abs(characters / ratio - tokens) / tokens)
+    name = f"error of the estimated tokens after {CALLS} calls"
+    yield _figure(name, sum(errors) / len(errors), "<=", 0.08), 0.05
+
+
 def _oracle() -> Iterator[tuple[Figure, object]]:
     django.setup()
     from reviews.evaluation import modes
@@ -307,6 +361,7 @@ def _figures() -> Iterator[tuple[Figure, object]]:
         )
     else:
         say("no recorded reviews: duplicates are not measured")
+    yield from _windows()
     yield from _oracle()
 
 

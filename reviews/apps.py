@@ -10,6 +10,7 @@ class ReviewsConfig(AppConfig):
 
     def ready(self) -> None:
         from criticizer.admin_site import viewing_scope
+        from criticizer.checks import OUTSIDE
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS, PENDING
         from reviews import health_checks, metrics
@@ -21,6 +22,7 @@ class ReviewsConfig(AppConfig):
         COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
 
         CHECKS.update({"p4": health_checks.perforce, "llm": health_checks.model})
+        OUTSIDE.append(health_checks.small_windows)
         PENDING.append(health_checks.dependencies_to_retry)
 
         post_migrate.connect(after_migrate, sender=self, dispatch_uid="reviews.roles")

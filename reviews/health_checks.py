@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from django.conf import settings
+from django.core.checks import CheckMessage
+
+from criticizer.checks import message
 from criticizer.db import prepared
 from deadletters.types import Failed
 from reviews import config
 from reviews.pipeline.dependencies import dependencies_of
-from reviews.reviewers.health_checks import check_health
+from reviews.reviewers.health_checks import check_health, window_of
+from reviews.reviewers.transport import server_of
 from reviews.sources.perforce.client import P4Client
 
 _P4_SECONDS = 5.0
@@ -42,3 +48,17 @@ def dependencies_to_retry() -> frozenset[str]:
     """Return the names of the dependencies that stages in `retry_wait` need."""
     waiting = [Failed(**row) for row in prepared.rows(_RETRIED, {"limit": _MAX_STAGES})]
     return frozenset(name for names in dependencies_of(waiting).values() for name in names)
+
+
+def small_windows() -> Iterator[CheckMessage]:
+    """Yield a warning for each model server whose window holds less than a request and its answer."""
+    needed = settings.LLM_MAX_INPUT_TOKENS + settings.LLM_MAX_OUTPUT_TOKENS
+    for llm in config.models().values():
+        if 0 < (window := window_of(llm)) < needed:
+            yield message(
+                "W017",
+                f"The window of {llm.model} at {server_of(llm)} holds {window} tokens; a request and its"
+                f" answer may take {needed}.",
+                "Enlarge it at the server (num_ctx or OLLAMA_CONTEXT_LENGTH, --ctx-size, --max-model-len),"
+                " or lower LLM_MAX_INPUT_TOKENS and LLM_MAX_OUTPUT_TOKENS.",
+            )

@@ -1,6 +1,7 @@
 """Metrics of this app, registered in `apps.py`."""
 
 from criticizer.observability.metrics import Gauge
+from reviews import token_counts
 
 COUNTED_TABLES = ["jobs", "attempts"]
 GAUGES = [
@@ -24,6 +25,8 @@ GAUGES = [
         """SELECT origin, outcome, count(*) FROM (SELECT origin, outcome, received_at FROM source_events
               ORDER BY received_at DESC, id DESC LIMIT 10000) e
             WHERE received_at > now() - interval '15 minutes' GROUP BY 1, 2"""),
+    Gauge("criticizer_characters_per_token", "Characters of a token, as the server counts.", ("model",),
+        f"SELECT model, ratio FROM ({token_counts.MEASURED}) m"),  # noqa: S608
     Gauge("criticizer_poll_found_missing", "Events that only the poll found, ever.", ("stream",),
         "SELECT stream, missing FROM source_positions"),
     Gauge("criticizer_poll_age_seconds", "Time since the poll last asked.", ("stream",),

@@ -12,6 +12,7 @@ from django.core.checks import CheckMessage
 TAG = "criticizer"
 _LEVELS = {"E": checks.Error, "W": checks.Warning, "I": checks.Info}
 Messages = Iterator[CheckMessage]
+OUTSIDE: list[Callable[[], Messages]] = []  # of other apps, run with those of `checks.environment`
 
 
 def check(*, deploy: bool = False) -> Callable[[Callable[[], Messages]], Callable[..., list[CheckMessage]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from criticizer.checks import Messages, check, message
+from criticizer.checks import OUTSIDE, Messages, check, message
 
 
 @check()
@@ -43,6 +43,13 @@ def _problem_of_repository(path: Path) -> str:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return ""
+
+
+@check()
+def servers() -> Messages:
+    """Run what other apps check of their servers (criticizer.W017)."""
+    for found in OUTSIDE:
+        yield from found()
 
 
 @check()

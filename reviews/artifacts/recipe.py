@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from django.conf import settings
 from django.db.models import Q
@@ -11,17 +11,30 @@ from django.utils.crypto import salted_hmac
 
 from criticizer.redaction.rules.issuer_tokens import RULESET
 from criticizer.security.known_secrets import configured_secrets
+from reviews import token_counts
 from reviews.models import Artifact
 from reviews.reviewers import prepared_codec
 from reviews.reviewers.prepare import ReviewLimits
 
+COMPACT_BELOW = 16_000  # tokens of a request
+
 
 def limits() -> ReviewLimits:
+    is_compact = settings.LLM_MAX_INPUT_TOKENS < COMPACT_BELOW
     return ReviewLimits(
         max_input_tokens=settings.LLM_MAX_INPUT_TOKENS,
         skip_paths=tuple(settings.LLM_SKIP_PATHS),
-        context_share=settings.LLM_CONTEXT_PERCENT / 100,
+        context_share=0 if is_compact else settings.LLM_CONTEXT_PERCENT / 100,
+        is_compact=is_compact,
     )
+
+
+def limits_for_packing() -> ReviewLimits:
+    """Return `limits()` with the tokens that the model counts today.
+
+    No part of the recipe: a change that was packed by an older count is as good.
+    """
+    return replace(limits(), chars_per_token=token_counts.chars_per_token(settings.LLM_MODEL))
 
 
 def current() -> str:

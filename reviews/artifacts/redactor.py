@@ -135,7 +135,7 @@ def _raw(job_id: int) -> Change:
 def _redacted(raw: bytes) -> tuple[bytes, Prepared, str]:
     """Redact a change; return its JSON, what that holds, and the recipe."""
     today = recipe.current()
-    data = redactor.redact_change(raw, settings.REDACTION_POLICY, recipe.limits(), today)
+    data = redactor.redact_change(raw, settings.REDACTION_POLICY, recipe.limits_for_packing(), today)
     prepared = prepared_codec.from_json(data, today, settings.REDACTION_POLICY)
     assert prepared is not None
     return data, prepared, today

@@ -74,7 +74,16 @@ def answer_schema(max_findings: int) -> dict[str, Any]:
     }
 
 
-def strict_schema(max_findings: int) -> dict[str, Any]:
+def compact_schema() -> dict[str, Any]:
+    """Return the schema for models with a small window: one finding, of few fields."""
+    schema = answer_schema(1)
+    finding = schema["properties"]["findings"]["items"]
+    kept = ("file", "line", "quote", "severity", "title", "problem", "suggestion")
+    finding["properties"] = {name: finding["properties"][name] for name in kept}
+    return schema
+
+
+def strict_schema(max_findings: int, is_compact: bool = False) -> dict[str, Any]:
     """Return the reduced schema that strict decoding modes accept: all required, no bounds."""
 
     def reduced(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +97,7 @@ def strict_schema(max_findings: int) -> dict[str, Any]:
             kept["required"] = list(kept["properties"])
         return kept
 
-    return reduced(answer_schema(max_findings))
+    return reduced(compact_schema() if is_compact else answer_schema(max_findings))
 
 
 class UnusableAnswer(Exception):

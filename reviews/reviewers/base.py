@@ -84,6 +84,7 @@ class Usage:
     coerced: int = 0  # values that were written in another form than asked for
     dropped: int = 0  # findings that could not be used
     cut: int = 0  # requests that the model server cut
+    characters: int = 0  # of the requests whose tokens were reported
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -95,6 +96,7 @@ class Usage:
             self.coerced + other.coerced,
             self.dropped + other.dropped,
             self.cut + other.cut,
+            self.characters + other.characters,
         )
 
 
@@ -107,3 +109,4 @@ class Review:
     banner: str = ""
     usage: Usage = field(default_factory=Usage)
     model: str = ""
+    asked: str = ""  # the configured name of the model that gave every answer, if one did

@@ -1,7 +1,9 @@
-"""Health check of a model server: one GET without a body, with nothing of a change in it."""
+"""What a model server is asked besides reviews, with nothing of a change in it: health and window."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 
 from criticizer.http_client import ExchangeFailed, Fault, Limits, Request, exchange
@@ -49,3 +51,61 @@ def _status(config: LlmConfig, credentials: Mapping[str, str]) -> int:
             raise failure(ErrorClass.NETWORK_TIMEOUT, detail) from None
         detail = f"{server} could not be reached by a health check"
         raise failure(ErrorClass.NETWORK_UNREACHABLE, detail) from None
+
+
+_WINDOW_NAMES = (
+    "max_model_len",
+    "loaded_context_length",
+    "context_length",
+    "max_context_length",
+    "context_window",
+)
+_OLLAMA_WINDOW = 4_096  # unless its model file or its server says otherwise
+
+
+def window_of(config: LlmConfig) -> int:
+    """Return how many tokens the server's window holds for the model, as it says; 0 where it does not.
+
+    Asks vLLM and others by the list of models, llama.cpp by /props, Ollama by /api/ps and /api/show.
+    Takes 5 seconds a page at most; raises nothing.
+    """
+    try:
+        return _window(config) if config.provider == "openai" else 0
+    except (ExchangeFailed, RecursionError):
+        return 0
+
+
+def _window(config: LlmConfig) -> int:
+    root = config.base_url.rstrip("/").removesuffix("/v1")
+    listed = _listed(_asked(config, f"{config.base_url.rstrip('/')}/models").get("data"), config.model)
+    if size := next((size for name in _WINDOW_NAMES if (size := _whole(listed.get(name)))), 0):
+        return size
+    props = _asked(config, f"{root}/props").get("default_generation_settings")
+    if isinstance(props, dict) and (size := _whole(props.get("n_ctx"))):
+        return size
+    shown = _asked(config, f"{root}/api/show", json.dumps({"model": config.model}).encode())
+    if "model_info" not in shown:
+        return 0
+    loaded = _listed(_asked(config, f"{root}/api/ps").get("models"), config.model)
+    stated = re.search(r"^num_ctx\s+(\d{1,9})", str(shown.get("parameters", "")), re.MULTILINE)
+    return _whole(loaded.get("context_length")) or (int(stated.group(1)) if stated else _OLLAMA_WINDOW)
+
+
+def _listed(entries: object, model: str) -> dict[str, object]:
+    """Return the entry of the model, or the only one."""
+    found = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    named = [entry for entry in found if model in (entry.get("id"), entry.get("model"), entry.get("name"))]
+    return (named or (found if len(found) == 1 else [{}]))[0]
+
+
+def _asked(config: LlmConfig, url: str, body: bytes = b"") -> dict[str, object]:
+    """Return the JSON object that a page of the server answers, {} for any other answer."""
+    key = next(iter(config.api_keys), "")
+    headers = {**OpenAIClient.credentials(key), **({"Content-Type": "application/json"} if body else {})}
+    request = Request("POST" if body else "GET", url, headers, body)
+    answer = exchange(request, LIMITS, proxy_url=config.proxy_url)
+    return (answer.json() or {}) if answer.status == 200 else {}
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -50,6 +50,7 @@ class ModelAnswer:
     finish_reason: str = ""
     model: str = ""
     by_fallback: bool = False
+    characters: int = 0  # of the request, if its tokens are known
 
 
 class ModelClient(Protocol):

@@ -137,8 +137,8 @@ class ModelReview:
         self._limits = limits
         self._progress = progress
         self._around = around
-        self._system = system_prompt(limits.max_findings_per_chunk)
-        self._schema = strict_schema(limits.max_findings_per_chunk)
+        self._system = system_prompt(limits.max_findings_per_chunk, limits.is_compact)
+        self._schema = strict_schema(limits.max_findings_per_chunk, limits.is_compact)
         chunks = prepared.chunks
         self._parts = [Part(chunks, index) for index in range(len(chunks))]
         self._splits_left = limits.max_calls
@@ -364,7 +364,8 @@ class ModelReview:
             answer = await self._client.complete(
                 self._system, user, self._schema, call_id, has_more_room=self._has_more_room
             )
-            calls[-1] = answer
+            characters = len(self._system) + len(user) if answer.input_tokens else 0
+            calls[-1] = replace(answer, characters=characters)
         self.prompts.append(user.text)
         self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
         return answer
@@ -458,5 +459,6 @@ def _usage(calls: Sequence[ModelAnswer | None]) -> Usage:
         calls=len(calls),
         input_tokens=sum(call.input_tokens for call in answered),
         output_tokens=sum(call.output_tokens for call in answered),
+        characters=sum(call.characters for call in answered),
         repaired=max(0, len(calls) - 1),
     )

@@ -18,7 +18,7 @@ from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
 from reviews.reviewers.checks import CHECKS, run_checks
 from reviews.reviewers.checks.hidden_code import hidden_code_in
-from reviews.reviewers.chunks import Chunk, ShownLine, pack, tokens
+from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens
 from reviews.reviewers.cleaning import cleaned, for_people, title_of, without_secrets
 from reviews.reviewers.context import Outlines, leads_of, outlines_of, texts_of, with_context
 from reviews.reviewers.coverage_texts import (
@@ -44,14 +44,20 @@ _MAX_REASON_CHARS = 255
 
 @dataclass(frozen=True, slots=True)
 class ReviewLimits:
-    """Bounds of one review. `max_input_tokens` is per request, instructions included."""
+    """Bounds of one review. `max_input_tokens` is per request, instructions included.
+
+    `chars_per_token` is what the model's server counted lately. `is_compact` is for small windows:
+    short rules and one finding a part.
+    """
 
     max_input_tokens: int = 24_000
+    chars_per_token: float = CHARS_PER_TOKEN
     max_calls: int = 20
     max_parallel_calls: int = 8
     max_findings_per_chunk: int = 10
     context_share: float = 0.35  # of what a part's hunks may take; 0 shows no context
     skip_paths: Sequence[str] = ()
+    is_compact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,9 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         for i, file in enumerate(change.files)
     )
     text = ChangeText(clean.description, manifest)
-    budget = limits.max_input_tokens - overhead_tokens(text, limits.max_findings_per_chunk)
+    # All else counts by CHARS_PER_TOKEN.
+    room = int(limits.max_input_tokens * limits.chars_per_token / CHARS_PER_TOKEN)
+    budget = room - overhead_tokens(text, limits.max_findings_per_chunk, limits.is_compact)
     costs = [file_tokens(entry) for entry in manifest]
     if budget < MIN_CHUNK_TOKENS + max(costs, default=0):
         raise PermanentFailure(

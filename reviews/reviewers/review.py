@@ -116,6 +116,7 @@ def _outcome(
         banner=" ".join(filter(None, [banner, fallback_banner(served, len(results))])),
         usage=sum((result.usage for result in results), Usage()),
         model=", ".join(dict.fromkeys(filter(None, (result.model for result in results)))) or client.model,
+        asked="" if served else client.model,
     )
     dropped: Counter[str] = Counter()
     if len(raw) > len(findings):

@@ -261,7 +261,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
                 "job": claim.job_id,
                 "banner": _banner(claim, outcome)[:512],
                 "model": clean(review.model, 128),
-                "usage": Jsonb(asdict(review.usage)),
+                "usage": Jsonb({**asdict(review.usage), "asked": review.asked}),
             },
         )
         FindingRow.objects.bulk_create(findings)

@@ -99,7 +99,7 @@ class SmallWindow:
 
     def __call__(self, request: Recorded) -> Reply:
         text = "\n".join(message["content"] for message in request.body["messages"])
-        read = self._read(text)
+        read = self.read(text)
         self.cut += read != text
         answer: dict[str, object] = {"findings": list(self.findings), "files_read": []}
         if self.repeats_words:
@@ -108,7 +108,7 @@ class SmallWindow:
             return Reply(answer="That looks like a patch. How can I help?", input_tokens=self.tokens(read))
         return Reply(answer=answer, input_tokens=self.tokens(read))
 
-    def _read(self, text: str) -> str:
+    def read(self, text: str) -> str:
         if self.window is None or (tokens := self.tokens(text)) <= self.window:
             return text
         size = len(text) * self.window // tokens
@@ -139,6 +139,7 @@ class LlmServer:
         self.calls = self.in_flight = self.peak_in_flight = 0
         self.connections = 0
         self.port = 0
+        self.pages: Mapping[str, object] | None = None  # what it says of itself, by path; None: its models
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -177,6 +178,9 @@ class LlmServer:
         raw = await reader.readexactly(int(headers.get("content-length", "0")))
         if path.startswith("/_"):
             await _write(writer, 200, {}, json.dumps(self._control(method, path, raw)))
+            return True
+        if self.pages is not None and not path.endswith(("/completions", "/messages")):
+            await _write(writer, 200 if path in self.pages else 404, {}, json.dumps(self.pages.get(path)))
             return True
         request = Recorded(path, headers, raw)
         if method == "GET" and path.endswith("/models"):
