@@ -22,6 +22,7 @@ from reviews.models import Artifact
 from reviews.pipeline import StageClaim
 from reviews.reviewers import prepared_codec, redactor
 from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.sources.enforcement import without_old_side
@@ -113,6 +114,11 @@ def paths(job_id: int) -> tuple[str, ...]:
     """Return the real paths of a job's files. Raises what `store.load` raises where `load` would."""
     stored = _stored(job_id)
     return stored.paths if stored is not None else tuple(file.path for file in _raw(job_id).files)
+
+
+def diffs(job_id: int) -> tuple[FileDiffText, ...]:
+    """Return the redacted diff of a job for people. Raises ValueError, and what `store.load` raises."""
+    return prepared_codec.diffs_of(store.load(job_id, Artifact.Kind.REDACTED))
 
 
 def _stored(job_id: int) -> Prepared | None:

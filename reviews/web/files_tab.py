@@ -12,12 +12,12 @@ import structlog
 
 from criticizer.resilience.failures import Failure
 from notifications.rendering.report import ExcerptLine
-from reviews.artifacts import store
+from reviews.artifacts import redactor
 from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.reports import as_reported
 from reviews.reviewers.base import CoverageStatus
-from reviews.reviewers.prepared_codec import DiffLine, FileDiffText, diffs_of
+from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
 from reviews.web.highlight import CodeRow, code_rows
 from reviews.web.review_list import worst_first
 from reviews.web.review_page import MAX_FILES, FindingView, worst_findings
@@ -123,7 +123,7 @@ def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
 
 def _diffs(job: ReviewJob) -> Sequence[FileDiffText] | None:
     try:
-        return diffs_of(store.load(job.pk, Artifact.Kind.REDACTED))
+        return redactor.diffs(job.pk)
     except Failure as failure:
         log.warning("diff_not_shown", job=job.pk, **failure.facts)
     except ValueError as error:
