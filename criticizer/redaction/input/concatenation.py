@@ -24,6 +24,9 @@ _NEXT = compiled(
 _CLOSING: Final = rb"(?:\\[nrt])*\\*[\"'`]"
 _OPEN_END = compiled(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
 _NEXT_LINE = compiled(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
+# password = "abc"; and below it: password += "def";
+APPENDED: Final = rb"[ \t]*(?:\+=|\.=|<<)[ \t]*"
+_APPENDED = compiled(rb"[\"'`];?[ \t\r]*\n[ \t]*[$@\w.]*\w" + APPENDED + OPENING)
 # What joins two literals without a blank in them, on one line or over two.
 _JOIN: Final = (
     rb"[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*\\?\r?\n?[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*[bBfFrRuUN@]?"
@@ -56,6 +59,8 @@ def may_follow(text: bytes, end: int) -> bool:
 def goes_on(text: bytes, end: int) -> bool:
     """Return whether the line ends after a value's literal and a string opens soon below."""
     close = _closing(text, end)
+    if _APPENDED.match(text, close, close + _LINES_BELOW) is not None:
+        return True
     if not may_follow(text, close):
         return False
     tail = _OPEN_END.match(text, close, close + _LINES_BELOW)

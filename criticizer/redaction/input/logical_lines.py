@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from criticizer.redaction.input.concatenation import OPENING, OPERATOR
+from criticizer.redaction.input.concatenation import APPENDED, OPENING, OPERATOR
 from criticizer.redaction.input.document import Document, SourceLine
 from criticizer.redaction.patterns import compiled
 
@@ -26,6 +26,7 @@ _OPENS = compiled(
     rb"(\"\"\"|'''|`|<<[-~]?\\?[\"']?[A-Za-z_]\w*[\"']?|[|>][-+0-9]{0,2}|\{|(?:[A-Za-z_$][\w.:<>$]{0,60})?\(|)$"
 )
 _STRING_END = compiled(rb"[\"'`][ \t]*(" + OPERATOR + rb"?)[ \t]*_?$")
+_APPENDED = compiled(rb"(([$@\w.]*\w)" + APPENDED + rb")" + OPENING)
 _STRING_START = compiled(rb"(" + OPERATOR + rb"?)[ \t]*" + OPENING)
 _QUOTED = rb"[bBfFrRuULN@$]{0,2}(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)"
 # A literal that is its line, or ends an expression: no key, no argument, no sentence.
@@ -104,7 +105,7 @@ def _join(document: Document, begin: int, here: SourceLine) -> tuple[Joined, int
         start = line.start + indentation
         new = _cut(text[start : min(line.end, start + _WINDOW)])
         last = joined.text[max(joined.pieces[-1][0], len(joined.text) - _TAIL) :]
-        step = _step(last, new, state, indentation - depth)
+        step = _appended(joined.text, new) or _step(last, new, state, indentation - depth)
         if step is None:
             skipped += 1
             if skipped > _MAX_SKIPPED or not _is_skipped(last, new, state):
@@ -117,6 +118,14 @@ def _join(document: Document, begin: int, here: SourceLine) -> tuple[Joined, int
         if len(joined.text) > _MAX_BYTES:
             break
     return joined, end
+
+
+def _appended(text: bytes, new: bytes) -> _Step | None:
+    """Return how `name += "…"` continues the literal of that name."""
+    more = _APPENDED.match(new)
+    if more is None or text.rstrip(b";")[-1:] not in (b'"', b"'", b"`") or more.group(2) not in text:
+        return None
+    return _Step(len(text) - len(text.rstrip(b";")), b" + ", more.end(1))
 
 
 def _is_skipped(last: bytes, new: bytes, state: str) -> bool:

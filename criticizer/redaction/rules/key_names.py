@@ -97,7 +97,8 @@ column attr attribute class bits rotation schedule source strength scope scopes 
 status state mode method function func callback handler strategy title description comment page
 screen input output button icon img image template request response requests info config settings
 options option spec schema model table created updated date time at by on if not exists frame space
-word words stroke stone note notes hook hooks handle chain hole finder fingerprint bytes keyid
+word words command cmd script program
+stroke stone note notes hook hooks handle chain hole finder fingerprint bytes keyid
 metadata tag tags labels group groups owner region zone domain module package import izer ized ize
 ization isation isations ary arial meshing ing signatures identifier bundle browser cache
 """

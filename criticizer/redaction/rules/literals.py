@@ -117,7 +117,7 @@ class Literals:
         value = text[start:end]
         if text[end : end + 1] == b"\\" and text[end + 1 : stop].rstrip(b"\r") == b"":
             self.goes_on = True
-        elif concatenation.may_follow(text, end):
+        elif concatenation.goes_on(text, end) or concatenation.may_follow(text, end):
             pieces = concatenation.pieces(text, start, end)
             value = b"".join((value, *(text[a:b] for a, b in pieces)))
             self.goes_on = concatenation.goes_on(text, pieces[-1][1] if pieces else end)

@@ -78,6 +78,9 @@ def may_stand(data: bytes, start: int, end: int, *, random: bool) -> bool:
     if random and (end - start >= _ANYWHERE or not _SIGNS.isdisjoint(data[start:end])):
         return after != b"("
     before = data[start - 1 : start]
+    lead = data[max(start - 4, 0) : start].rstrip(b" \t")
+    if lead.endswith((b"&&", b"$(")) or (lead.endswith(b";") and after in (b"", b"\n")):
+        return False  # a command of a shell
     if (before and before[0] in _WORD) or (after and after[0] in _WORD) or after == b"(":
         return False
     if not random:

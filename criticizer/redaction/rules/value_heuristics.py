@@ -200,6 +200,8 @@ def is_run(value: bytes) -> bool:
     """Return whether a literal's text is a call or a command, which may be evaluated elsewhere."""
     if b"(" in value and _CALL.search(value) is not None:
         return True
+    if value.startswith(b"=") and holds(value, b"(|"):
+        return True  # of a spreadsheet
     if value.startswith((b"!!python", b"!!ruby", b"!!java", b"!!php")):
         return True
     return b" " in value and _COMMAND.search(value) is not None
