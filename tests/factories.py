@@ -31,6 +31,7 @@ from reviews.models import (
     Artifact,
     Attempt,
     CoverageRow,
+    FindingFate,
     FindingRow,
     ReviewJob,
     StageRun,
@@ -163,6 +164,23 @@ class AttemptFactory(_Row):
     worker = "worker.example.com:1000"
     outcome = AttemptOutcome.STARTED
     finished_at = factory.LazyAttribute(lambda o: None if o.outcome == AttemptOutcome.STARTED else _now())
+
+
+class FindingFateFactory(_Row):
+    class Meta:
+        model = FindingFate
+
+    attempt = factory.SubFactory(AttemptFactory)
+    job = factory.LazyAttribute(lambda o: o.attempt.stage_run.job)
+    part = 1
+    turn = 1
+    place = factory.Sequence(lambda n: n)
+    fate = "refuted"
+    reason = "Line 3: The list is never empty here."
+    file = "//depot/main/app.py"
+    line = 12
+    severity = "medium"
+    title = "Division by zero when the list is empty"
 
 
 class FindingRowFactory(_Row):

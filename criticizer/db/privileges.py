@@ -18,6 +18,7 @@ APPEND_ONLY = (
     "dead_letter_group_events",
     "replay_batch_events",
     "job_events",
+    "finding_fates",
     "circuit_events",
     "reviews_viewerscopeevent",
     "reviews_subscriptionevent",

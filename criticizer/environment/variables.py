@@ -243,6 +243,12 @@ _MODEL = (
     Variable("LLM_CONTEXT_PERCENT", integer(0, 60),
              "The share of a chunk for definitions that the change uses, from files it does not touch"
              " as well. 0: none is read or sent.", "35"),
+    Variable("LLM_VERIFY", any_text("on, off, or a model's name"),
+             "The second pass, which tries to refute each finding: by the same model, not at all, or by "
+             "another model of the same server.", "on", example="qwen2.5-coder-7b"),
+    Variable("FINDING_BUDGET", integer(1, 1000),
+             "Findings that a message shows before it folds the rest, the page half as many again; "
+             "critical ones are never folded.", "8"),
     Variable("LLM_SKIP_PATHS", TEXTS,
              "Files that the checks alone read, besides lock files; * spans folders.",
              example="*/vendor/*,*.snap"),

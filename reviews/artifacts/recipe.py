@@ -26,6 +26,7 @@ def limits() -> ReviewLimits:
         skip_paths=tuple(settings.LLM_SKIP_PATHS),
         context_share=0 if is_compact else settings.LLM_CONTEXT_PERCENT / 100,
         is_compact=is_compact,
+        finding_budget=settings.FINDING_BUDGET,
     )
 
 

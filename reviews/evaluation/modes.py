@@ -19,7 +19,7 @@ from reviews.evaluation.oracle import Oracle
 from reviews.evaluation.running import Ready, reviewed
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prompt import PROMPT_VERSION
+from reviews.reviewers.prompt import FINDER_VERSION, VERIFIER_VERSION
 from reviews.sources.paths import encode_path
 from reviews.stages.model_client import new_client
 
@@ -226,7 +226,7 @@ def _report(
 ) -> dict[str, Any]:
     return {
         "model": model,
-        "prompts": {"find": PROMPT_VERSION},
+        "prompts": {"find": FINDER_VERSION, "verify": VERIFIER_VERSION},
         "seed": options.seed,
         "corpus": corpus.digest(options.corpus),
         "figures": dict(measured),

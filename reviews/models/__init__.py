@@ -2,7 +2,7 @@
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
-from reviews.models.results import Artifact, CoverageRow, FindingRow
+from reviews.models.results import Artifact, CoverageRow, FindingFate, FindingRow
 from reviews.models.rollup import Rollup
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
@@ -14,6 +14,7 @@ __all__ = [
     "Attempt",
     "AuditSeal",
     "CoverageRow",
+    "FindingFate",
     "FindingRow",
     "JobEvent",
     "RecipientMode",

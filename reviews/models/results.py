@@ -10,18 +10,60 @@ from django.db import models
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Now
 
+from criticizer.db.triggers import append_only
 from criticizer.security.sealed_field import SealedListField
 from notifications.rendering import Ending
-from reviews.models.jobs import ReviewJob
-from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
+from reviews.models.jobs import Attempt, ReviewJob
+from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
 from reviews.states import FindingStatus
+
+
+class FindingFate(models.Model):
+    """How one raw finding of a review ended: append-only, written with the llm stage's commit (G155).
+
+    A raw finding is named by the attempt, the part (0: the checks), the pass and its place in the answer.
+    """
+
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="fates")
+    # No index of its own: it is the first column of the unique one.
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="+", db_index=False)
+    part = models.IntegerField()
+    turn = models.IntegerField()
+    place = models.IntegerField()
+    fate = models.CharField(max_length=9, choices=[(fate.value, fate.value) for fate in Fate])
+    reason = models.CharField(max_length=255, blank=True, db_default="")
+    merged_into = models.ForeignKey(
+        "self", on_delete=models.CASCADE, null=True, related_name="+", db_index=False
+    )
+    # Where it points, and its title where no finding shows it.
+    file = models.CharField(max_length=1024, blank=True, db_default="")
+    line = models.IntegerField(null=True)
+    severity = models.CharField(max_length=8, blank=True, db_default="")
+    title = models.CharField(max_length=160, blank=True, db_default="")
+
+    class Meta:
+        db_table = "finding_fates"
+        verbose_name = "fate of a finding"
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["attempt", "part", "turn", "place"], name="finding_fates_one_each"
+            ),
+            models.CheckConstraint(
+                condition=Q(fate=Fate.MERGED.value) ^ Q(merged_into=None), name="finding_fates_merged_into"
+            ),
+        ]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.part}.{self.turn}.{self.place}: {self.fate}"
 
 
 class FindingRow(models.Model):
     """A finding of a job, written with the llm stage's commit; the next version adds what became of it.
 
     `identity` is the same in every version that reports it. `is_new` is None where there was no earlier
-    version to compare with.
+    version to compare with. `fate` is its entry in the ledger; findings of older versions have none.
     """
 
     # The fields that answers of the API and messages to recipients show.
@@ -46,6 +88,11 @@ class FindingRow(models.Model):
     demoted = models.BooleanField(db_default=False)
     # Other files it rests on: it is shown to those who may see all of them (`recipients.scopes`).
     evidence = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
+    fate = models.OneToOneField(FindingFate, on_delete=models.CASCADE, null=True, related_name="finding")
+    verification = models.CharField(
+        max_length=10, blank=True, choices=[(v.value, v.name) for v in Verification if v], db_default=""
+    )
+    folded = models.CharField(max_length=32, blank=True, db_default="")  # why it is behind a fold, or ""
     identity = models.UUIDField(default=uuid4, db_default=RandomUUID(), editable=False)
     is_new = models.BooleanField(null=True, blank=True)
     ending = models.CharField(

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from reviews.reviewers.base import MAX_EXCERPT_CHARS, SEVERITY_ORDER, Finding, FindingSeverity, Side
+from reviews.reviewers.base import (
+    MAX_EXCERPT_CHARS,
+    SEVERITY_ORDER,
+    Fate,
+    Fated,
+    Finding,
+    FindingSeverity,
+    RawId,
+    Side,
+)
 from reviews.reviewers.chunks import Chunk, ShownLine
 from reviews.reviewers.evidence import evidence_of
 from reviews.reviewers.merging import merged
@@ -30,16 +38,20 @@ PLACEHOLDER = "<REDACTED"
 
 @dataclass(frozen=True, slots=True)
 class Anchored:
-    """Findings of one answer, and how many were dropped for which reason."""
+    """Findings of one answer, and the fates of those that were dropped."""
 
     findings: tuple[Finding, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped: tuple[Fated, ...] = ()
 
 
 def anchor(
-    answer: Mapping[str, Any], chunk: Chunk, shown_paths: Mapping[int, str], paths: Sequence[str]
+    answer: Mapping[str, Any],
+    chunk: Chunk,
+    shown_paths: Mapping[int, str],
+    paths: Sequence[str],
+    part: int = 1,
 ) -> Anchored:
-    """Turn a parsed answer into findings on the chunk's lines (drop or demote, in order).
+    """Turn a parsed answer to a part into findings on the chunk's lines (drop or demote, in order).
 
     `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real
     ones. `quotes` says what counts as the same text. A quote that occurs in several places which
@@ -47,26 +59,29 @@ def anchor(
     finding keeps its file, loses its line, and counts at most medium (guarantee G201). Context is never
     a place: what a finding takes from there is its evidence (G177).
     """
-    dropped: Counter[str] = Counter()
+    dropped = [Fated(RawId(part, 1, n), Fate.DROPPED, reason) for n, reason in answer.get("dropped", ())]
     kept: list[Finding] = []
     text = ShownText(chunk)
-    for raw in answer["findings"]:
+    findings = answer["findings"]
+    for number, raw in zip(answer.get("places", range(len(findings))), findings, strict=True):
+        name = RawId(part, 1, number)
         index = _file_of(str(raw["file"]), shown_paths)
         if index is None:
-            dropped["unknown_file"] += 1
+            dropped.append(Fated(name, Fate.DROPPED, "unknown_file"))
             continue
         if PLACEHOLDER in raw["quote"]:
-            dropped["redaction_placeholder"] += 1
+            dropped.append(Fated(name, Fate.DROPPED, "redaction_placeholder", paths[index]))
             continue
-        finding = replace(_finding(raw, paths[index]), evidence=evidence_of(raw, chunk.context, paths[index]))
+        evidence = evidence_of(raw, chunk.context, paths[index])
+        finding = replace(_finding(raw, paths[index]), evidence=evidence, raw=name)
         places = text.find(raw, index)
         if not places:
             kept.append(_demoted(finding))
         elif not any(place.line.is_near_change for place in places):
-            dropped["not_near_a_change"] += 1
+            dropped += finding.fates(Fate.DROPPED, "not_near_a_change")
         else:
             kept.append(_placed(finding, places[0]) if len(places) == 1 else _ambiguous(finding, places))
-    return Anchored(tuple(kept), dict(dropped))
+    return Anchored(tuple(kept), tuple(dropped))
 
 
 def _placed(finding: Finding, place: Place) -> Finding:

@@ -105,11 +105,12 @@ class UnusableAnswer(Exception):
 
 
 def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
-    """Return what an answer says: `findings` and `files_read` by the schema, every string cleaned.
+    """Return what an answer says: `findings` and `files_read` by the schema, strings cleaned.
 
-    Each finding is judged alone (guarantee G200). `coerced` counts, by field, what was written in
-    another form; `dropped` counts, by reason, findings that could not be used; `cut` says that the
-    answer ended early. Raises UnusableAnswer when it says nothing, or none of its findings is usable.
+    Each finding is judged alone (guarantee G200). `places` are those of the findings among all of the
+    answer, `dropped` holds `[place, reason]` of each that could not be used; `coerced` counts, by field,
+    what was written in another form; `cut` says that the answer ended early. Raises UnusableAnswer when
+    it says nothing, or none of its findings is usable.
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnusableAnswer("the answer is too long")
@@ -117,32 +118,35 @@ def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
     if not reading.is_answer and not reading.raw:
         raise UnusableAnswer(_nothing_said(text, reading))
     coerced: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    findings: list[dict[str, Any]] = []
+    dropped: list[list[Any]] = []
+    found: list[tuple[int, dict[str, Any]]] = []
     problems: list[str] = []
     for number, (raw, around) in enumerate(reading.raw):
         finding, problem = _judged(raw, around, coerced)
         if finding is None:
-            dropped["incomplete"] += 1
+            dropped.append([number, "incomplete"])
             problems.append(f"findings/{number} {problem}")
-        elif finding not in findings:
-            findings.append(finding)
-    if reading.is_cut and not findings:
+        elif any(finding == other for _, other in found):
+            dropped.append([number, "repeated"])
+        else:
+            found.append((number, finding))
+    if reading.is_cut and not found:
         raise UnusableAnswer("the answer ended before its first finding was complete")
-    if problems and not findings:
+    if problems and not found:
         raise UnusableAnswer(problems[0])
-    if len(findings) > max_findings:
-        findings.sort(key=_rank)
-        dropped["over_the_limit"] = len(findings) - max_findings
-        del findings[max_findings:]
+    if len(found) > max_findings:
+        found.sort(key=lambda entry: _rank(entry[1]))
+        dropped += [[number, "over_the_limit"] for number, _ in found[max_findings:]]
+        del found[max_findings:]
     # They are only compared with what was sent.
     files_read = [path for path in reading.files_read[:1000] if path == clean(path)]
     return {
-        "findings": findings,
+        "findings": [finding for _, finding in found],
+        "places": [number for number, _ in found],
         "files_read": files_read,
         "seen": reading.seen[:MAX_SEEN],
         "coerced": dict(coerced),
-        "dropped": dict(dropped),
+        "dropped": dropped,
         "cut": reading.is_cut,
     }
 

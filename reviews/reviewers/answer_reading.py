@@ -77,7 +77,7 @@ def read_answer(text: str) -> Reading:
         found.is_answer = found.is_answer or whole == []
         return found
     last = Reading()
-    for said in _without_reasoning(text):
+    for said in without_reasoning(text):
         last = _read(said)
         if last.is_answer:
             break
@@ -99,7 +99,7 @@ def _read(text: str) -> Reading:
     return found
 
 
-def _without_reasoning(text: str) -> Iterator[str]:
+def without_reasoning(text: str) -> Iterator[str]:
     """Yield the answer proper: behind the reasoning, or all of it where that never ends."""
     message = text.rfind("<|message|>")
     if message >= 0:

@@ -6,8 +6,9 @@ Adapters import no models and no settings. Reviewers that talk to a model accept
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class FindingSeverity(StrEnum):
@@ -35,6 +36,47 @@ class CoverageStatus(StrEnum):
 MAX_EXCERPT_CHARS = 400  # of a line
 
 
+class Verification(StrEnum):
+    NOT_ASKED = ""  # of a check, or without a second pass
+    CONFIRMED = "confirmed"
+    UNVERIFIED = "unverified"  # the second pass was unsure, or did not answer
+
+
+class RawId(NamedTuple):
+    """Names one raw finding: `part` counts from 1 (0: the checks), `turn` is the pass, from 1."""
+
+    part: int
+    turn: int
+    place: int  # in the answer, from 0
+
+
+class Fate(StrEnum):
+    """How a raw finding ended. Each ends in exactly one way (guarantee G155)."""
+
+    SHOWN = "shown"
+    FOLDED = "folded"  # shown behind a fold: over the budget, or neither confirmed nor severe
+    DEMOTED = "demoted"  # shown without a line: its quote is not in the change
+    MERGED = "merged"  # says the same as another one
+    REFUTED = "refuted"  # by a line that was sent
+    DROPPED = "dropped"  # could not be used; the reason is a word such as `unknown_file`
+    DISMISSED = "dismissed"  # by a person, in an earlier version
+    CARRIED = "carried"  # taken over from an earlier version
+
+
+@dataclass(frozen=True, slots=True)
+class Fated:
+    """The end of one raw finding. `reason` is a word of ours or, of a refuted one, a sentence."""
+
+    raw: RawId
+    fate: Fate
+    reason: str = ""
+    file: str = ""
+    line: int | None = None
+    severity: str = ""
+    title: str = ""
+    into: RawId | None = None  # of a merged one: the finding that stands for it
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One remark on a change.
@@ -58,6 +100,26 @@ class Finding:
     demoted: bool = False  # the quote was not found in the diff: shown without a line
     excerpt: tuple[tuple[int | None, str, str], ...] = ()  # (line, ' ' '+' or '-', redacted text)
     evidence: tuple[str, ...] = ()  # paths of other files it rests on: who may not read them does not see it
+    raw: RawId | None = None
+    merges: tuple[RawId, ...] = ()  # raw findings that say the same
+    verification: Verification = Verification.NOT_ASKED
+    folded: str = ""  # why it is behind a fold, or ""
+
+    @property
+    def said_by(self) -> int:
+        """Return how many answers report it; the checks count as one."""
+        return max(1, len({(raw.part, raw.turn) for raw in (self.raw, *self.merges) if raw is not None}))
+
+    @property
+    def is_of_checks(self) -> bool:
+        return self.source != "llm" or any(raw.part == 0 for raw in self.merges)
+
+    def fates(self, fate: Fate, reason: str = "") -> tuple[Fated, ...]:
+        """Return how this finding ends, and with it those that it stands for."""
+        assert self.raw is not None
+        where = (self.file, self.line, self.severity)
+        merged = (Fated(raw, Fate.MERGED, "", *where, into=self.raw) for raw in self.merges)
+        return (Fated(self.raw, fate, reason, *where, self.title), *merged)
 
     def at(self, line: int | None, end_line: int | None = None) -> Finding:
         return replace(self, line=line, end_line=end_line if end_line is not None else line)
@@ -85,19 +147,11 @@ class Usage:
     dropped: int = 0  # findings that could not be used
     cut: int = 0  # requests that the model server cut
     characters: int = 0  # of the requests whose tokens were reported
+    verify_calls: int = 0  # of `calls`
+    verify_input_tokens: int = 0  # of `input_tokens`
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.calls + other.calls,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.repaired + other.repaired,
-            self.failed_chunks + other.failed_chunks,
-            self.coerced + other.coerced,
-            self.dropped + other.dropped,
-            self.cut + other.cut,
-            self.characters + other.characters,
-        )
+        return Usage(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,24 @@ def incomplete_banner(failed: int, parts: int) -> str:
     )
 
 
+def unverified_banner(unanswered: int, asked: int) -> str:
+    """Return the banner of a review with findings on which the second pass gave no verdict, or ""."""
+    if not unanswered:
+        return ""
+    return (
+        f"{unanswered} of {plural_count(asked, 'finding')} could not be verified: the second pass of the"
+        " language model did not answer, or its answer could not be used. Check them before acting on them."
+    )
+
+
+def refuted_text(claims: int, asked: int) -> str:
+    """Return the operator's sentence about a verifier that refutes nearly everything."""
+    return (
+        f"the second pass called {claims} of {asked} findings wrong: severe ones are shown all the same."
+        " Check the model of LLM_VERIFY"
+    )
+
+
 def stopped_banner(status: str, reviewed: int, parts: int) -> str:
     """Return the banner of a review whose job ended, with `status`, while it was running."""
     return (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from reviews.reviewers.base import SEVERITY_ORDER, Finding
 
@@ -21,27 +22,35 @@ _MAX_NAMES = 400  # of one remark
 
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Order findings, severest first; of those about one defect keep the severest (G202)."""
+    """Order findings, severest first; of those about one defect keep the severest (G202).
+
+    It names the others in `merges`.
+    """
     ordered = sorted(
         findings,
         key=lambda f: (SEVERITY_ORDER[f.severity], -(f.confidence or 0), f.file, f.line or 0, f.title),
     )
     kept: list[Finding] = []
-    seen: set[tuple[object, ...]] = set()
-    by_model: dict[tuple[object, ...], list[tuple[Finding, frozenset[str]]]] = {}
-    by_check: dict[tuple[object, ...], list[tuple[Finding, frozenset[str]]]] = {}
+    exact: dict[tuple[object, ...], int] = {}  # positions in `kept`
+    by_model: dict[tuple[object, ...], list[tuple[int, frozenset[str]]]] = {}
+    by_check: dict[tuple[object, ...], list[tuple[int, frozenset[str]]]] = {}
     for finding in ordered:
-        exact = (finding.file, finding.side, finding.line, finding.end_line, finding.source, finding.title)
+        whole = (finding.file, finding.side, finding.line, finding.end_line, finding.source, finding.title)
         where = (finding.file, finding.side, finding.line is None)
         is_models = finding.source == "llm"
         words = words_of(f"{finding.title} {finding.message}")
         # Two checks never say the same thing.
         others = by_model.get(where, []) + (by_check.get(where, []) if is_models else [])
-        if exact in seen or any(_is_same(finding, words, *other) for other in others):
+        into = exact.get(whole)
+        if into is None:
+            into = next((n for n, its in others if _is_same(finding, words, kept[n], its)), None)
+        if into is not None:
+            merges = (*kept[into].merges, *((finding.raw,) if finding.raw else ()), *finding.merges)
+            kept[into] = replace(kept[into], merges=merges)
             continue
-        seen.add(exact)
+        exact[whole] = len(kept)
+        (by_model if is_models else by_check).setdefault(where, []).append((len(kept), words))
         kept.append(finding)
-        (by_model if is_models else by_check).setdefault(where, []).append((finding, words))
     return tuple(sorted(kept, key=lambda f: (SEVERITY_ORDER[f.severity], f.file, f.line or 0, f.title)))
 
 

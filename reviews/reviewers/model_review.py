@@ -25,7 +25,7 @@ from typing import Any
 
 import structlog
 
-from criticizer.redaction import RedactedText, RedactionBlocked, clean
+from criticizer.redaction import RedactedText, RedactionBlocked, Redactor, clean
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -43,13 +43,13 @@ from reviews.reviewers.answer import (
     parse_answer,
     strict_schema,
 )
-from reviews.reviewers.base import Finding, Usage
+from reviews.reviewers.base import Fated, Finding, Usage
 from reviews.reviewers.chunks import tokens
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, STOPPED
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.prompt import (
-    PROMPT_VERSION,
+    FINDER_VERSION,
     draw_boundary,
     marks_of,
     repair_text,
@@ -84,19 +84,32 @@ def _nothing() -> None:
     pass
 
 
+async def _keep_nothing() -> None:
+    pass
+
+
+def _redact(texts: Sequence[str]) -> Sequence[RedactedText]:
+    return Redactor().redact_all(texts)
+
+
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
     """The surroundings of a review, as callbacks and limits. The defaults do nothing.
 
     `slots` bounds the calls of one event loop.
     `may_continue` is called before a model call, once a second at most: after False, none starts.
-    `on_progress` is called after each finished part but the last. With `is_last_attempt` a part
-    whose call times out is left out instead of ending the attempt.
+    `on_progress` is called after each finished part but the last, `keep` when what was finished must not
+    be paid for again. With `is_last_attempt` a part whose call times out is left out instead of ending the
+    attempt. `verifier` judges the findings, None for no second pass; `redact` cleans what it is asked,
+    by the policy of the change.
     """
 
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     may_continue: Callable[[], Awaitable[bool]] = always
     on_progress: Callable[[], None] = _nothing
+    keep: Callable[[], Awaitable[None]] = _keep_nothing
+    verifier: ModelClient | None = None
+    redact: Callable[[Sequence[str]], Sequence[RedactedText]] = _redact
     is_last_attempt: bool = False
     now: Callable[[], float] = time.monotonic
     boundary: Callable[[], str] = draw_boundary
@@ -105,7 +118,10 @@ class ReviewContext:
 
 @dataclass(slots=True)
 class PartResult:
-    """Result of one part. `reason` says why it was not reviewed; `failure` is set if it failed."""
+    """Result of one part. `reason` says why it was not reviewed; `failure` is set if it failed.
+
+    With findings that can be verified, `request` is what was asked.
+    """
 
     part: Part
     findings: tuple[Finding, ...] = ()
@@ -114,10 +130,11 @@ class PartResult:
     by_fallback: bool = False
     reason: str = ""
     failure: Failure | None = None
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    dropped: tuple[Fated, ...] = ()
+    request: RedactedText | None = None
 
 
-class _NoFurtherCall(Exception):
+class NoFurtherCall(Exception):
     """The review ends before this call."""
 
 
@@ -132,12 +149,14 @@ class ModelReview:
         progress: MutableMapping[str, str],
         around: ReviewContext,
     ) -> None:
-        self._prepared = prepared
+        self.prepared = prepared
         self._client = client
-        self._limits = limits
-        self._progress = progress
-        self._around = around
-        self._system = system_prompt(limits.max_findings_per_chunk, limits.is_compact)
+        self.limits = limits
+        self.progress = progress
+        self.around = around
+        self._system = system_prompt(
+            limits.max_findings_per_chunk, limits.is_compact, around.verifier is not None
+        )
         self._schema = strict_schema(limits.max_findings_per_chunk, limits.is_compact)
         chunks = prepared.chunks
         self._parts = [Part(chunks, index) for index in range(len(chunks))]
@@ -160,17 +179,17 @@ class ModelReview:
             while not self._is_over() and (part := next(parts, None)) is not None:
                 try:
                     results[part.index] = await self._part(part)
-                except _NoFurtherCall:
+                except NoFurtherCall:
                     return
                 except (Failure, DependencyUnavailable) as error:
                     self._endings.append(error)
                 else:
                     if len(results) < len(self._parts):
-                        self._around.on_progress()
+                        self.around.on_progress()
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._limits.max_parallel_calls, len(self._parts))):
+                for _ in range(min(self.limits.max_parallel_calls, len(self._parts))):
                     group.create_task(work())
         except ExceptionGroup as group_error:
             # A bug is easier to read as itself than as a group.
@@ -203,7 +222,7 @@ class ModelReview:
 
     def _finished(self, digest: str) -> dict[str, Any] | None:
         """Return what the progress holds of a part; its `answer` is None if its halves are asked about."""
-        known = self._progress.get(digest)
+        known = self.progress.get(digest)
         finished: dict[str, Any] | None = json.loads(known) if known is not None else None
         return finished
 
@@ -225,7 +244,7 @@ class ModelReview:
         results: list[PartResult] = []
         for half in part.halves():
             results += await self._part(half)
-            self._around.on_progress()
+            self.around.on_progress()
         return _with_cost(finished, results)
 
     def _may_halve(self, part: Part) -> bool:
@@ -236,22 +255,15 @@ class ModelReview:
     ) -> dict[str, Any]:
         by = {"model": call.model, "by_fallback": call.by_fallback} if call else {"model": ""}
         finished = {"answer": answer, "usage": asdict(usage), **by}
-        self._progress[digest] = json.dumps(finished)
+        self.progress[digest] = json.dumps(finished)
         return finished
 
     async def _asked(self, part: Part, digest: str) -> PartResult | dict[str, Any]:
         """Ask about a part; return what the progress holds of it then, or the result of its failure."""
-        call_id = self._around.new_call_id()
+        call_id = self.around.new_call_id()
         calls: list[ModelAnswer | None] = []
         try:
             answer = await self._ask(part, call_id, calls)
-        except RedactionBlocked as blocked:
-            raise PermanentFailure(
-                ErrorClass.REDACTION_BLOCKED,
-                Component.INTERNAL,
-                "the guard refused a request to the model",
-                context={"call": call_id, "reason_code": blocked.reason_code},
-            ) from None
         except Failure as error:
             if not self._is_of_the_part(error):
                 raise
@@ -265,9 +277,9 @@ class ModelReview:
                 **error.facts,
             )
             why = OUT_OF_ROOM if error.detail == OUT_OF_ROOM else NOT_REVIEWED[error.error_class]
-            usage = replace(_usage(calls), failed_chunks=1)
+            usage = replace(usage_of(calls), failed_chunks=1)
             return PartResult(part, usage=usage, reason=f"{why} (call {call_id})", failure=error)
-        usage = replace(_usage(calls), cut=int(answer["request_cut"]))
+        usage = replace(usage_of(calls), cut=int(answer["request_cut"]))
         read = calls[-1].input_tokens if calls[-1] is not None else 0
         is_halved = (answer["request_cut"] or may_be_window(read)) and self._may_halve(part)
         return self._note(digest, None if is_halved else answer, usage, calls[-1])
@@ -275,10 +287,10 @@ class ModelReview:
     def _is_of_the_part(self, error: Failure) -> bool:
         if error.error_class in OF_THE_PART:
             return True
-        return self._around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
+        return self.around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
 
     def _request(self, part: Part) -> RedactedText:
-        return request_text(self._prepared.text, part.chunks, part.index, self._around.boundary)
+        return request_text(self.prepared.text, part.chunks, part.index, self.around.boundary)
 
     async def _ask(self, part: Part, call_id: str, calls: list[ModelAnswer | None]) -> dict[str, Any]:
         """Call, and call once more with the reason when nothing of the answer is usable.
@@ -286,11 +298,11 @@ class ModelReview:
         An answer that ended at its limit gets twice the room, and so do those after it.
         """
         user = self._request(part)
-        first = await self._call(user, call_id, calls)
+        first = await self.call(user, call_id, calls)
         try:
             return self._honest(await self._parsed(first), user, first, call_id)
         except UnusableAnswer as error:
-            if may_be_window(first.input_tokens) or self._is_cut(user, (), first, call_id):
+            if may_be_window(first.input_tokens) or self.is_cut(user, (), first, call_id):
                 return {"findings": [], "files_read": [], "request_cut": True}
             self._has_more_room |= first.finish_reason in _ENDED_EARLY
             problem = _CUT_OFF if first.finish_reason in _ENDED_EARLY else str(error)
@@ -304,7 +316,7 @@ class ModelReview:
                 **kind.facts,
             )
         try:
-            second = await self._call(repair_text(user, problem), f"{call_id}-repair", calls)
+            second = await self.call(repair_text(user, problem), f"{call_id}-repair", calls)
         except Failure as refused:
             if first.finish_reason not in _ENDED_EARLY or refused.error_class not in OF_THE_PART:
                 raise
@@ -328,7 +340,7 @@ class ModelReview:
             ) from None
 
     async def _parsed(self, answer: ModelAnswer) -> dict[str, Any]:
-        cap = self._limits.max_findings_per_chunk
+        cap = self.limits.max_findings_per_chunk
         if len(answer.text) < LONG_ANSWER_CHARS:
             return parse_answer(answer.text, cap)
         # The other calls of this event loop must not wait for it.
@@ -338,13 +350,15 @@ class ModelReview:
         self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, call_id: str
     ) -> dict[str, Any]:
         """Drop findings that repeat the marks of their request; note when the server cut it."""
-        is_cut = self._is_cut(user, answer["seen"], call, call_id)
-        kept, leaked = without_leaks(answer, marks_of(user.text))
+        is_cut = self.is_cut(user, answer["seen"], call, call_id)
+        marks = marks_of(user.text)
+        kept, leaked = without_leaks(answer, marks)
         if leaked:
             log.warning("answer_repeats_request", call=call_id, findings=leaked)
-        return {**kept, "request_cut": is_cut}
+        return {**kept, "request_cut": is_cut, "boundary": marks[0]}
 
-    def _is_cut(self, user: RedactedText, seen: Sequence[str], call: ModelAnswer, call_id: str) -> bool:
+    def is_cut(self, user: RedactedText, seen: Sequence[str], call: ModelAnswer, call_id: str) -> bool:
+        """Return whether the server cut the request that was answered so."""
         characters = len(self._system) + len(user)
         is_cut = call.input_tokens >= self._window * _SAME_WINDOW or was_cut(
             words_in(user.text), seen, characters, call.input_tokens
@@ -356,14 +370,31 @@ class ModelReview:
             )
         return is_cut
 
-    async def _call(self, user: RedactedText, call_id: str, calls: list[ModelAnswer | None]) -> ModelAnswer:
-        async with self._around.slots:
+    async def call(
+        self,
+        user: RedactedText,
+        call_id: str,
+        calls: list[ModelAnswer | None],
+        client: ModelClient | None = None,
+        schema: Mapping[str, object] | None = None,
+    ) -> ModelAnswer:
+        """Ask the model, or another one, once all limits admit it; add the answer to `calls`."""
+        client, schema = client or self._client, schema or self._schema
+        async with self.around.slots:
             # The wait for a slot can be long: the state may have changed.
             await self._look_around()
             calls.append(None)  # counts also when it fails
-            answer = await self._client.complete(
-                self._system, user, self._schema, call_id, has_more_room=self._has_more_room
-            )
+            try:
+                answer = await client.complete(
+                    self._system, user, schema, call_id, has_more_room=self._has_more_room
+                )
+            except RedactionBlocked as blocked:
+                raise PermanentFailure(
+                    ErrorClass.REDACTION_BLOCKED,
+                    Component.INTERNAL,
+                    "the guard refused a request to the model",
+                    context={"call": call_id, "reason_code": blocked.reason_code},
+                ) from None
             characters = len(self._system) + len(user) if answer.input_tokens else 0
             calls[-1] = replace(answer, characters=characters)
         self.prompts.append(user.text)
@@ -371,21 +402,21 @@ class ModelReview:
         return answer
 
     async def _look_around(self) -> None:
-        """Let the next call start, or raise _NoFurtherCall."""
-        if not self._is_over() and self._around.now() - self._asked_at >= ASK_EVERY_SECONDS:
-            self._asked_at = self._around.now()  # before the answer, so that others skip it
-            if not await self._around.may_continue():
+        """Let the next call start, or raise NoFurtherCall."""
+        if not self._is_over() and self.around.now() - self._asked_at >= ASK_EVERY_SECONDS:
+            self._asked_at = self.around.now()  # before the answer, so that others skip it
+            if not await self.around.may_continue():
                 self.is_stopped = True
         if self._is_over():
-            raise _NoFurtherCall
+            raise NoFurtherCall
 
     def _result(self, part: Part, finished: Mapping[str, object]) -> PartResult:
         chunk = part.chunk
-        shown = {index: shown_path(self._prepared.text, index) for index in chunk.files}
+        shown = {index: shown_path(self.prepared.text, index) for index in chunk.files}
         answer = finished["answer"]
         assert isinstance(answer, dict)
-        anchored = anchor(answer, chunk, shown, self._prepared.paths)
-        dropped = Counter(answer.get("dropped", {})) + Counter(anchored.dropped)
+        anchored = anchor(answer, chunk, shown, self.prepared.paths)
+        dropped = Counter(fated.reason for fated in anchored.dropped)
         coerced = answer.get("coerced", {})
         unconfirmed = len(set(shown.values()) - set(answer["files_read"]))
         demoted = sum(finding.demoted for finding in anchored.findings)
@@ -416,16 +447,23 @@ class ModelReview:
             ),
             model=str(finished["model"]),
             by_fallback=bool(finished.get("by_fallback")),
-            dropped=dict(dropped),
+            dropped=anchored.dropped,
+            request=self._asked_again(part, answer["boundary"]) if anchored.findings else None,
         )
+
+    def _asked_again(self, part: Part, boundary: str) -> RedactedText | None:
+        """Return the request of a part that was answered, for the verifier."""
+        if self.around.verifier is None:
+            return None
+        return request_text(self.prepared.text, part.chunks, part.index, lambda: boundary)
 
     def _digest(self, part: Part) -> str:
         """Identify a request by its content: the boundary and the call id differ each time.
 
         An answer of the second model counts under the first one's name: it is not paid for twice.
         """
-        user = request_text(self._prepared.text, part.chunks, part.index, lambda: "digest")
-        whole = "\0".join([PROMPT_VERSION, self._client.model, self._system, user.text])
+        user = request_text(self.prepared.text, part.chunks, part.index, lambda: "digest")
+        whole = "\0".join([FINDER_VERSION, self._client.model, self._system, user.text])
         return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()
 
 
@@ -453,7 +491,7 @@ def _worst(endings: Sequence[Failure | DependencyUnavailable]) -> Failure | Depe
     )
 
 
-def _usage(calls: Sequence[ModelAnswer | None]) -> Usage:
+def usage_of(calls: Sequence[ModelAnswer | None]) -> Usage:
     answered = [call for call in calls if call is not None]
     return Usage(
         calls=len(calls),

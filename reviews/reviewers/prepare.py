@@ -47,7 +47,8 @@ class ReviewLimits:
     """Bounds of one review. `max_input_tokens` is per request, instructions included.
 
     `chars_per_token` is what the model's server counted lately. `is_compact` is for small windows:
-    short rules and one finding a part.
+    short rules and one finding a part, which is not verified. `finding_budget` findings are shown in a
+    message before the fold, half as many again on the page.
     """
 
     max_input_tokens: int = 24_000
@@ -58,6 +59,11 @@ class ReviewLimits:
     context_share: float = 0.35  # of what a part's hunks may take; 0 shows no context
     skip_paths: Sequence[str] = ()
     is_compact: bool = False
+    finding_budget: int = 8
+
+    @property
+    def page_budget(self) -> int:
+        return self.finding_budget + self.finding_budget // 2
 
 
 @dataclass(frozen=True, slots=True)

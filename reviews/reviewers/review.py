@@ -3,8 +3,11 @@
 `prepare` does the work of the processor (diffs, redaction, checks, packing) and may run in a
 thread. `review_prepared` only waits for the network.
 
-    change ─► diff ─► checks ─────────────────────────────► findings ─► merge ─► Review
+    change ─► diff ─► checks ────────────────────────► findings ─► merge ─► verify ─► budget ─► Review
                  └─► redact ─► pack ─► model, per part ─► anchor ──┘
+
+Each raw finding is named by its part and place, and each of these steps says how those ended that
+go no further: `ReviewOutcome.fates` has every one once (guarantee G155).
 
 A part whose answer is unusable, even after one repair turn, is named in the coverage and the
 review goes on. Retryable failures and waits end the attempt; the answers already paid for
@@ -15,21 +18,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.base import Review, Usage
+from reviews.reviewers.base import Fate, Fated, Finding, RawId, Review, Usage
 from reviews.reviewers.coverage_texts import (
     NO_MODEL_BANNER,
     UNAVAILABLE,
     degraded_banner,
     fallback_banner,
     incomplete_banner,
+    unverified_banner,
 )
 from reviews.reviewers.merging import merged
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult, ReviewContext
 from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.ranking import within_budget
+from reviews.reviewers.verifying import Verified, verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,8 @@ class ReviewOutcome:
     """A review, and the redacted artifacts that led to it, for storage.
 
     `prompts[i]` was answered by `answers[i]`; a repair turn is a pair of its own. Answers
-    taken over from an earlier attempt are not repeated. `dropped` counts rejected findings.
+    taken over from an earlier attempt are not repeated. `fates` holds the end of each raw finding;
+    `refuted_of` is (called refuted, asked about) when the verifier refuted too many to be believed.
     Of `parts` parts, `reviewed` have a useful answer and `failed[class]` failed; the rest was
     never sent: the review was `stopped`, or went on without its model.
     """
@@ -45,18 +52,25 @@ class ReviewOutcome:
     review: Review
     prompts: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    fates: tuple[Fated, ...] = ()
+    refuted_of: tuple[int, int] | None = None
     parts: int = 0
     reviewed: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     stopped: bool = False
 
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Return how many findings are not shown, by reason."""
+        unseen = (f for f in self.fates if f.fate in {Fate.DROPPED, Fate.MERGED, Fate.REFUTED})
+        return dict(Counter(f.reason if f.fate is Fate.DROPPED else f.fate.value for f in unseen))
 
-def checks_only(prepared: Prepared) -> ReviewOutcome:
+
+def checks_only(prepared: Prepared, limits: ReviewLimits = ReviewLimits()) -> ReviewOutcome:  # noqa: B008
     """Return the review of an installation without a language model."""
-    return ReviewOutcome(
-        Review(merged(prepared.findings), prepared.coverage_by_checks(), NO_MODEL_BANNER, Usage(), "")
-    )
+    findings = within_budget(merged(_of_checks(prepared)), limits.page_budget)
+    review = Review(findings, prepared.coverage_by_checks(), NO_MODEL_BANNER, Usage(), "")
+    return ReviewOutcome(review, fates=_fates(findings))
 
 
 async def review_prepared(
@@ -86,8 +100,10 @@ async def review_prepared(
     unusable = [f for f in failures if f.error_class is not ErrorClass.TOKEN_LIMIT]
     if unusable and len(failures) == len(results):
         raise unusable[0]
+    findings = merged([*_of_checks(prepared), *_of_parts(results)])
+    judged = await verified(asking, results, findings)
     banner = "" if asking.is_stopped else incomplete_banner(len(failures), len(results))
-    return _outcome(prepared, client, asking, results, banner)
+    return _outcome(prepared, client, asking, results, judged, banner)
 
 
 def review_without_model(
@@ -96,38 +112,75 @@ def review_without_model(
     limits: ReviewLimits,
     progress: MutableMapping[str, str],
     why: str,
+    around: ReviewContext | None = None,
 ) -> ReviewOutcome:
     """Return the results of checks and earlier answers; `why` is a sentence about the model."""
-    asking = ModelReview(prepared, client, limits, progress, ReviewContext())
+    asking = ModelReview(prepared, client, limits, progress, around or ReviewContext())
     results = asking.known_parts(UNAVAILABLE)
     reviewed = sum(not result.reason for result in results)
-    return _outcome(prepared, client, asking, results, degraded_banner(why, reviewed, len(results)))
+    known = Verified(merged([*_of_checks(prepared), *_of_parts(results)]))
+    return _outcome(prepared, client, asking, results, known, degraded_banner(why, reviewed, len(results)))
+
+
+def _of_checks(prepared: Prepared) -> list[Finding]:
+    return [replace(finding, raw=RawId(0, 1, n)) for n, finding in enumerate(prepared.findings)]
+
+
+def _of_parts(results: Sequence[PartResult]) -> list[Finding]:
+    """Return the findings of all parts; from here on their names are those of one review."""
+    for number, result in enumerate(results, start=1):
+        result.findings = tuple(replace(f, raw=_in_part(number, f.raw)) for f in result.findings)
+        result.dropped = tuple(replace(f, raw=_in_part(number, f.raw)) for f in result.dropped)
+    return [finding for result in results for finding in result.findings]
+
+
+def _in_part(number: int, raw: RawId | None) -> RawId:
+    assert raw is not None
+    return raw._replace(part=number)
+
+
+def _fates(findings: Sequence[Finding]) -> tuple[Fated, ...]:
+    """Return the fates of findings that are kept, and of those merged into them."""
+    fates: list[Fated] = []
+    for finding in findings:
+        unfolded = Fate.DEMOTED if finding.demoted else Fate.SHOWN
+        fates += finding.fates(Fate.FOLDED if finding.folded else unfolded, finding.folded)
+    return tuple(fates)
 
 
 def _outcome(
-    prepared: Prepared, client: ModelClient, asking: ModelReview, results: Sequence[PartResult], banner: str
+    prepared: Prepared,
+    client: ModelClient,
+    asking: ModelReview,
+    results: Sequence[PartResult],
+    judged: Verified,
+    banner: str,
 ) -> ReviewOutcome:
-    raw = [*prepared.findings, *(f for result in results for f in result.findings)]
-    findings = merged(raw)
+    findings = within_budget(judged.findings, asking.limits.page_budget)
     served = Counter(result.model for result in results if result.by_fallback)
+    banners = [
+        banner,
+        fallback_banner(served, len(results)),
+        unverified_banner(judged.unanswered, judged.asked),
+    ]
     review = Review(
         findings=findings,
         coverage=prepared.coverage([(result.part.chunk, result.reason) for result in results]),
-        banner=" ".join(filter(None, [banner, fallback_banner(served, len(results))])),
-        usage=sum((result.usage for result in results), Usage()),
+        banner=" ".join(filter(None, banners)),
+        usage=sum((result.usage for result in results), judged.usage),
         model=", ".join(dict.fromkeys(filter(None, (result.model for result in results)))) or client.model,
         asked="" if served else client.model,
     )
-    dropped: Counter[str] = Counter()
-    if len(raw) > len(findings):
-        dropped["merged"] = len(raw) - len(findings)
-    for result in results:
-        dropped.update(result.dropped)
     return ReviewOutcome(
         review,
         tuple(asking.prompts),
         tuple(asking.answers),
-        dict(dropped),
+        fates=(
+            *_fates(findings),
+            *judged.refuted,
+            *(fate for result in results for fate in result.dropped),
+        ),
+        refuted_of=(judged.claims, judged.asked) if judged.is_unbelievable else None,
         parts=len(results),
         reviewed=sum(not result.reason for result in results),
         failed=dict(Counter(str(r.failure.error_class) for r in results if r.failure is not None)),

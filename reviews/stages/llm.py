@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from django.conf import settings
@@ -15,7 +15,7 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared as sql
-from criticizer.redaction import clean
+from criticizer.redaction import Redactor, clean
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -29,19 +29,25 @@ from deadletters import alerts
 from reviews import config, pipeline
 from reviews.artifacts import recipe, redactor, store
 from reviews.artifacts.redactor import RedactedChange
-from reviews.models import Artifact, CoverageRow, FindingRow, JobEvent, ReviewJob
+from reviews.models import Artifact, CoverageRow, FindingFate, FindingRow, JobEvent, ReviewJob
 from reviews.pipeline import StageClaim, dependencies
 from reviews.pipeline.async_executor import in_lone_thread, in_thread
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
-from reviews.reviewers.base import CoverageStatus
-from reviews.reviewers.coverage_texts import ALERT_ABOVE, alert_text, stopped_banner, unread_banner
+from reviews.reviewers.base import CoverageStatus, Fate, Fated, RawId
+from reviews.reviewers.coverage_texts import (
+    ALERT_ABOVE,
+    alert_text,
+    refuted_text,
+    stopped_banner,
+    unread_banner,
+)
 from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.sources.allowlist import AllowList
 from reviews.stages import versions
-from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, wait_of
+from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, verifier_of, wait_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -147,6 +153,9 @@ async def _review(
         slots=models[0].slots,
         may_continue=may_continue,
         on_progress=keeper.note,
+        keep=keeper.keep,
+        verifier=verifier_of(models, is_last_attempt),
+        redact=lambda texts: Redactor(settings.REDACTION_POLICY).redact_all(texts),
         is_last_attempt=is_last_attempt,
     )
     try:
@@ -159,7 +168,7 @@ async def _review(
         if not why:
             raise
     log.warning("review_without_model", job=claim.job_id, dependency=models[0].name, why=why)
-    return review_without_model(ready.change.prepared, client, recipe.limits(), ready.progress, why)
+    return review_without_model(ready.change.prepared, client, recipe.limits(), ready.progress, why, around)
 
 
 def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
@@ -195,7 +204,7 @@ def _why_without(claim: StageClaim, models: Sequence[Model], error: Failure | De
 
 
 def _checked(claim: StageClaim, prepared: Prepared) -> Written:
-    return _stored(claim, checks_only(prepared), prepared)
+    return _stored(claim, checks_only(prepared, recipe.limits()), prepared)
 
 
 def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Written:
@@ -205,9 +214,13 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
     for kind, texts in ((Artifact.Kind.PROMPT, outcome.prompts), (Artifact.Kind.ANSWER, outcome.answers)):
         if texts:
             artifacts.append(store.store(claim, kind, "\n\f\n".join(texts).encode()))
+    fates = {fated.raw: _fate_row(claim, fated) for fated in outcome.fates}
     findings = [
         FindingRow(
             job_id=claim.job_id,
+            fate=fates[finding.raw] if finding.raw else None,
+            verification=finding.verification,
+            folded=finding.folded,
             file=clean(finding.file, 1024),  # a file's name can hold a secret, like any text
             line=finding.line,
             end_line=finding.end_line,
@@ -239,6 +252,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
         "review_done",
         job=claim.job_id,
         findings=len(findings),
+        raw_findings=len(fates),
         parts=outcome.parts,
         reviewed=outcome.reviewed,
         stopped=outcome.stopped,
@@ -264,12 +278,37 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
                 "usage": Jsonb({**asdict(review.usage), "asked": review.asked}),
             },
         )
+        _save_fates(outcome, fates)
         FindingRow.objects.bulk_create(findings)
         CoverageRow.objects.bulk_create(coverage)
         write_endings()
-        _raise_alert(claim, outcome)
+        _raise_alerts(claim, outcome)
 
     return write
+
+
+def _fate_row(claim: StageClaim, fated: Fated) -> FindingFate:
+    return FindingFate(
+        job_id=claim.job_id,
+        attempt_id=claim.attempt_id,
+        **fated.raw._asdict(),
+        fate=fated.fate,
+        reason=clean(fated.reason, 255),
+        file=clean(fated.file, 1024),
+        line=fated.line,
+        severity=fated.severity,
+        # What is shown has its title there.
+        title=clean(fated.title, 160) if fated.fate in {Fate.REFUTED, Fate.DROPPED} else "",
+    )
+
+
+def _save_fates(outcome: ReviewOutcome, rows: Mapping[RawId, FindingFate]) -> None:
+    """Insert the ledger: those that others were merged into first."""
+    into = {fated.raw: fated.into for fated in outcome.fates if fated.into is not None}
+    FindingFate.objects.bulk_create(row for raw, row in rows.items() if raw not in into)
+    for raw, other in into.items():
+        rows[raw].merged_into = rows[other]
+    FindingFate.objects.bulk_create(rows[raw] for raw in into)
 
 
 def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
@@ -284,8 +323,8 @@ def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
     return stopped_banner(status, outcome.reviewed, outcome.parts)
 
 
-def _raise_alert(claim: StageClaim, outcome: ReviewOutcome) -> None:
-    """Write what operators learn of cut requests and failed parts, in the transaction of the review."""
+def _raise_alerts(claim: StageClaim, outcome: ReviewOutcome) -> None:
+    """Write what operators learn of cut requests, failed parts and refutations, with the review."""
     if cut := outcome.review.usage.cut:
         alerts.tell(
             "requests_cut",
@@ -296,16 +335,17 @@ def _raise_alert(claim: StageClaim, outcome: ReviewOutcome) -> None:
         )
     failed = sum(outcome.failed.values())
     asked = outcome.reviewed + failed
-    if not asked or failed / asked <= ALERT_ABOVE:
-        return
-    counts = {"failed": failed, "parts": asked, "rate": round(failed / asked, 4)}
-    JobEvent.objects.create(
-        job_id=claim.job_id,
-        kind=JobEvent.Kind.ALERT,
-        actor="criticizer",
-        reason=alert_text(failed, asked),
-        context={**counts, "classes": dict(outcome.failed)},
-    )
-    transaction.on_commit(
-        lambda: log.error("chunks_failed_threshold", job=claim.job_id, **counts, classes=dict(outcome.failed))
-    )
+    if asked and failed / asked > ALERT_ABOVE:
+        counts = {"failed": failed, "parts": asked, "rate": round(failed / asked, 4)}
+        facts = {**counts, "classes": dict(outcome.failed)}
+        _raise_alert(claim, "chunks_failed_threshold", alert_text(failed, asked), facts)
+    if outcome.refuted_of is not None:
+        claims, findings = outcome.refuted_of
+        text = refuted_text(claims, findings)
+        _raise_alert(claim, "verifier_refutes_all", text, {"refuted": claims, "findings": findings})
+
+
+def _raise_alert(claim: StageClaim, event: str, reason: str, facts: dict[str, Any]) -> None:
+    kind = JobEvent.Kind.ALERT
+    JobEvent.objects.create(job_id=claim.job_id, kind=kind, actor="criticizer", reason=reason, context=facts)
+    transaction.on_commit(lambda: log.error(event, job=claim.job_id, **facts))

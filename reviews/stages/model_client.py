@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, MutableMappi
 from dataclasses import dataclass, replace
 
 import structlog
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from criticizer.queue import outbox
@@ -38,10 +39,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of one event loop. `name` is that of the dependency; `slots` bound its calls."""
+    """A model of one event loop. `name` is that of the dependency; `slots` bound its calls.
+
+    `verifier` judges findings: the same client, or that of another model of the server.
+    """
 
     name: str
     client: ModelClient
+    verifier: ModelClient
     slots: asyncio.Semaphore
 
     @contextlib.asynccontextmanager
@@ -122,6 +127,13 @@ class Backed:
         pass  # the loop closes its clients
 
 
+def verifier_of(models: Sequence[Model], is_last_attempt: bool) -> ModelClient | None:
+    """Return the client that judges findings, or None with LLM_VERIFY=off."""
+    if settings.LLM_VERIFY == "off":
+        return None
+    return Backed(tuple(replace(model, client=model.verifier) for model in models), is_last_attempt)
+
+
 def wait_of(models: Sequence[Model]) -> DependencyUnavailable | None:
     """Return what a review has to wait for; None when one of the models may be called soon."""
     waits = []
@@ -185,12 +197,17 @@ async def open_models() -> tuple[Model, ...]:
     """Return this loop's models: the first, then the one that takes over. None with LLM_PROVIDER=none."""
     loop = asyncio.get_running_loop()
     if loop not in _models:
-        models, opened = [], []
+        models: list[Model] = []
+        opened: list[AsyncGenerator[ModelClient, None]] = []
         for name, llm in config.models().items():
             opened.append(_open(llm))
+            client = verifier = await anext(opened[-1])
+            if not models and settings.LLM_VERIFY not in ("on", "off", llm.model):
+                opened.append(_open(replace(llm, model=settings.LLM_VERIFY)))
+                verifier = await anext(opened[-1])
             # Above the limit that all workers share, calls could only be given back.
             slots = min(llm.max_concurrency, rate_limit.concurrency_limit_of(name) or llm.max_concurrency)
-            models.append(Model(name, await anext(opened[-1]), asyncio.Semaphore(slots)))
+            models.append(Model(name, client, verifier, asyncio.Semaphore(slots)))
         _models[loop] = (tuple(models), opened)
     return _models[loop][0]
 
@@ -242,6 +259,15 @@ class ProgressKeeper:
         await self.close()
         if self._has_more():
             await asyncio.shield(in_thread(lambda: with_reconnect(self._write)))
+
+    async def keep(self) -> None:
+        """Write the finished parts now. A lost database is left to the next write."""
+        await self.close()
+        if self._has_more():
+            try:
+                await asyncio.shield(in_thread(self._write))
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("progress_not_kept", job=self._claim.job_id, error=type(error).__name__)
 
     async def _keep_going(self) -> None:
         while self._has_more():

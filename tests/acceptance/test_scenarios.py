@@ -36,6 +36,7 @@ from tests.fakes.p4.server import added, edited
 from tests.fakes.webhook import Behaviour, Received, WebhookReceiver
 from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import holds
+from tests.reviewers.test_verifying import is_verify
 
 E = ErrorClass
 UNPARSEABLE = Reply(answer="Here are my thoughts: the code looks {fine")
@@ -148,7 +149,7 @@ def test_scenario_01_02_recovery_the_repair_turn_is_used(world: World, reply: Re
     job = world.job(world.change(), world.hook)
     world.work()
     assert_told_once(world, job)
-    assert len(world.llm.requests) == 2
+    assert [is_verify(request) for request in world.llm.requests] == [False, False, True]
     assert left_out(job) == {}
     assert FindingRow.objects.get(job_id=job, source="llm").title == FOUND["title"]
     assert not JobEvent.objects.filter(job_id=job, kind="alert").exists()

@@ -94,6 +94,7 @@ WRONG: Mapping[str, list[str]] = {
     "LLM_FALLBACK_MODEL": [""],
     "LLM_FALLBACK_PROVIDER": ["OpenAI", "ollama"],
     "LLM_MODEL": [""],
+    "FINDING_BUDGET": [*_NUMBERS, "0", "2000"],
     "LLM_PROVIDER": ["none               # none, openai", "OpenAI", "ollama"],
     "LLM_REQUIRED": ["maybe", "2"],
     "LLM_TIMEOUT_SECONDS": ["abc", "-1", "0", "nan", "inf"],
@@ -145,7 +146,7 @@ WRONG: Mapping[str, list[str]] = {
 # Every line of text is valid here. System checks look at programs and at the length of SECRET_KEY.
 ANY_TEXT = {
     *("ARTIFACT_S3_ACCESS_KEY", "ARTIFACT_S3_REGION", "ARTIFACT_S3_SECRET_KEY"),
-    *("LLM_SKIP_PATHS", "GIT_EXECUTABLE", "P4_EXECUTABLE", "SECRET_KEY_FALLBACKS"),
+    *("LLM_SKIP_PATHS", "LLM_VERIFY", "GIT_EXECUTABLE", "P4_EXECUTABLE", "SECRET_KEY_FALLBACKS"),
     *("SMTP_PASSWORD", "SMTP_PASSWORD_NEXT", "SMTP_USER", "IMAP_ARCHIVE_PASSWORD_NEXT"),
 }
 

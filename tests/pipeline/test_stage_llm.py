@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from reviews.models import (
     Artifact,
     Attempt,
     CoverageRow,
+    FindingFate,
     FindingRow,
     JobEvent,
     ReviewJob,
@@ -57,10 +59,14 @@ from tests.reviewers.build import change as change_of
 from tests.reviewers.build import edited
 from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import BAD, FINDING, ONE, D, big, failing_on, holds
+from tests.reviewers.test_verifying import CODE, FALSE, TRUE, is_verify, perfect, saying, verdict
+from tests.reviewers.test_verifying import FOUND as FIVE
+from tests.reviewers.test_verifying import ONE as VERIFIED
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NAME = "llm:openai"
 MAIL = "mail:ann@example.com"
+TITLES = [*TRUE, *FALSE]
 DOWN = error(503, "x")
 REFUSED = error(401, "x")
 
@@ -125,7 +131,7 @@ def bench(
         settings.STAGES = {**scripted.STAGES, "llm": ("reviews.stages.llm.run", "stages")}
         settings.LLM_PROVIDER, settings.LLM_REQUIRED, settings.LLM_MODEL = "openai", True, "m"
         settings.LLM_BASE_URL, settings.LLM_API_KEYS = llm.base_url, []
-        settings.LLM_MAX_INPUT_TOKENS = 8_000
+        settings.LLM_MAX_INPUT_TOKENS, settings.LLM_VERIFY = 8_000, "off"
         settings.DEPOT_ALLOW_LIST = [f"{D}..."]
         yield Bench(llm, settings, post, work, make_due, monkeypatch)
     pool.submit(lambda: connection.close()).result()
@@ -751,3 +757,87 @@ def test_a_finding_is_fixed_only_if_its_lines_changed(
     assert len({row.identity for row in rows}) == 1
     message = render(report_of(job_of(second)), MAIL, token_for("12341", MAIL, 2))
     assert told in message.text
+
+
+# -- the second pass -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def verifying(bench: Bench) -> Bench:
+    bench.settings.LLM_VERIFY, bench.settings.LLM_MAX_INPUT_TOKENS = "on", 24_000
+    return bench
+
+
+def judging(each: Callable[[str, str], dict[str, Any]], found: object = FIVE) -> Callable[[Recorded], Reply]:
+    return lambda request: saying(each)(request) if is_verify(request) else Reply(answer=found)
+
+
+def test_the_ledger_holds_each_raw_finding_once_and_each_shown_one(verifying: Bench) -> None:
+    found = {**FIVE, "findings": [*FIVE["findings"], {"title": "no place"}, FIVE["findings"][0]]}
+    verifying.llm.server.respond = judging(perfect, found)
+    job = verifying.job(VERIFIED)
+    verifying.work()
+    assert job_of(job).status == JobStatus.SUCCEEDED
+    fates = FindingFate.objects.filter(job=job)
+    assert sorted(fates.values_list("part", "place")) == [(1, n) for n in range(7)]
+    assert Counter(fates.values_list("fate", "reason")) == {
+        ("shown", ""): 2,
+        ("refuted", "Line 2: So."): 2,
+        ("refuted", "Line 3: So."): 1,
+        ("dropped", "incomplete"): 1,
+        ("dropped", "repeated"): 1,
+    }
+    shown = set(FindingRow.objects.filter(job=job).values_list("fate_id", "verification"))
+    assert shown == {(fate.pk, "confirmed") for fate in fates.filter(fate="shown")}
+    assert set(fates.filter(fate="refuted").values_list("title", flat=True)) == set(FALSE)
+    assert job_of(job).usage["verify_calls"] == 1
+
+
+def test_merged_findings_name_the_one_that_stands_for_them(verifying: Bench) -> None:
+    again = {**FIVE["findings"][0], "confidence": 3}
+    verifying.llm.server.respond = judging(perfect, {**FIVE, "findings": [*FIVE["findings"][:2], again]})
+    job = verifying.job(VERIFIED)
+    verifying.work()
+    (merged,) = FindingFate.objects.filter(job=job, fate="merged")
+    assert merged.merged_into in FindingFate.objects.filter(job=job, fate="shown")
+
+
+def test_a_verifier_that_refutes_nearly_all_raises_an_alert(verifying: Bench) -> None:
+    verifying.llm.server.respond = judging(lambda t, n: verdict(n, t, "refuted", CODE[TITLES.index(t)]))
+    job = verifying.job(VERIFIED)
+    verifying.work()
+    alert = JobEvent.objects.get(job_id=job)
+    assert alert.context == {"refuted": 5, "findings": 5}
+    assert alert.reason.startswith("the second pass called 5 of 5 findings wrong")
+
+
+def test_without_a_second_pass_no_finding_is_judged(verifying: Bench) -> None:
+    verifying.settings.LLM_VERIFY = "off"
+    verifying.llm.server.respond = judging(perfect)
+    job = verifying.job(VERIFIED)
+    verifying.work()
+    assert len(verifying.llm.requests) == 1
+    assert set(FindingRow.objects.filter(job=job).values_list("verification", flat=True)) == {""}
+
+
+def test_another_model_may_be_the_verifier(verifying: Bench) -> None:
+    verifying.settings.LLM_VERIFY = "small"
+    verifying.llm.server.respond = judging(perfect)
+    verifying.job(VERIFIED)
+    verifying.work()
+    assert [request.body["model"] for request in verifying.llm.requests] == ["m", "small"]
+
+
+def test_scenario_13_what_was_found_is_kept_before_it_is_verified(verifying: Bench) -> None:
+    """Killed in the second pass, a worker has nothing left to write: the next one asks no finder again."""
+    verifying.monkeypatch.setattr(model_client.ProgressKeeper, "keep_rest", model_client.ProgressKeeper.close)
+    job = verifying.job(VERIFIED)
+    claim = verifying.fetch_only(job)
+    verifying.llm.script(Reply(answer=FIVE), Reply(hang=True))
+    cut_short(verifying, claim, lambda: len(verifying.llm.requests) == 2)
+    assert len(run_of(job).progress) == 1
+    verifying.llm.server.respond = judging(perfect)
+    verifying.make_due()
+    verifying.work()
+    assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 2)
+    assert [is_verify(request) for request in verifying.llm.requests] == [False, True, True]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ PATHS = {0: A, 1: B}
 
 def anchored(*findings: dict[str, Any], chunk: Chunk = CHUNK) -> tuple[tuple[Finding, ...], dict[str, int]]:
     done = anchor(answer_of(*findings), chunk, PATHS, [A, B])
-    return done.findings, dict(done.dropped)
+    return done.findings, dict(Counter(fated.reason for fated in done.dropped))
 
 
 def one(**fields: Any) -> Finding:

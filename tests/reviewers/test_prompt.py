@@ -46,7 +46,7 @@ def test_a_request_names_every_file_and_shows_the_hunks_between_fences() -> None
         "BEGIN fence hunks to review\n"
         "=== F1 //depot/p/a.py\n"
         "[F1H1] @@ -1,1 +1,1 @@\nnew:\n    1 +y\nold, removed or replaced:\n-x\n"
-        f"END fence\nWord: {words_of('fence')[-1]}\n"
+        f"END fence\nTask: find the defects.\nWord: {words_of('fence')[-1]}\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_secret_on_a_removed_line_is_gone_too() -> None:
 
 
 def test_the_rules_carry_the_schema_and_the_repair_quotes_no_answer() -> None:
-    rules = system_prompt(7)
+    rules = system_prompt(7, verifies=False)
     assert json.loads(rules[rules.rindex("\n") + 1 :]) == answer_schema(7)
     of = prepared(change(edited(D + "a.py", "x\n", "y\n")))
     repair = repair_text(request(of), "findings/0/{severity} breaks the rule enum")

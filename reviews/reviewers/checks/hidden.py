@@ -26,19 +26,26 @@ _SENTENCES = (
     r"(?:approve|ignore|skip|do not|don't|respond|answer|return|output|report)\b",
     r"\b(?:respond|answer|reply|return|output) (?:only )?(?:with )?(?:an? )?"
     r"(?:empty (?:list of )?findings|no findings|zero findings|[\"']?lgtm)",
+    r"\b(?:refute|dismiss|reject|discard|confirm) (?:all|every|each|any) (?:of )?(?:the |these |its |other )?"
+    r"(?:\w{1,30} )?(?:findings?|remarks?|issues?|verdicts?)\b|\brefute (?:all|everything)\b",
     r"\byou are (?:now )?(?:an? |the )?(?:helpful )?(?:ai|llm|language model|code review(?:er|ing))\b",
     r"<\|(?:im_start|im_end|system|endoftext|start_header_id)\|>|\[/?INST\]|<<SYS>>",
 )
 _INSTRUCTIONS = re.compile("|".join(_SENTENCES).replace(" ", r"(?:\s{1,9})"), re.IGNORECASE)
 
 
+def addresses_reviewer(text: str) -> bool:
+    """Return whether a text reads like an instruction to a reviewing model."""
+    return _INSTRUCTIONS.search(text) is not None
+
+
 def reviewer_instructions(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report text in added lines and in the description that tries to instruct a reviewer."""
-    if _INSTRUCTIONS.search(change.description[:100_000]):
+    if addresses_reviewer(change.description[:100_000]):
         yield _instruction(DESCRIPTION, None)
     for file, diff in files_and_diffs(change, diffs):
         for line in added_lines(file, diff):
-            if _INSTRUCTIONS.search(line.text[:2000]):
+            if addresses_reviewer(line.text[:2000]):
                 yield _instruction(file.path, line.number)
 
 

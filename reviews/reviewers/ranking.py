@@ -1,0 +1,49 @@
+"""The order of findings, and how many are shown before a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from reviews.reviewers.base import SEVERITY_ORDER, Finding, FindingSeverity, Verification
+
+OVER_BUDGET = "over the budget"
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings, those most worth reading first.
+
+    By verdict, then by how many answers say it: on recorded reviews that tells more than any
+    confidence, which comes last.
+    """
+    return sorted(
+        findings,
+        key=lambda f: (
+            bool(f.folded),
+            f.verification is Verification.UNVERIFIED,
+            -f.said_by,
+            SEVERITY_ORDER[f.severity],
+            not _is_on_change(f),
+            -(f.confidence or 0),
+            f.file,
+            f.line or 0,
+            f.title,
+        ),
+    )
+
+
+def within_budget(findings: Iterable[Finding], budget: int) -> tuple[Finding, ...]:
+    """Return the findings in their order, those over the budget folded. A critical one never is (G156)."""
+    done: list[Finding] = []
+    for finding in ranked(findings):
+        if finding.severity is FindingSeverity.CRITICAL:
+            finding = replace(finding, folded="")
+        elif not finding.folded and budget <= 0:
+            finding = replace(finding, folded=OVER_BUDGET)
+        budget -= not finding.folded
+        done.append(finding)
+    return tuple(sorted(done, key=lambda f: bool(f.folded)))
+
+
+def _is_on_change(finding: Finding) -> bool:
+    return any(kind != " " and number == finding.line for number, kind, _ in finding.excerpt)

@@ -1,0 +1,77 @@
+"""The lines that a verifying model gets to see of findings: those around them, of the part's own hunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from criticizer.redaction import RedactedText
+from reviews.reviewers.base import Finding, Side
+from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine
+
+LINES_BEFORE = 16
+LINES_AFTER = 10
+LINES_OF_A_FILE = 40  # of each hunk, for a finding without a line
+
+
+def shown_again(chunk: Chunk, findings: Sequence[Finding], paths: Sequence[str]) -> Chunk:
+    """Return the chunk cut down to the lines around the findings, each hunk as the model saw it."""
+    cut = (_cut(h, _wanted(h, [f for f in findings if f.file == paths[h.file]])) for h in chunk.hunks)
+    return replace(chunk, hunks=tuple(hunk for hunk in cut if hunk is not None))
+
+
+def text_of(chunk: Chunk) -> RedactedText:
+    return RedactedText.joined([hunk.text for hunk in chunk.hunks])
+
+
+def _wanted(hunk: ShownHunk, findings: Iterable[Finding]) -> set[int]:
+    """Return the indexes of the hunk's lines to show."""
+    wanted: set[int] = set()
+    for finding in findings:
+        if finding.line is None:
+            wanted.update(range(min(LINES_OF_A_FILE, len(hunk.lines))))
+            continue
+        last = finding.end_line or finding.line
+        own = [
+            line.position
+            for line in hunk.lines
+            if line.side is finding.side and finding.line <= line.number <= last
+        ]
+        if own:
+            around = range(min(own) - LINES_BEFORE, max(own) + LINES_AFTER + 1)
+            wanted.update(k for k, line in enumerate(hunk.lines) if line.position in around)
+    return wanted
+
+
+def _cut(hunk: ShownHunk, wanted: set[int]) -> ShownHunk | None:
+    if not wanted:
+        return None
+    if len(wanted) == len(hunk.lines):
+        return hunk
+    rows = [line is None or line in wanted for line in _rows(hunk)]
+    pieces: list[str] = []
+    parts: dict[str, RedactedText] = {}
+    for row, is_shown in enumerate(rows):
+        if is_shown and (row == 0 or not rows[row - 1]):
+            end = next((n for n in range(row, len(rows)) if not rows[n]), len(rows))
+            parts[f"p{row}"] = hunk.text.lines(row + 1, end)
+            pieces.append(f"{{p{row}}}")
+    text = RedactedText.template("\n[...]\n".join(pieces), **parts)
+    lines = tuple(line for k, line in enumerate(hunk.lines) if k in wanted)
+    return replace(hunk, text=text, lines=lines)
+
+
+def _rows(hunk: ShownHunk) -> Iterator[int | None]:
+    """Yield, for each row of the hunk's text, the index of its line; None for a title."""
+    at = 0
+    for row in hunk.text.text.split("\n"):
+        if at < len(hunk.lines) and _shows(row, hunk.lines[at]):
+            yield at
+            at += 1
+        else:
+            yield None
+
+
+def _shows(row: str, line: ShownLine) -> bool:
+    mark = f"{line.number:>5} {line.kind}" if line.side is Side.NEW else line.kind
+    return row.startswith(f"{mark}{line.text}")

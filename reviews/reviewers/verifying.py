@@ -1,0 +1,306 @@
+"""The second pass: a model tries to refute each finding, and must quote the line that does (G159).
+
+    findings ─► questions, at most five findings of one part each ─► verdicts ─► kept, marked, folded
+                                                                            └─► refuted
+
+A refutation counts only if its quote is a line of code that was sent. Whatever goes wrong with a
+question, its findings stay: the pass takes findings away, but never all because it is broken (G183).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from criticizer.redaction import RedactionBlocked
+from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
+from reviews.reviewers.answer import UnusableAnswer
+from reviews.reviewers.base import (
+    SEVERITY_ORDER,
+    Fate,
+    Fated,
+    Finding,
+    FindingSeverity,
+    RawId,
+    Usage,
+    Verification,
+)
+from reviews.reviewers.checks.hidden import addresses_reviewer
+from reviews.reviewers.chunks import Chunk
+from reviews.reviewers.merging import shared, words_of
+from reviews.reviewers.model import ModelAnswer, ModelClient
+from reviews.reviewers.model_review import ModelReview, NoFurtherCall, PartResult, usage_of
+from reviews.reviewers.prompt import VERIFIER_VERSION, marks_of, repeats, verify_text
+from reviews.reviewers.quote_readings import normal
+from reviews.reviewers.quotes import Place, ShownText
+from reviews.reviewers.surroundings import shown_again, text_of
+from reviews.reviewers.verdicts import Verdict, parse_verdicts, verdict_schema
+
+MAX_FINDINGS = 5  # of one question
+MAX_CLAIM_CHARS = 700
+MIN_QUOTE_CHARS = 6  # in its normal form
+MAX_REFUTED_BY_ONE_LINE = 3
+MIN_SAME_TITLE = 0.5  # of its words
+# Above this share of at least so many findings, the verifier is not believed about severe ones.
+BELIEVED_UP_TO, COUNTED_FROM = 0.8, 5
+SEVERE = (FindingSeverity.CRITICAL, FindingSeverity.HIGH)
+NOT_VERIFIED = "not verified"
+
+_COMMENT = re.compile(
+    r"\s*(?://|/\*|\*(?:[\s/]|$)|#(?!\[|!|(?:include|define|undef|if|el|endif|pragma|error)\b)|--\s|<!--|;|%\s|"
+    r"\"{3}|'{3})"
+)
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Findings after the second pass. `claims` of the `asked` were called refuted, with or without proof."""
+
+    findings: tuple[Finding, ...]
+    refuted: tuple[Fated, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    asked: int = 0
+    claims: int = 0
+    unanswered: int = 0
+
+    @property
+    def is_unbelievable(self) -> bool:
+        return self.asked >= COUNTED_FROM and self.claims > BELIEVED_UP_TO * self.asked
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Findings of one part by their ids, and the lines that are sent with them."""
+
+    findings: Mapping[str, Finding]
+    chunk: Chunk
+    part: PartResult
+    claims: str
+    model: str
+
+    @property
+    def digest(self) -> str:
+        assert self.part.request is not None
+        known = (VERIFIER_VERSION, self.model, self.part.request.text, self.claims)
+        return "verify-" + hashlib.sha256("\0".join(known).encode(errors="surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    verdict: Verdict | None  # None: no answer
+    claimed: bool = False
+    severity: str = ""
+    why: str = ""
+    places: tuple[Place, ...] = ()
+
+
+async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: Sequence[Finding]) -> Verified:
+    """Have the verifier judge the findings of the model; those of checks are never questioned.
+
+    Its answers are kept in the progress like others. Raises PermanentFailure REDACTION_BLOCKED when
+    the guard refuses a request; nothing else that a verifier does ends the review.
+    """
+    verifier = asking.around.verifier
+    if verifier is None or asking.is_stopped or asking.limits.is_compact:
+        return Verified(tuple(findings))
+    questions = list(_questions(asking, verifier, parts, findings))
+    if not questions:
+        return Verified(tuple(findings))
+    await asking.around.keep()  # what is paid for, before the next call
+    judged: dict[RawId, _Judged] = {}
+    usages: list[Usage] = []
+    at_once = asyncio.Semaphore(asking.limits.max_parallel_calls)
+    is_wanted = await asking.around.may_continue()
+
+    async def ask(question: _Question) -> None:
+        async with at_once:
+            answer, usage = await _answer(asking, question) if is_wanted else (None, Usage())
+        usages.append(usage)
+        for name, verdict in _judgements(question, answer).items():
+            raw = question.findings[name].raw
+            assert raw is not None
+            judged[raw] = verdict
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for question in questions:
+                group.create_task(ask(question))
+    except ExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
+    return _applied(findings, judged, sum(usages, Usage()))
+
+
+def _questions(
+    asking: ModelReview, verifier: ModelClient, parts: Sequence[PartResult], findings: Sequence[Finding]
+) -> Iterator[_Question]:
+    of_part: dict[int, list[Finding]] = {}
+    for finding in findings:
+        if not finding.is_of_checks and finding.raw is not None:
+            of_part.setdefault(finding.raw.part, []).append(finding)
+    for number, own in sorted(of_part.items()):
+        part = parts[number - 1]
+        own.sort(key=lambda f: (f.file, f.line or 0))
+        for at in range(0, len(own), MAX_FINDINGS):
+            some = own[at : at + MAX_FINDINGS]
+            named = {_name(finding): finding for finding in some}
+            chunk = shown_again(part.part.chunk, some, asking.prepared.paths)
+            claims = "\n\n".join(_claim(*each) for each in named.items())
+            yield _Question(named, chunk, part, claims, verifier.model)
+
+
+def _name(finding: Finding) -> str:
+    """Return an id that says nothing of the order: ids that are counted are also miscounted."""
+    whole = f"{finding.raw}{finding.file}{finding.title}{finding.message}"
+    letters = hashlib.shake_256(whole.encode(errors="surrogatepass")).digest(6)
+    return "K-" + "".join(chr(ord("a") + byte % 26) for byte in letters)
+
+
+def _claim(name: str, finding: Finding) -> str:
+    line = f", line {finding.line}" if finding.line is not None else ""
+    side = " before the change" if finding.side == "old" and line else ""
+    said = " ".join(finding.message.split())[:MAX_CLAIM_CHARS]
+    return (
+        f"id {name}\ntitle: {finding.title}\nat: {finding.file}{line}{side}\n"
+        f"severity: {finding.severity}\nclaim: {said}"
+    )
+
+
+async def _answer(asking: ModelReview, question: _Question) -> tuple[Mapping[str, Any] | None, Usage]:
+    """Return the verdicts about a question, None when there are none, and what they cost."""
+    known = asking.progress.get(question.digest)
+    if known is not None:
+        finished = json.loads(known)
+        return finished["answer"], Usage(**finished["usage"])
+    calls: list[ModelAnswer | None] = []
+    call_id = f"{asking.around.new_call_id()}-verify"
+    answer: Mapping[str, Any] | None = None
+    try:
+        answer = await _asked(asking, question, call_id, calls)
+    except NoFurtherCall:
+        return None, Usage()
+    except (Failure, DependencyUnavailable, UnusableAnswer) as error:
+        if isinstance(error, Failure) and error.error_class is ErrorClass.REDACTION_BLOCKED:
+            raise
+        facts = error.facts if isinstance(error, Failure) else {"problem": str(error)[:200]}
+        log.warning("findings_not_verified", call=call_id, findings=len(question.findings), **facts)
+    usage = usage_of(calls)
+    usage = replace(usage, repaired=0, verify_calls=usage.calls, verify_input_tokens=usage.input_tokens)
+    if answer is not None:
+        asking.progress[question.digest] = json.dumps({"answer": answer, "usage": asdict(usage)})
+        asking.around.on_progress()
+    return answer, usage
+
+
+async def _asked(
+    asking: ModelReview, question: _Question, call_id: str, calls: list[ModelAnswer | None]
+) -> Mapping[str, Any]:
+    assert question.part.request is not None
+    try:
+        (claims,) = asking.around.redact([question.claims])
+        user = verify_text(question.part.request, text_of(question.chunk), claims)
+    except RedactionBlocked as blocked:
+        raise UnusableAnswer(f"the findings cannot be sent: {blocked.reason_code}") from None
+    said = await asking.call(user, call_id, calls, asking.around.verifier, verdict_schema())
+    answer = parse_verdicts(said.text)
+    if asking.is_cut(user, answer["seen"], said, call_id):
+        raise UnusableAnswer("the model server cut the request")
+    marks = marks_of(user.text)
+    return {"verdicts": [verdict for verdict in answer["verdicts"] if not repeats(verdict, marks)]}
+
+
+def _judgements(question: _Question, answer: Mapping[str, Any] | None) -> dict[str, _Judged]:
+    """Return what the answer says of each finding."""
+    said: dict[str, list[Mapping[str, str]]] = {}
+    for verdict in answer["verdicts"] if answer else ():
+        said.setdefault(verdict["id"], []).append(verdict)
+    text = ShownText(question.chunk)
+    files = question.chunk.files
+    judged = {
+        # Two verdicts on one finding: its ids are confused.
+        name: _judged(finding, said[name][0], text, files) if len(said.get(name, ())) == 1 else _Judged(None)
+        for name, finding in question.findings.items()
+    }
+    lines = Counter(place for one in judged.values() for place in one.places[:1])
+    return {
+        name: replace(one, verdict=Verdict.UNSURE)
+        if any(lines[place] > MAX_REFUTED_BY_ONE_LINE for place in one.places[:1])
+        else one
+        for name, one in judged.items()
+    }
+
+
+def _judged(finding: Finding, said: Mapping[str, str], text: ShownText, files: Sequence[int]) -> _Judged:
+    verdict, claimed = Verdict(said["verdict"]), said["verdict"] == Verdict.REFUTED
+    places: tuple[Place, ...] = ()
+    if claimed:
+        places = tuple(_proofs(said["quote"], text, files)) if _is_about(said["title"], finding) else ()
+        verdict = Verdict.REFUTED if places else Verdict.UNSURE
+    return _Judged(verdict, claimed, said["severity"], said["why"], places)
+
+
+def _is_about(title: str, finding: Finding) -> bool:
+    same = normal(title).casefold() == normal(finding.title).casefold()
+    return same or shared(words_of(title), words_of(finding.title)) >= MIN_SAME_TITLE
+
+
+def _proofs(quote: str, text: ShownText, files: Sequence[int]) -> Iterator[Place]:
+    """Yield where a quote stands as code: comments and text for reviewers prove nothing."""
+    bare = normal(quote)
+    if len(bare) < MIN_QUOTE_CHARS or not any(map(str.isalpha, bare)):
+        return
+    for file in files:
+        for place in text.find({"quote": quote}, file):
+            lines = place.text.lines[place.first : place.last + 1]
+            if not any(_COMMENT.match(line.text) or addresses_reviewer(line.text) for line in lines):
+                yield place
+
+
+def _applied(findings: Sequence[Finding], judged: Mapping[RawId, _Judged], usage: Usage) -> Verified:
+    done = Verified(
+        (),
+        usage=usage,
+        asked=len(judged),
+        claims=sum(one.claimed for one in judged.values()),
+        unanswered=sum(one.verdict is None for one in judged.values()),
+    )
+    kept: list[Finding] = []
+    refuted: list[Fated] = []
+    for finding in findings:
+        one = judged.get(finding.raw) if finding.raw else None
+        if one is None:
+            kept.append(finding)
+        elif one.verdict is Verdict.REFUTED and not (done.is_unbelievable and finding.severity in SEVERE):
+            refuted += finding.fates(Fate.REFUTED, _why(one))
+        elif one.verdict is Verdict.CONFIRMED:
+            severity = _moved(finding.severity, one.severity)
+            kept.append(replace(finding, severity=severity, verification=Verification.CONFIRMED))
+        else:
+            is_weak = one.verdict is Verdict.UNSURE and finding.severity not in SEVERE and finding.said_by < 2
+            folded = NOT_VERIFIED if is_weak else ""
+            kept.append(replace(finding, verification=Verification.UNVERIFIED, folded=folded))
+    return replace(done, findings=tuple(kept), refuted=tuple(refuted))
+
+
+def _why(judged: _Judged) -> str:
+    place = judged.places[0]
+    return (
+        f"Line {place.line.number}: {judged.why}" if judged.why else f"Line {place.line.number} refutes it."
+    )
+
+
+def _moved(severity: FindingSeverity, said: str) -> FindingSeverity:
+    """Return the severity moved by one step at most: what confirms a finding must not hide it."""
+    if not said:
+        return severity
+    order = list(FindingSeverity)
+    at, to = SEVERITY_ORDER[severity], SEVERITY_ORDER[FindingSeverity(said)]
+    return order[max(at - 1, min(at + 1, to))]
