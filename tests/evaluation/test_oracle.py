@@ -78,7 +78,7 @@ def test_figures_fall_when_a_part_of_the_pipeline_is_broken(
     options: modes.Options,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Guarantee G231."""
+    """Guarantee G230."""
     whole = figures_of(ready, cases)
     blind = replace(options, limits=replace(options.limits, context_share=0))
     deep = [one for one in fetched if any(defect.level != "diff" for defect in one.case.defects)]
