@@ -26,6 +26,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 import django
 from django.conf import settings
 
+from benchmarks import review_context
 from benchmarks.figures import Figure, Must, say
 from criticizer.redaction import Redactor
 from reviews.reviewers.anchoring import anchor
@@ -362,6 +363,8 @@ def _figures() -> Iterator[tuple[Figure, object]]:
     else:
         say("no recorded reviews: duplicates are not measured")
     yield from _windows()
+    for measured in (review_context.definitions, review_context.heads, review_context.outlines):
+        yield from measured()
     yield from _oracle()
 
 

@@ -30,8 +30,8 @@ MAX_PATH_CHARS = 400
 MAX_HEADS = 3
 MAX_BLOCKS_OF_A_NAME = 2
 MAX_DEFINITIONS_OF_A_NAME = 8  # a name that is defined more often says nothing
-MAX_BLOCKS = 40  # of a part
-MAX_BLOCKS_FROM_REPOSITORY = 20  # of a part
+MAX_BLOCKS = 60  # of a part
+MAX_BLOCKS_FROM_REPOSITORY = 30  # of a part
 MAX_TEXT_CHARS = 1_500_000  # of the files that blocks are cut from, which are redacted as a whole
 OUTLINE_SECONDS = 3.0  # of the processor, for all files of a change
 

@@ -6,7 +6,7 @@ outline; callers then go by indentation (`sources.diffs`).
 
 from __future__ import annotations
 
-import posixpath
+import mmap
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from functools import cache
 from importlib import import_module
 
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
+
+from reviews.reviewers.grammars import GRAMMARS, language_of
 
 MAX_BYTES = 1_000_000
 SECONDS = 0.25  # of the processor, for one file
@@ -51,96 +53,10 @@ class Definition:
         return self.kind is not Kind.VALUE and self.head <= line <= self.last
 
 
-@dataclass(frozen=True, slots=True)
-class _Grammar:
-    """Where a language's grammar is, and its types of nodes that define something."""
-
-    module: str
-    functions: str
-    types: str
-    values: str
-    entry: str = "language"
-
-
-_JS = "function_declaration generator_function_declaration method_definition"
-_TS_TYPES = (
-    "class_declaration abstract_class_declaration interface_declaration enum_declaration internal_module"
-)
-_TS_VALUES = "variable_declarator type_alias_declaration public_field_definition property_signature pair"
-_TS = f"{_JS} method_signature function_signature abstract_method_signature"
-_C_VALUES = "type_definition preproc_def preproc_function_def declaration field_declaration enumerator"
-_GRAMMARS = {
-    "python": _Grammar("tree_sitter_python", "function_definition", "class_definition", "assignment"),
-    "javascript": _Grammar(
-        "tree_sitter_javascript", _JS, "class_declaration", "variable_declarator field_definition pair"
-    ),
-    "typescript": _Grammar("tree_sitter_typescript", _TS, _TS_TYPES, _TS_VALUES, "language_typescript"),
-    "tsx": _Grammar("tree_sitter_typescript", _TS, _TS_TYPES, _TS_VALUES, "language_tsx"),
-    "go": _Grammar(
-        "tree_sitter_go",
-        "function_declaration method_declaration",
-        "type_spec type_alias",
-        "const_spec var_spec method_elem field_declaration",
-    ),
-    "java": _Grammar(
-        "tree_sitter_java",
-        "method_declaration constructor_declaration compact_constructor_declaration",
-        "class_declaration interface_declaration enum_declaration record_declaration"
-        " annotation_type_declaration",
-        "field_declaration constant_declaration enum_constant",
-    ),
-    "c": _Grammar(
-        "tree_sitter_c", "function_definition", "struct_specifier union_specifier enum_specifier", _C_VALUES
-    ),
-    "cpp": _Grammar(
-        "tree_sitter_cpp",
-        "function_definition",
-        "struct_specifier union_specifier enum_specifier class_specifier namespace_definition",
-        f"{_C_VALUES} alias_declaration concept_definition",
-    ),
-    "rust": _Grammar(
-        "tree_sitter_rust",
-        "function_item function_signature_item macro_definition",
-        "struct_item enum_item union_item trait_item impl_item mod_item",
-        "const_item static_item type_item field_declaration enum_variant",
-    ),
-    "ruby": _Grammar("tree_sitter_ruby", "method singleton_method", "class module", "assignment"),
-    "csharp": _Grammar(
-        "tree_sitter_c_sharp",
-        "method_declaration constructor_declaration local_function_statement",
-        "class_declaration interface_declaration struct_declaration record_declaration enum_declaration"
-        " namespace_declaration",
-        "property_declaration field_declaration delegate_declaration enum_member_declaration",
-    ),
-    "php": _Grammar(
-        "tree_sitter_php",
-        "function_definition method_declaration",
-        "class_declaration interface_declaration trait_declaration enum_declaration",
-        "const_element property_declaration",
-        "language_php",
-    ),
-}
-_EXTENSIONS = {
-    extension: language
-    for language, extensions in {
-        "python": "py pyi",
-        "javascript": "js jsx mjs cjs",
-        "typescript": "ts mts cts",
-        "tsx": "tsx",
-        "go": "go",
-        "java": "java",
-        "c": "c",
-        "cpp": "h cc cpp cxx hh hpp hxx ipp",
-        "rust": "rs",
-        "ruby": "rb rake",
-        "csharp": "cs",
-        "php": "php",
-    }.items()
-    for extension in extensions.split()
-}
 # What names a definition, from its own field inward: `*name(int x)` of C is three nodes deep.
 _NAME_FIELDS = ("name", "declarator", "left", "property", "key", "type")
 _CALLABLE = frozenset(("arrow_function", "function_expression", "function", "generator_function", "class"))
+_MAY_BE_FUNCTIONS = frozenset(("variable_declarator", "pair", "field_definition", "public_field_definition"))
 _WORDS = frozenset(
     (
         *("identifier", "type_identifier", "field_identifier", "property_identifier", "constant", "name"),
@@ -148,11 +64,6 @@ _WORDS = frozenset(
         *("setter", "global_variable", "instance_variable", "variable_name", "package_identifier"),
     )
 )
-
-
-def language_of(path: str) -> str | None:
-    """Return the name of a file's language, or None where it has no grammar here."""
-    return _EXTENSIONS.get(posixpath.splitext(path)[1][1:].casefold())
 
 
 def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition, ...] | None:
@@ -165,7 +76,7 @@ def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition,
     data = text.encode(errors="replace") if language is not None and len(text) <= MAX_BYTES else b""
     if language is None or not data or len(data) > MAX_BYTES:
         return None
-    bytearray(_MEMORY_BYTES + _MEMORY_A_BYTE * len(data))  # MemoryError here: there, it is a crash
+    _check_memory(_MEMORY_BYTES + _MEMORY_A_BYTE * len(data))
     end = time.thread_time() + seconds
     parser, query = _tools(language)
     try:
@@ -178,13 +89,38 @@ def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition,
         return None
     found: list[Definition] = []
     # Without its progress callback, which crashes (0.26.1); simple patterns cost less than the parser.
-    for kind, nodes in QueryCursor(query).captures(tree.root_node).items():
-        for node in nodes:
+    nodes = QueryCursor(query).captures(tree.root_node)
+    inside = _lines_of(nodes.get(Kind.FUNCTION, []))
+    for kind in Kind:
+        for node in sorted(nodes.get(kind, []), key=lambda node: node.start_byte):
             if len(found) >= MAX_DEFINITIONS or time.thread_time() > end:
                 return None
-            found += _definitions(node, Kind(kind))
+            is_local = kind is Kind.VALUE and node.start_point.row in inside
+            if not is_local or node.type in _MAY_BE_FUNCTIONS:
+                made = [one for one in _definitions(node, kind) if not is_local or one.kind is not kind]
+                found += made
+                if kind is Kind.VALUE and made and made[0].kind is Kind.FUNCTION:
+                    inside.update(range(node.start_point.row + 1, node.end_point.row + 1))
     found.sort(key=lambda d: (d.first, -d.last, d.name))
-    return tuple(_without_locals(found))
+    return tuple(found)
+
+
+def _check_memory(size: int) -> None:
+    """Raise MemoryError unless so many bytes can be had: where they end, the parser crashes."""
+    try:
+        mmap.mmap(-1, size).close()
+    except OSError:
+        raise MemoryError from None
+
+
+def _lines_of(functions: Sequence[Node]) -> set[int]:
+    """Return the numbers of the lines behind the first one of each function."""
+    lines: set[int] = set()
+    for node in functions:
+        first, last = node.start_point.row + 1, node.end_point.row
+        if last not in lines or first not in lines:
+            lines.update(range(first, last + 1))
+    return lines
 
 
 def enclosing(definitions: Sequence[Definition], line: int) -> list[Definition]:
@@ -212,7 +148,7 @@ def _head(definition: Definition, lines: Sequence[str]) -> str:
 
 @cache
 def _tools(language: str) -> tuple[Parser, Query]:
-    grammar = _GRAMMARS[language]
+    grammar = GRAMMARS[language]
     loaded = Language(getattr(import_module(grammar.module), grammar.entry)())
     patterns = [
         f"({node}) @{kind}"
@@ -231,8 +167,8 @@ def _definitions(node: Node, kind: Kind) -> Iterator[Definition]:
     body = node.child_by_field_name("body")
     if kind is Kind.TYPE and body is None and node.type.endswith("_specifier"):
         return  # `struct point p;` uses a type
-    value = node.child_by_field_name("value") or node.child_by_field_name("right")
-    if kind is Kind.VALUE and value is not None and value.type in _CALLABLE:
+    value = node.child_by_field_name("value") if node.type in _MAY_BE_FUNCTIONS else None
+    if value is not None and value.type in _CALLABLE:
         kind, body = Kind.FUNCTION, value.child_by_field_name("body")
     elif node.type == "pair":
         return
@@ -273,7 +209,7 @@ def _opens(body: Node) -> bool:
 
 def _declarators(node: Node) -> list[Node]:
     several = node.children_by_field_name("declarator")
-    if not several:
+    if not several and node.type in ("field_declaration", "property_declaration"):
         several = [child for child in node.named_children if child.type == "variable_declaration"]
         several = [
             inner for one in several for inner in one.named_children if inner.type == "variable_declarator"
@@ -294,14 +230,3 @@ def _name(node: Node) -> Node | None:
             return None
         node = inner
     return None
-
-
-def _without_locals(found: Sequence[Definition]) -> Iterator[Definition]:
-    """Leave out values inside functions. `found` is in the order of the lines."""
-    inside = 0
-    for definition in found:
-        if definition.kind is Kind.FUNCTION:
-            inside = max(inside, definition.last)
-        elif definition.kind is Kind.VALUE and definition.first <= inside and definition.last <= inside:
-            continue
-        yield definition

@@ -27,7 +27,7 @@ from reviews.sources.paths import storable
 
 log = structlog.get_logger()
 
-MAX_NAMES = 60  # looked for
+MAX_NAMES = 150  # looked for
 MAX_FILES = 20
 MAX_BYTES = 400_000
 MAX_SECONDS = 10.0
@@ -160,11 +160,12 @@ def _ranked(mentions: Iterable[Mention], files: Sequence[FileChange]) -> dict[st
         if len(by_name[name]) > MAX_FILES_OF_A_NAME:
             continue
         near = sorted(paths, key=lambda path: (path not in imported, _steps(path, folders), path))
-        for path in near[:MAX_FILES_FOR_A_NAME]:
+        for place, path in enumerate(near[:MAX_FILES_FOR_A_NAME]):
             reads[path].append(name)
-            key = (len(by_name[name]) > 20, path not in imported, _steps(path, folders))
+            key = (place, len(by_name[name]) > 20, path not in imported, _steps(path, folders))
             rank[path] = min(rank.get(path, key), key)
-    order = sorted(reads, key=lambda path: (rank[path], -len(reads[path]), path))
+    # The first file of each name before any second one, and those that answer for several names first.
+    order = sorted(reads, key=lambda path: (rank[path][0], -len(reads[path]) // 2, rank[path], path))
     return {path: tuple(reads[path]) for path in order}
 
 

@@ -59,7 +59,7 @@ _DEFINING = re.compile(
     r"(?:self\.)?(\w+)"
 )
 # A value at the beginning of a line, a member with a type, a method of a language without a keyword.
-_VALUE = re.compile(r"^(?:\s{0,8}|export\s+)([A-Za-z_]\w*)\s*(?::[^=]{1,80})?=(?!=)")
+_VALUE = re.compile(r"^(?:\s{0,4}|export\s+)([A-Za-z_]\w*)\s*(?::[^=]{1,80})?=(?!=)")
 _METHOD = re.compile(r"^\s{0,12}((?:[\w<>\[\],.?*&:~@]{1,80}\s+){0,6})[*&]{0,2}(?:\w+::)?(\w+)\s*\(")
 _CALLING = re.compile(
     r"^\s*(?:return|else|if|elif|while|for|switch|case|throw|raise|new|await|yield|assert|del|print|with|not|in)\b"

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from reviews.reviewers.outline import Kind, enclosing, language_of, outline, section_of
+from reviews.reviewers.grammars import language_of
+from reviews.reviewers.outline import Kind, enclosing, outline, section_of
 
 TYPED = "class Order : Base {\n  int X = 1;\n  int total(int a) {\n    int z = 2;\n  }\n}"
 SOURCES = {
