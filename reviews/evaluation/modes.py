@@ -16,7 +16,7 @@ from reviews.artifacts import recipe
 from reviews.evaluation import changes, corpus, figures, judging, matching, public_sets, pulls
 from reviews.evaluation.answers import NotMeasured, PatientClient, Replay
 from reviews.evaluation.oracle import Oracle
-from reviews.evaluation.running import Ready, reviewed
+from reviews.evaluation.running import Models, Ready, reviewed
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prompt import FINDER_VERSION, VERIFIER_VERSION
@@ -35,6 +35,7 @@ class Options:
     git: str
     policy: Mapping[str, object]
     limits: ReviewLimits
+    verify: str = "on"  # as LLM_VERIFY
     seed: int = 1
     runs: int = MIN_RUNS
     judge: str = ""
@@ -48,8 +49,13 @@ class Options:
     @classmethod
     def of(cls, settings: Any, options: Mapping[str, Any]) -> Options:
         known = {field.name: options[field.name] for field in fields(cls) if field.name in options}
-        git = settings.GIT_EXECUTABLE or "git"
-        return cls(**known, git=git, policy=settings.REDACTION_POLICY, limits=recipe.limits())
+        return cls(
+            **known,
+            git=settings.GIT_EXECUTABLE or "git",
+            policy=settings.REDACTION_POLICY,
+            limits=recipe.limits(),
+            verify=settings.LLM_VERIFY,
+        )
 
 
 def ready_corpus(cases: Sequence[corpus.Case], options: Options) -> list[Ready]:
@@ -73,7 +79,9 @@ def by_oracle(options: Options) -> dict[str, Any]:
     cases = corpus.load(options.corpus, options.seed)
     oracles = {case.name: Oracle(case, options.seed) for case in cases}
     ready = ready_corpus(cases, options)
-    results = asyncio.run(reviewed(ready, oracles.__getitem__, options.limits, options.seed))
+    results = asyncio.run(
+        reviewed(ready, lambda name: Models(oracles[name], oracles[name]), options.limits, options.seed)
+    )
     rule = matching.by_words
     return _report(options, "oracle", figures.figures_of(results, rule), figures.missed(results, rule))
 
@@ -82,7 +90,8 @@ def by_replay(options: Options) -> dict[str, Any]:
     """Measure the pipeline with recorded answers of a real model."""
     if options.answers is None:
         raise NotMeasured("give the recorded answers with --answers FILE")
-    return _measured(options, Replay(options.answers), None)
+    client = Replay(options.answers)
+    return _measured(options, Models(client, None if options.verify == "off" else client), None)
 
 
 def by_model(options: Options) -> dict[str, Any]:
@@ -128,10 +137,10 @@ MODES: dict[str, Callable[[Options], dict[str, Any]]] = {
 }
 
 
-def _measured(options: Options, client: ModelClient, judge: ModelClient | None) -> dict[str, Any]:
+def _measured(options: Options, models: Models, judge: ModelClient | None) -> dict[str, Any]:
     cases = corpus.load(options.corpus, options.seed)
     pairs = judging.pairs_of(cases)
-    return _runs(options, ready_corpus(cases, options), client, judge, pairs)
+    return _runs(options, ready_corpus(cases, options), models, judge, pairs)
 
 
 def _pulls_measured(options: Options, wanted: Sequence[public_sets.Pull]) -> dict[str, Any]:
@@ -155,46 +164,49 @@ def _pulls_measured(options: Options, wanted: Sequence[public_sets.Pull]) -> dic
             ready.append(Ready(pull.url, prepared, remarks))
     if not ready:
         raise NotMeasured(f"none of {len(wanted)} pull requests can be read: {missing[0]}")
-    client, judge = _clients(options)
+    models, judge = _clients(options)
     pairs = public_sets.martian_pairs(options.judged) if options.judged else []
     if judge is not None and not pairs:
         raise NotMeasured("give recorded judgements to test the judge with: --judged FILE")
-    return {**_runs(options, ready, client, judge, pairs), "pulls_not_read": missing}
+    return {**_runs(options, ready, models, judge, pairs), "pulls_not_read": missing}
 
 
-def _clients(options: Options) -> tuple[ModelClient, ModelClient | None]:
+def _clients(options: Options) -> tuple[Models, ModelClient | None]:
+    """Return clients of the models that find, verify and judge."""
     llm = config.model()
     if llm is None:
         raise NotMeasured("no model is configured: set LLM_PROVIDER, LLM_BASE_URL and LLM_MODEL")
+    finder = verifier = PatientClient(new_client(llm), options.record)
+    if options.verify not in ("on", "off", llm.model):
+        verifier = PatientClient(new_client(replace(llm, model=options.verify)), options.record)
     judge = PatientClient(new_client(replace(llm, model=options.judge))) if options.judge else None
-    return PatientClient(new_client(llm), options.record), judge
+    return Models(finder, None if options.verify == "off" else verifier), judge
 
 
 def _runs(
     options: Options,
     ready: Sequence[Ready],
-    client: ModelClient,
+    models: Models,
     judge: ModelClient | None,
     pairs: Sequence[judging.Pair],
 ) -> dict[str, Any]:
     if options.judged is not None:
         pairs = public_sets.martian_pairs(options.judged)
-    return asyncio.run(_closing(_all_runs(options, ready, client, judge, pairs), client, judge))
+    return asyncio.run(_closing(_all_runs(options, ready, models, judge, pairs), *models, judge))
 
 
 async def _closing(work: Awaitable[dict[str, Any]], *clients: ModelClient | None) -> dict[str, Any]:
     try:
         return await work
     finally:
-        for client in clients:
-            if client is not None:
-                await client.aclose()
+        for client in filter(None, dict.fromkeys(clients)):
+            await client.aclose()
 
 
 async def _all_runs(
     options: Options,
     ready: Sequence[Ready],
-    client: ModelClient,
+    models: Models,
     judge_client: ModelClient | None,
     pairs: Sequence[judging.Pair],
 ) -> dict[str, Any]:
@@ -212,13 +224,14 @@ async def _all_runs(
     runs: list[dict[str, float]] = []
     missed: list[list[str]] = []
     for run in range(options.runs):
-        results = await reviewed(ready, lambda _: client, options.limits, options.seed + run, AT_ONCE)
+        results = await reviewed(ready, lambda _: models, options.limits, options.seed + run, AT_ONCE)
         if judge is not None:
             rule = await judge.rule(results)
         runs.append(figures.figures_of(results, rule))
         missed.append(figures.missed(results, rule))
     always = [name for name in missed[0] if all(name in one for one in missed)]
-    return {**_report(options, client.model, figures.spread(runs), always), **said, "runs": runs}
+    said["verifier"] = models.verifier.model if models.verifier else None
+    return {**_report(options, models.finder.model, figures.spread(runs), always), **said, "runs": runs}
 
 
 def _report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -84,6 +85,9 @@ def reviewer_and_judge(request: Recorded) -> Reply:
     if "BEGIN first remark" in user:
         one, other = (part.split("\n")[1].split() for part in user.split("BEGIN ")[1:])
         return Reply(answer={"same": bool(set(one) & set(other) & {"second", "values", "two"})})
+    if claim := re.search(r"^id (\S+)\ntitle: (.*)$", user, re.MULTILINE):
+        verdict = {"id": claim[1], "title": claim[2], "verdict": "confirmed", "why": "It is so."}
+        return Reply(answer={"verdicts": [verdict]})
     wrong = "    return values[1]"
     found = {
         "file": "a.py", "quote": wrong.strip(), "line": 5, "severity": "high", "title": "Wrong index",
@@ -152,17 +156,22 @@ def test_nothing_measured_ends_with_2_and_says_what_to_do(
 
 
 def test_a_real_model_is_measured_over_runs_and_its_answers_are_replayed(
-    llm: FakeLlm, corpus: Path, tmp_path: Path
+    llm: FakeLlm, corpus: Path, tmp_path: Path, settings: Any
 ) -> None:
     answers, output = tmp_path / "answers.jsonl", tmp_path / "figures.json"
     said = evaluated("real", corpus=corpus, record=answers, output=output)
     assert said["recall"] == "mean 1  least 1  most 1"
     assert said["precision"] == "mean 1  least 1  most 1"
     report = json.loads(output.read_text())
-    assert (report["model"], report["judge"], len(report["runs"])) == ("small", None, 3)
+    assert (report["model"], report["verifier"], report["judge"]) == ("small", "small", None)
+    assert (len(report["runs"]), report["runs"][0]["calls"]) == (3, 3)  # two changes, one finding
     asked = len(llm.requests)
     assert evaluated("replay", corpus=corpus, answers=answers) == said
     assert len(llm.requests) == asked
+    settings.LLM_VERIFY = "off"
+    evaluated("real", corpus=corpus, output=output)
+    report = json.loads(output.read_text())
+    assert (report["verifier"], report["runs"][0]["calls"]) == (None, 2)
     status, text = refusal("replay", corpus=corpus, answers=answers, seed=7)
     assert (status, "no recorded answer" in text) == (2, True)
 

@@ -17,7 +17,7 @@ from reviews.evaluation.corpus import Case
 from reviews.evaluation.figures import Result
 from reviews.evaluation.matching import by_words, matched
 from reviews.evaluation.oracle import Oracle, sees
-from reviews.evaluation.running import Ready, reviewed
+from reviews.evaluation.running import Models, Ready, reviewed
 from reviews.reviewers import redactor
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.quotes import Place, ShownText, SideText
@@ -51,13 +51,16 @@ def ready(fetched: list[changes.Fetched], options: modes.Options) -> Iterator[li
     redactor.close()
 
 
-def results_of(ready: list[Ready], oracles: Mapping[str, Oracle]) -> list[Result]:
-    return asyncio.run(reviewed(ready, oracles.__getitem__, LIMITS, SEED))
+def results_of(ready: list[Ready], oracles: Mapping[str, Oracle], verifies: bool = True) -> list[Result]:
+    def models_of(name: str) -> Models:
+        return Models(oracles[name], oracles[name] if verifies else None)
+
+    return asyncio.run(reviewed(ready, models_of, LIMITS, SEED))
 
 
-def figures_of(ready: list[Ready], cases: Mapping[str, Case]) -> dict[str, float]:
+def figures_of(ready: list[Ready], cases: Mapping[str, Case], verifies: bool = True) -> dict[str, float]:
     oracles = {name: Oracle(case, SEED) for name, case in cases.items()}
-    return figures.figures_of(results_of(ready, oracles), by_words)
+    return figures.figures_of(results_of(ready, oracles, verifies), by_words)
 
 
 def test_figures_are_no_worse_than_the_baseline(
@@ -87,7 +90,13 @@ def test_figures_fall_when_a_part_of_the_pipeline_is_broken(
         assert without_context[level] <= whole[level] - 0.5
     assert without_context["recall_diff"] == 1
 
+    assert figures_of(ready, cases, verifies=False)["precision"] <= whole["precision"] - 0.3
+
+    by_text = ShownText.find
+
     def by_number(text: ShownText, raw: Mapping[str, Any], file: int) -> list[Place]:
+        if "line" not in raw:
+            return by_text(text, raw, file)  # the verifier's quotes
         sides: list[SideText] = text._sides.get(file, [])
         hinted = [(one, n) for one in sides for n, line in enumerate(one.lines) if line.number == raw["line"]]
         return [Place(side, n, n) for side, n in hinted][:1]
