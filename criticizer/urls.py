@@ -12,6 +12,7 @@ urlpatterns = [
     path("", include("reviews.urls")),
     path("", include("notifications.urls")),
     path("reauth/", reauthentication.confirm_password, name="reauth"),
+    path("password/", reauthentication.ChangePassword.as_view(), name="change-password"),
     path("api/", include("reviews.api.urls")),
     path("admin/saved-views/", require_POST(admin.site.admin_view(saved_views.change)), name="saved-views"),
     path("admin/", admin.site.urls),

@@ -17,10 +17,13 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.signals import user_logged_in
+from django.contrib.auth.views import PasswordChangeView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
-from django.urls import reverse
+from django.urls import reverse, reverse_lazy
+from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -34,6 +37,7 @@ log = structlog.get_logger(__name__)
 MAX_AGE_SECONDS = 15 * 60
 _KEY = "password_at"
 _TURNED_AWAY = "turned_away_from"
+REFUSED = "This is not the password of this account."
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 
 
@@ -120,24 +124,62 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
     target = _target(request)
     form = PasswordForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        name = request.user.get_username()
-        found = authenticate(request, username=name, password=form.cleaned_data["password"])
-        if found is not None and found.pk == request.user.pk:
+        if is_own_password(request, form.cleaned_data["password"]):
             request.session.cycle_key()
             note_password(request)
             if request.session.pop(_TURNED_AWAY, "") == target:
                 text = "Password confirmed. Your action was not performed; please submit it again."
                 messages.warning(request, text)
             return HttpResponseRedirect(target)
-        form.add_error("password", "This is not the password of this account.")
-        SecurityEvent.objects.create(
-            kind=SecurityEvent.Kind.PASSWORD_REFUSED,
-            actor=name[:255],
-            reason="password asked for again",
-            context={"address": client_ip(request)[:64]},
-        )
-        log.warning("security_event", kind=SecurityEvent.Kind.PASSWORD_REFUSED.value)
+        form.add_error("password", REFUSED)
     return render(request, "registration/confirm_password.html", {"form": form, "next": target})
+
+
+def is_own_password(request: HttpRequest, password: str) -> bool:
+    """Return whether this is the account's password; throttled like a login, and recorded when it is not."""
+    name = request.user.get_username()
+    found = authenticate(request, username=name, password=password)
+    if found is not None and found.pk == request.user.pk:
+        return True
+    SecurityEvent.objects.create(
+        kind=SecurityEvent.Kind.PASSWORD_REFUSED,
+        actor=name[:255],
+        reason="password asked for again",
+        context={"address": client_ip(request)[:64]},
+    )
+    log.warning("security_event", kind=SecurityEvent.Kind.PASSWORD_REFUSED.value)
+    return False
+
+
+class NewPasswordForm(PasswordChangeForm):
+    """The old password, checked under the login throttle, and the new one twice."""
+
+    def __init__(self, *args: Any, request: HttpRequest, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.request = request
+
+    def clean_old_password(self) -> str:
+        password = str(self.cleaned_data["old_password"])
+        if not is_own_password(self.request, password):
+            raise forms.ValidationError(REFUSED)
+        return password
+
+
+@method_decorator(never_cache, name="dispatch")
+class ChangePassword(PasswordChangeView):
+    """Change one's own password, whatever one's role; other sessions of the account end (G222)."""
+
+    form_class = NewPasswordForm
+    template_name = "registration/change_password.html"
+    success_url = reverse_lazy(settings.LOGIN_REDIRECT_URL)
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), "request": self.request}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        note_password(self.request)
+        messages.success(self.request, "Your password is changed. Your other sessions are logged out.")
+        return super().form_valid(form)
 
 
 def _target(request: HttpRequest) -> str:

@@ -41,8 +41,8 @@ HELP = {
     "remediate": "Fix the cause, then record what was done. A replay needs this evidence.",
     "validate": "Criticizer checks that a replay can work and notifies no recipient twice: the circuit, the "
     "artifacts, newer versions, deliveries already made, credentials.",
-    "replay": "The job runs again with the original payload. If it fails again, the dead letter comes "
-    "back as new.",
+    "replay": "Runs the failed stage again with the stored change. If it fails, the dead letter returns "
+    "here.",
     "verify": "The replayed job has succeeded. Check its effect: findings stored, each delivery with its "
     "provider's evidence. What is missing may arrive later; check again then.",
     "resolve": "Record how it ended, and close the dead letter.",

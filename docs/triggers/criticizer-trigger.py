@@ -437,6 +437,10 @@ def check_service(settings):
         return report(False, "service", f"{url} cannot be reached: {error}")
     if status == 400 and blames_event(text):
         return report(True, "access", "the service takes events with this key")
+    if status == 400 and b"no Perforce server" in text:
+        return report(
+            False, "access", "the service has no Perforce server: set P4PORT, and perforce in CHANGE_SOURCES"
+        )
     return report(False, "access", f"the service answered {status}: {advice(status)}")
 
 

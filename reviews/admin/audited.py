@@ -15,7 +15,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter, list_column
 from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin
-from reviews.audit.history import A_PROGRAM, EDIT_WORDS, history_of, origin, where_from, with_usernames
+from reviews.audit.history import (
+    A_PROGRAM,
+    EDIT_WORDS,
+    history_of,
+    origin,
+    reason_of,
+    where_from,
+    with_usernames,
+)
 from reviews.web.forms import DeletionForm
 
 
@@ -81,6 +89,10 @@ class EditsAdmin(ReadOnlyAdmin):
     def what(self, row: Any) -> str:
         return EDIT_WORDS[row.pgh_label]
 
+    @admin.display(description="reason")
+    def why(self, row: Any) -> str:
+        return reason_of(row)
+
     @admin.display(description="from where")
     def where(self, row: Any) -> str:
         return where_from(row)
@@ -90,5 +102,5 @@ def register_edits(
     events: type[Model], scope: RowScope, *columns: Any, who: Any = "who", search: str
 ) -> None:
     """Register the list of the edits of a table: when, who, what, these columns, why and from where."""
-    shown = (list_column("pgh_created_at", "when"), who, "what", *columns, "reason", "where")
+    shown = (list_column("pgh_created_at", "when"), who, "what", *columns, "why", "where")
     admin.site.register(events, EditsAdmin, list_display=shown, scope=scope, search_fields=(*search.split(),))

@@ -14,13 +14,13 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.exceptions import NotFound, PermissionDenied, Throttled, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from deadletters.models import DeadLetter
 from reviews import config, pipeline
 from reviews.api import duplicate_hints, perforce_triggers, representations, schemas
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
+from reviews.api.base import ApiView
 from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
@@ -29,16 +29,10 @@ from reviews.intake import review_requests, unknown_changes
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.intake.source_events import Overtaken
 from reviews.models import ReviewJob
+from reviews.recipients.scopes import Scope
 from reviews.roles import API, TRIGGER
 from reviews.sources.registry import depot_prefix
 from reviews.states import JobStatus
-
-
-class ApiView(APIView):
-    """`roles`: the roles that may use each method."""
-
-    roles: ClassVar[Mapping[str, tuple[str, ...]]]
-
 
 _ERRORS = {
     400: OpenApiResponse(schemas.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
@@ -67,6 +61,7 @@ class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 class ReviewList(ApiView):
     roles = API["api-reviews"]
+    query = ("changelist_id", "status", "page")
 
     @extend_schema(
         operation_id="reviews_list",
@@ -117,7 +112,7 @@ class ReviewList(ApiView):
     )
     def post(self, request: Request) -> Response:
         wanted = _review_request(request)
-        _refuse_unknown(wanted)
+        _refuse_unknown(wanted, client_of(request).scope)
         result = retry_lost_commit(lambda: review_requests.request_review(wanted))
         if result.outcome is IntakeOutcome.VERSION_CONFLICT:
             raise ApiError(
@@ -169,9 +164,9 @@ def _review_request(request: Request) -> ReviewRequest:
     )
 
 
-def _refuse_unknown(wanted: ReviewRequest) -> None:
-    """Raise for a change that does not exist, unless the request repeats one that was accepted."""
-    why = unknown_changes.why_unknown(wanted.changelist_id)
+def _refuse_unknown(wanted: ReviewRequest, scope: Scope) -> None:
+    """Raise for a change that cannot be reviewed here, unless the request repeats one that was accepted."""
+    why = unknown_changes.why_unknown(wanted.changelist_id, scope)
     is_over = unknown_changes.has_used_up_letters(wanted.requested_by)
     if not (why or is_over) or review_requests.find(wanted) is not None:
         return
@@ -221,6 +216,7 @@ class _ReviewResults(ApiView):
     """All rows of one list of a review, in pages of a fixed size."""
 
     name: ClassVar[str]
+    query = ("after",)
 
     def get(self, request: Request, job_id: int) -> Response:
         after = request.query_params.get("after", "0")
@@ -314,6 +310,9 @@ class PerforceTrigger(ApiView):
         if not client_of(request).scope.everything:
             # Which files the changelist has is not known yet, and its event may end another review.
             _refuse_scope(request, "events of a server need a key without prefixes")
+        if why := unknown_changes.why_no_perforce():
+            # Not the event's fault: the trigger keeps it and posts it again.
+            raise ValidationError({"request": [f"{why}."]})
         form = forms.PerforceEventSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         event = {
@@ -335,6 +334,7 @@ def _visible_letters(request: Request) -> QuerySet[DeadLetter]:
 
 class DeadLetterList(ApiView):
     roles = API["api-dead-letters"]
+    query = ("page",)
 
     @extend_schema(
         operation_id="dead_letters_list",

@@ -80,14 +80,18 @@ def where_from(row: Any) -> str:
     return " ".join(str(facts[name]) for name in ("address", "url") if facts.get(name)) or "unknown"
 
 
+def reason_of(row: Any) -> str:
+    """Return why an edit was made; a deleted row's own reason belongs to the edit before it."""
+    return str(_facts(row).get("deletion_reason", "") if row.pgh_label == "delete" else row.reason)
+
+
 def _facts(row: Any) -> dict[str, Any]:
     return dict(row.pgh_context.metadata) if row.pgh_context else {}
 
 
 def _changes(row: Any, before: Any) -> list[str]:
     if row.pgh_label == "delete":
-        reason = _facts(row).get("deletion_reason")
-        return [f"reason: {reason}"] if reason else []
+        return [f"reason: {reason}"] if (reason := reason_of(row)) else []
     fields = _FIELDS[type(row)]
     if row.pgh_label == "insert" or before is None:
         return [f"{name}: {getattr(row, name)}" for name in fields]

@@ -241,9 +241,9 @@ def _trouble_tiles(
         Tile("Workers", workers, clusters, f"no worker serves {unserved}", "danger")
         if unserved
         else Tile("Workers", workers, clusters, "every queue is served", "ok"),
-        Tile("Circuits not closed", charts.whole(len(circuits)), breakers, "some calls are held back", "warn")
+        Tile("Dependencies", f"{len(circuits)} stopped", breakers, "calls to them are held back", "warn")
         if circuits
-        else Tile("Circuits not closed", "0", breakers, "every dependency is called", "ok"),
+        else Tile("Dependencies", "all", breakers, "are reachable", "ok"),
     ]
     for title, kind, table, search in (
         ("Edits to approve", "edits", "deadletters_letteredit", "state:requested"),

@@ -171,7 +171,7 @@ def latency_lines(window: Window, figures: Figures) -> Chart:
     ]
     return charts.lines(
         "latency",
-        "p95 of the time",
+        "Review time (95th percentile)",
         _names(window, figures),
         series,
         charts.seconds,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 
+from django.conf import settings
+
 from criticizer.db import prepared
 from criticizer.resilience.failures import ErrorClass, Failure
 from reviews import config
+from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.sources import registry
 
 LOOK_UP_SECONDS = 2.0  # then the fetch decides
+NAMES = 20  # of repositories in one answer
 LETTERS_AN_HOUR = 100  # of one requester, for changes that their source does not know
 WAIT_SECONDS = 600.0
 REFUSED_SECONDS = 60.0  # then the dead letters are counted again
@@ -24,17 +28,40 @@ _requests: dict[str, int] = {}
 _refused_until: dict[str, float] = {}
 
 
-def why_unknown(changelist_id: str) -> str:
-    """Return why a commit cannot be reviewed: it is not in its repository, or no reference leads to it.
+def why_unknown(changelist_id: str, scope: Scope) -> str:
+    """Return why a change cannot be reviewed; empty when it can, or when only the fetch can tell.
 
-    Empty when it can, when the repository does not answer in time, and for a Perforce server, which is
-    not asked: it waits for this answer in its trigger (docs/api.md).
+    Its source is not configured (then with the configured names that `scope` may see), the commit is not in
+    its repository, or no reference leads to it. A Perforce server is not asked: it waits for this answer in
+    its trigger (docs/api.md). A repository that does not answer in time leaves it to the fetch.
     """
+    prefix = registry.depot_prefix(changelist_id)
+    if prefix is None:
+        return why_no_perforce(scope)
+    name = prefix.strip("/")
+    sources = config.sources()
+    if name not in sources.git:
+        return f"no git repository is named {name}; {_configured(scope)}"
     try:
-        registry.look_up(changelist_id, config.sources(), timeout_seconds=LOOK_UP_SECONDS)
+        registry.look_up(changelist_id, sources, timeout_seconds=LOOK_UP_SECONDS)
     except Failure as failure:
         return failure.detail if failure.error_class is ErrorClass.NOT_FOUND else ""
     return ""
+
+
+def why_no_perforce(scope: Scope = EVERYTHING) -> str:
+    """Return why no changelist of Perforce can be reviewed; empty when a server is configured."""
+    if "perforce" in settings.CHANGE_SOURCES:  # the service does not start then without P4PORT
+        return ""
+    return f"no Perforce server is configured (P4PORT, and perforce in CHANGE_SOURCES); {_configured(scope)}"
+
+
+def _configured(scope: Scope) -> str:
+    names = [f"git:{name}" for name in sorted(config.sources().git) if scope.may_touch(f"//{name}/")]
+    if "perforce" in settings.CHANGE_SOURCES:
+        names.insert(0, "numbers of Perforce changelists")
+    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+    return f"configured here: {', '.join(names[:NAMES]) or 'nothing'}{more}"
 
 
 def has_used_up_letters(requester: str) -> bool:

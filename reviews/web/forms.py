@@ -46,7 +46,14 @@ class ReasonedEdit(forms.ModelForm[M]):
 
 
 class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
-    """An allow-list line: canonical, and inside the ceiling that DEPOT_ALLOW_LIST sets."""
+    """An allow-list line: canonical, and inside the ceiling that DEPOT_ALLOW_LIST sets (G223)."""
+
+    stops_changes = forms.BooleanField(
+        required=False,
+        label="End whole changes (for Exclude)",
+        help_text="An excluded path is not skipped: every change that touches it ends as PATH_DENIED, with"
+        " all its other files. To keep files from the model only, name them in LLM_SKIP_PATHS instead.",
+    )
 
     class Meta:
         model = AllowListEntry
@@ -60,6 +67,14 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
+        is_new = {"kind", "pattern"} & set(self.changed_data)
+        stops = cleaned is not None and cleaned.get("kind") == AllowListEntry.Kind.EXCLUDE
+        if stops and is_new and not self.cleaned_data.get("stops_changes"):
+            self.add_error(
+                "stops_changes",
+                "Changes that touch this path, among others, will end as PATH_DENIED and not be reviewed in"
+                " part: tick this if they should.",
+            )
         if not self.errors:
             self._check_line(self.cleaned_data["kind"], self.cleaned_data["pattern"])
         return cleaned

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from reviews.states import JobStatus
 
-_FOR_READERS = {JobStatus.DEAD_LETTERED: "Failed, waiting for an operator"}
+_FOR_READERS = {JobStatus.DEAD_LETTERED: "Stopped: needs an operator"}
 
 STATES_FOR_READERS = [(status.value, _FOR_READERS.get(status, str(status.label))) for status in JobStatus]
 

@@ -73,7 +73,11 @@ def test_a_line_that_is_not_canonical_is_refused(ann: Client, pattern: str) -> N
 
 def test_an_exclusion_may_point_anywhere_and_is_written_without_its_sign(ann: Client) -> None:
     assert "choose the kind Exclude" in add(ann, kind="exclude", pattern="-//depot/main/x/...")
-    add(ann, kind="exclude", pattern="//depot/main/x/...")
+    asked = add(ann, kind="exclude", pattern="//depot/main/x/...")
+    assert "will end as PATH_DENIED" in asked
+    assert "LLM_SKIP_PATHS" in asked
+    assert not AllowListEntry.objects.exists()
+    add(ann, kind="exclude", pattern="//depot/main/x/...", stops_changes="on")
     assert AllowListEntry.objects.get().kind == "exclude"
 
 
@@ -115,12 +119,13 @@ def test_deleting_needs_a_reason_and_leaves_a_trace(ann: Client) -> None:
 
 
 def test_the_list_of_edits_keeps_deleted_lines(ann: Client) -> None:
-    entry = factories.AllowListEntryFactory()
+    entry = factories.AllowListEntryFactory(reason="as it was added")
     ann.post(f"{LIST}{entry.pk}/delete/", {"post": "yes", "reason": "the part is gone"})
     text = ann.get("/admin/reviews/allowlistentryevent/").content.decode()
     assert entry.pattern in text
     assert "Deleted" in text
     assert ">ann<" in text
+    assert (text.count("the part is gone"), text.count("as it was added")) == (1, 1)  # each edit has its own
 
 
 def test_lines_are_not_deleted_in_bulk(ann: Client) -> None:

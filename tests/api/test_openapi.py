@@ -8,6 +8,8 @@ import re
 
 import pytest
 from django.core.management import call_command
+from django.urls import resolve
+from drf_spectacular.generators import SchemaGenerator
 
 from notifications.recipients import CHANNELS
 from tests.api.conftest import ApiClient
@@ -53,6 +55,16 @@ def test_every_field_and_parameter_has_a_description() -> None:
     recipients = schema["components"]["schemas"]["ReviewRequestRequest"]["properties"]["recipients"]
     assert [channel for channel in CHANNELS if f"{channel}:<" not in recipients["description"]] == ["swarm"]
     assert "swarm:review-<number>" in recipients["description"]
+
+
+def test_the_described_query_parameters_are_those_that_are_accepted() -> None:
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    for path, methods in schema["paths"].items():
+        view = resolve(path.replace("{job_id}", "1").replace("{letter_id}", "1")).func.view_class
+        described = {
+            p["name"] for m in methods.values() for p in m.get("parameters", ()) if p["in"] == "query"
+        }
+        assert described == set(getattr(view, "query", described)), path
 
 
 def test_schema_and_docs_need_no_key(mallory: ApiClient) -> None:

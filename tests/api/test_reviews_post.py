@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reviews.api.parsers import MAX_BODY_BYTES
-from reviews.intake import unknown_changes
+from reviews.intake import api_keys, unknown_changes
 from reviews.models import ReviewJob
 from reviews.states import JobStatus
 from tests.api.conftest import ApiClient, Maker, assert_error, review
@@ -96,6 +96,44 @@ def test_an_unknown_commit_is_refused_and_nothing_is_made(
     assert answer.status_code == 400
     assert why in str(answer.json()["details"]["changelist_id"])
     assert not ReviewJob.objects.exists()
+
+
+def test_a_source_that_is_not_configured_is_refused_with_the_configured_names(
+    trigger: ApiClient, repo: GitRepo, settings: Any
+) -> None:
+    """G221: names that a key's prefixes hide are not in the answer."""
+    settings.GIT_REPOSITORIES = {"demo": repo.path, "secret": repo.path}
+    settings.CHANGE_SOURCES = ["git"]
+    details = assert_error(trigger.post_json(URL, review()), 400, "SCHEMA_INVALID")
+    assert "no Perforce server is configured" in details["changelist_id"][0]
+    assert "configured here: git:demo, git:secret." in details["changelist_id"][0]
+    ours = ApiClient(api_keys.create("ours", "trigger", ("//demo/...", "//gone/...")))
+    details = assert_error(
+        ours.post_json(URL, review(changelist_id=f"git:gone@{'1' * 40}")), 400, "SCHEMA_INVALID"
+    )
+    assert "no git repository is named gone; configured here: git:demo." in details["changelist_id"][0]
+    settings.CHANGE_SOURCES = ["perforce"]
+    answer = trigger.post_json(URL, review(changelist_id=f"git:demo@{repo.commit()}"))
+    details = assert_error(answer, 400, "SCHEMA_INVALID")
+    assert "configured here: numbers of Perforce changelists." in details["changelist_id"][0]
+    assert not ReviewJob.objects.exists()
+
+
+def test_a_repeated_request_is_answered_although_its_source_is_gone(
+    trigger: ApiClient, settings: Any
+) -> None:
+    made = trigger.post_json(URL, review()).json()
+    settings.CHANGE_SOURCES = ["git"]
+    again = trigger.post_json(URL, review()).json()
+    assert (again["id"], again["duplicate"]) == (made["id"], True)
+
+
+def test_an_event_without_a_perforce_server_waits_at_its_trigger(trigger: ApiClient, settings: Any) -> None:
+    settings.CHANGE_SOURCES = ["git"]
+    event = {"event": "change-commit", "change": 7, "server": "main"}
+    details = assert_error(trigger.post_json("/api/v1/triggers/perforce/", event), 400, "SCHEMA_INVALID")
+    assert list(details) == ["request"]  # by which the trigger keeps the event
+    assert "no Perforce server" in details["request"][0]
 
 
 def test_a_commit_that_no_branch_leads_to_any_more_is_refused_unless_it_was_accepted(

@@ -206,6 +206,26 @@ def test_a_bad_filter_is_refused_by_name(reviewer: ApiClient, query: str) -> Non
     assert list(details) == [query.partition("=")[0]]
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("reviews/", "reviews/{}/", "reviews/{}/findings/", "reviews/{}/coverage/"),
+        *("dead-letters/", "dead-letters/{}/"),
+    ],
+)
+@pytest.mark.parametrize("query", ["author=Kevin", "format=csv"])
+def test_an_unknown_query_parameter_is_refused_by_name(operator: ApiClient, address: str, query: str) -> None:
+    """G221: a filter that does not exist never answers with everything."""
+    found = operator.get(f"/api/v1/{address.format(1)}?{query}")
+    details = assert_error(found, 400, "SCHEMA_INVALID")
+    assert list(details) == [query.partition("=")[0]]
+
+
+def test_posts_take_no_query_and_a_missing_key_is_said_first(trigger: ApiClient, mallory: ApiClient) -> None:
+    assert list(assert_error(trigger.post_json(f"{URL}?rerun=1", {}), 400, "SCHEMA_INVALID")) == ["rerun"]
+    assert_error(mallory.get(f"{URL}?author=Kevin"), 401, "AUTH_DENIED")
+
+
 def test_pages_link_to_each_other(reviewer: ApiClient, settings: Any) -> None:
     made = [ReviewJobFactory().pk for _ in range(51)]
     first = reviewer.get(URL).json()

@@ -13,7 +13,7 @@ from reviews.web.labels import STATES_FOR_READERS, state_for_readers
 from tests import factories
 
 pytestmark = pytest.mark.django_db
-FAILED = "Failed, waiting for an operator"
+FAILED = "Stopped: needs an operator"
 
 
 @pytest.fixture

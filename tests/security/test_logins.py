@@ -243,3 +243,39 @@ def test_the_wrong_password_stays_and_leaves_an_event(sam: Client) -> None:
 def test_it_leads_to_no_other_host(sam: Client, target: str) -> None:
     done = sam.post("/reauth/", {"password": PASSWORD, "next": target})
     assert done["Location"] == "/"
+
+
+# -- one's own password -----------------------------------------------------------------------
+
+NEW = "a long enough phrase"
+
+
+def change(client: Client, old: str, new: str = NEW) -> Any:
+    return client.post(
+        "/password/",
+        {"old_password": old, "new_password1": new, "new_password2": new},
+        REMOTE_ADDR=HOME,
+    )
+
+
+def test_a_reviewer_changes_the_password_and_other_sessions_end(client: Client) -> None:
+    user = factories.UserFactory(username="bob")
+    other = Client()
+    for each in (client, other):
+        each.force_login(user)
+    assert 'href="/password/"' in client.get("/").content.decode()
+    assert change(client, PASSWORD)["Location"] == "/"
+    assert "Your password is changed" in client.get("/").content.decode()
+    assert other.get("/").status_code == 302
+    assert (is_in(log_in(PASSWORD, name="bob")), is_in(log_in(NEW, name="bob"))) == (False, True)
+
+
+def test_a_wrong_or_weak_password_changes_nothing_and_guesses_are_throttled(ann: Any, client: Client) -> None:
+    client.force_login(ann)
+    assert "too short" in change(client, PASSWORD, "short").content.decode()
+    for _ in range(login_throttle.PAIR_LIMIT):
+        assert "not the password of this account" in change(client, "guess").content.decode()
+    assert "not the password of this account" in change(client, PASSWORD).content.decode()
+    ann.refresh_from_db()
+    assert ann.check_password(PASSWORD)
+    assert SecurityEvent.objects.filter(kind=SecurityEvent.Kind.PASSWORD_REFUSED, actor="ann").exists()

@@ -107,6 +107,7 @@ PAGES = {
     "login": {"GET": EVERYBODY},
     "logout": {"GET": "405"},
     "reauth": {"GET": LOGGED_IN},
+    "change-password": {"GET": LOGGED_IN},
     "admin:index": {"GET": LOGGED_IN},
     "admin:login": {"GET": EVERYBODY},
     "admin:logout": {"GET": "405"},

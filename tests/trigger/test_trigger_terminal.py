@@ -102,6 +102,16 @@ def test_check_explains_each_status_of_the_service(
     assert words in lines
 
 
+def test_check_says_that_no_perforce_server_is_configured(site: Installation, service: Service) -> None:
+    service.status = 400
+    service.body = (
+        b'{"code": "SCHEMA_INVALID", "details": {"request": ["no Perforce server is configured."]}}'
+    )
+    code, lines = check(site)
+    assert (code, failed(lines)) == (1, ["access"])
+    assert "CHANGE_SOURCES" in lines
+
+
 def test_check_tells_an_unreachable_or_foreign_service_from_a_refusal(
     site: Installation, service: Service
 ) -> None:

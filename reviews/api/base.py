@@ -1,0 +1,36 @@
+"""Base class of the API's views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rest_framework.exceptions import ValidationError
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+_ECHOED = 20  # unknown parameters
+
+
+class _JsonOnly(DefaultContentNegotiation):
+    """Answers are JSON; `?format=csv` is an unknown parameter, not an address that does not exist."""
+
+    def filter_renderers(self, renderers: Any, format: str) -> Any:  # noqa: A002  DRF's name
+        return renderers
+
+
+class ApiView(APIView):
+    """`roles`: the roles that may use each method; `query`: the parameters that its URL takes (G221)."""
+
+    roles: ClassVar[Mapping[str, tuple[str, ...]]]
+    query: ClassVar[tuple[str, ...]] = ()
+    content_negotiation_class = _JsonOnly
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if unknown := [name[:64] for name in request.query_params if name not in self.query][:_ECHOED]:
+            accepted = ", ".join(self.query) or "none"
+            raise ValidationError(
+                {name: [f"Unknown query parameter; accepted: {accepted}."] for name in unknown}
+            )
