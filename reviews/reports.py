@@ -46,6 +46,7 @@ def report_of(job: ReviewJob) -> Report:
         banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
         findings=tuple(map(as_reported, job.findings.all())),
         status_lines=(limited_to(job),) if job.series else (),
+        budget=settings.FINDING_BUDGET,
         coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
         since=None if job.compared_with is None else Comparison(job.compared_with, _ended(job)),
     )
@@ -105,4 +106,5 @@ def as_reported(row: FindingRow) -> ReportFinding:
         excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
         anchor=f"finding-{row.pk}",  # templates/reviews/_finding.html
         is_new=row.is_new,
+        is_folded=bool(row.folded),
     )

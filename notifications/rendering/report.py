@@ -65,6 +65,7 @@ class ReportFinding:
     evidence: tuple[str, ...] = ()  # paths of other files it rests on
     excerpt: tuple[ExcerptLine, ...] = ()
     anchor: str = ""
+    is_folded: bool = False
     is_new: bool | None = None
 
     @property
@@ -136,6 +137,7 @@ class Report:
     coverage: tuple[ReportFile, ...] = ()
     status_lines: tuple[str, ...] = ()
     since: Comparison | None = None
+    budget: int = 50  # findings shown in full, besides critical ones
     hidden_files: int = 0  # left out of `coverage`: the recipient may not read them
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from django.utils.html import escape
 
-from notifications.rendering.report import EarlierFinding, Report, ReportFile, ReportFinding
+from notifications.rendering.report import SEVERITIES, EarlierFinding, Report, ReportFile, ReportFinding
 from notifications.rendering.summary import in_order, notable, severities_of
 
 MAX_FINDINGS = 50  # in full
@@ -52,8 +52,9 @@ class Shown:
 def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
     """Return what fits. `size` gives the bytes of a finding's HTML; the first is always shown."""
     ordered = in_order(report.findings)
-    full = _fitting(ordered[:MAX_FINDINGS], size, FINDINGS_BYTES) or ordered[:1]
-    rest = ordered[len(full) :]
+    worth, others = _within_budget(report)
+    full = _fitting(worth[:MAX_FINDINGS], size, FINDINGS_BYTES) or worth[:1]
+    rest = in_order([*worth[len(full) :], *others])
     brief = _fitting(rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity), BRIEF_BYTES)
     earlier = list(report.since.earlier) if report.since else []
     shown_earlier = _fitting(
@@ -71,6 +72,18 @@ def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
         files=tuple(shown_files),
         files_left_out=len(files) - len(shown_files),
     )
+
+
+def _within_budget(report: Report) -> tuple[list[ReportFinding], list[ReportFinding]]:
+    """Return the findings to show in full, the first ones of the report and the critical, and the rest."""
+    room = report.budget
+    shown: list[ReportFinding] = []
+    rest: list[ReportFinding] = []
+    for finding in report.findings:
+        is_shown = finding.severity == SEVERITIES[0] or (not finding.is_folded and room > 0)
+        room -= is_shown
+        (shown if is_shown else rest).append(finding)
+    return in_order(shown), in_order(rest)
 
 
 def _fitting(items: Iterable[T], size: Callable[[T], int], budget: int) -> list[T]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Case, Count, Max, QuerySet, When
+from django.db.models import Case, Count, Max, QuerySet, Value, When
 from django.urls import reverse
 
 from criticizer.models import OutboxMessage
@@ -17,12 +17,12 @@ from notifications.models import Delivery
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
 from notifications.states import DeliveryStatus
-from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.models import Attempt, CoverageRow, FindingFate, FindingRow, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reports import limited_to
-from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity
-from reviews.states import JobStatus, StageStatus
+from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, Fate, FindingSeverity
+from reviews.states import AttemptOutcome, JobStatus, Stage, StageStatus
 from reviews.web.highlight import CodeRow, excerpt_rows
 from reviews.web.labels import state_for_readers, took
 from reviews.web.rerun import newer_than
@@ -90,6 +90,35 @@ class FindingGroup:
     findings: Sequence[FindingView]
 
 
+_FATES = {
+    Fate.SHOWN: "shown",
+    Fate.DEMOTED: "shown without a line",
+    Fate.FOLDED: "folded",
+    Fate.MERGED: "merged",
+    Fate.REFUTED: "refuted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """How the raw findings of the review ended; `refuted` is for those who see every file."""
+
+    counts: Sequence[tuple[str, str, int]] = ()  # (fate, reason of a dropped one, number)
+    refuted: Sequence[FindingFate] = ()
+
+    @property
+    def found(self) -> int:
+        return sum(count for *_, count in self.counts)
+
+    @property
+    def sentence(self) -> str:
+        """Return such as `13 found: 5 shown, 3 merged, 4 refuted, 1 not near a change`."""
+        known = {fate: sum(n for name, _, n in self.counts if name == fate) for fate in _FATES}
+        said = [f"{count} {_FATES[fate]}" for fate, count in known.items() if count]
+        said += [f"{n} {reason.replace('_', ' ')}" for name, reason, n in self.counts if name == Fate.DROPPED]
+        return f"{self.found} found: {', '.join(said)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """Findings, coverage and deliveries of a review."""
@@ -101,6 +130,7 @@ class Results:
     files: ReadFiles
     coverage: Sequence[CoverageRow]
     deliveries: Sequence[Delivery]
+    ledger: Ledger
     ended: Sequence[FindingRow]  # of the version before, which this one does not report
 
     @property
@@ -211,6 +241,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
         coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
+        ledger=_ledger(job, scope),
         ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
     )
@@ -220,6 +251,21 @@ def worst_findings(job: ReviewJob, scope: Scope) -> QuerySet[FindingRow]:
     """Return the findings that a page shows."""
     rows: QuerySet[FindingRow] = job.findings.filter(scope.findings())
     return rows.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
+
+
+def _ledger(job: ReviewJob, scope: Scope) -> Ledger:
+    """Return the ledger of the newest run."""
+    newest = job.fates.order_by("-attempt_id").values_list("attempt_id", flat=True).first()
+    later = Attempt.objects.filter(
+        stage_run__job=job, stage_run__stage=Stage.LLM, outcome=AttemptOutcome.SUCCEEDED, pk__gt=newest or 0
+    )
+    if newest is None or later.exists():
+        return Ledger()
+    fates = job.fates.filter(scope.files(), attempt=newest)
+    word = Case(When(fate=Fate.DROPPED, then="reason"), default=Value(""))
+    counts = fates.order_by().annotate(word=word).values_list("fate", "word").annotate(n=Count("id"))
+    refuted = fates.filter(fate=Fate.REFUTED)[:MAX_FINDINGS] if scope.everything else ()
+    return Ledger(sorted(counts), list(refuted))
 
 
 def _ended(job: ReviewJob, scope: Scope) -> Sequence[FindingRow]:

@@ -29,6 +29,7 @@ from notifications.rendering import (
     ReportFinding,
     render,
 )
+from notifications.rendering.selection import choose
 from tests.notifications.samples import REVIEWED_AT, finding, report
 
 TOKEN = UUID(int=7, version=5)
@@ -391,3 +392,12 @@ def test_breaking_links_twice_changes_nothing(text: str) -> None:
 def test_a_long_text_is_broken_in_linear_time() -> None:
     for piece in ("a.", "a.b@", "/a.b", "@a", "www.", "-.", "://"):
         break_links(piece * 50_000)
+
+
+def test_a_message_shows_as_many_findings_as_its_budget_and_every_critical_one() -> None:
+    found = [finding(title=f"low {n}", severity="low", is_folded=n == 0) for n in range(5)]
+    found.append(finding(title="worst", severity="critical"))
+    shown = choose(report(findings=tuple(found), budget=2), lambda _: 1)
+    assert [f.title for _, group in shown.groups for f in group] == ["worst", "low 1", "low 2"]
+    assert sum(shown.counts.values()) == 6
+    assert len(shown.brief) + sum(shown.left_out.values()) == 3

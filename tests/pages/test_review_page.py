@@ -223,3 +223,18 @@ def test_review_pages_are_read_only_and_not_cached(bob: Client) -> None:
     assert "no-store" in bob.get(f"/reviews/{job.pk}/")["Cache-Control"]
     assert bob.post(f"/reviews/{job.pk}/").status_code == 405
     assert bob.post("/").status_code == 405
+
+
+def test_the_page_says_how_each_raw_finding_ended_and_why_some_were_refuted(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status=JobStatus.SUCCEEDED)
+    attempt = factories.AttemptFactory(stage_run__job=job, stage_run__stage="llm")
+    shown = factories.FindingFateFactory(attempt=attempt, fate="shown", reason="", title="")
+    factories.FindingFateFactory(attempt=attempt, fate="merged", merged_into=shown)
+    factories.FindingFateFactory(attempt=attempt, fate="dropped", reason="not_near_a_change")
+    factories.FindingFateFactory(attempt=attempt)
+    factories.FindingRowFactory(job=job, fate=shown, verification="unverified", folded="not verified")
+    page = bob.get(f"/reviews/{job.pk}/").content.decode()
+    assert "4 found: 1 shown, 1 merged, 1 refuted, 1 not near a change." in page
+    assert "Line 3: The list is never empty here." in page
+    assert "<summary>Folded: not verified</summary>" in page
+    assert "Not verified: the second pass did not confirm it." in page
