@@ -25,6 +25,7 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-reviews": {"GET": _READERS, "POST": (TRIGGER,)},
     "api-review": {"GET": _READERS},
     "api-review-findings": {"GET": _READERS},
+    "api-review-findings-file": {"GET": _READERS},
     "api-review-coverage": {"GET": _READERS},
     "api-review-cancel": {"POST": (TRIGGER, OPERATOR)},  # a trigger its own reviews only
     "api-perforce": {"POST": (TRIGGER,)},

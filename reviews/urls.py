@@ -2,9 +2,10 @@
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
-from django.urls import include, path
+from django.urls import include, path, re_path
 
 from reviews.admin import message_preview
+from reviews.exports import FORMS
 from reviews.web import actions, views
 from reviews.web import subscriptions as subscription_views
 
@@ -13,6 +14,11 @@ _pages = [
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
+    re_path(
+        rf"^reviews/(?P<job_id>[0-9]{{1,18}})/findings\.(?P<form>{'|'.join(FORMS)})$",
+        views.findings_file,
+        name="findings-file",
+    ),
     path("reviews/<int:job_id>/files/<int:number>/", views.review_file, name="file"),
     path("reviews/<int:job_id>/again/", actions.review_again, name="again"),
     path("reviews/<int:job_id>/cancel/", actions.cancel, name="cancel"),

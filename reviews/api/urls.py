@@ -4,11 +4,17 @@ from django.urls import path, re_path
 
 from reviews.api import views
 from reviews.api.openapi import DocsView, SchemaView
+from reviews.exports import FORMS
 
 urlpatterns = [
     path("v1/reviews/", views.ReviewList.as_view(), name="api-reviews"),
     path("v1/reviews/<int:job_id>/", views.ReviewDetail.as_view(), name="api-review"),
     path("v1/reviews/<int:job_id>/findings/", views.ReviewFindings.as_view(), name="api-review-findings"),
+    re_path(
+        rf"^v1/reviews/(?P<job_id>[0-9]{{1,18}})/findings\.(?P<form>{'|'.join(FORMS)})$",
+        views.ReviewFindingsFile.as_view(),
+        name="api-review-findings-file",
+    ),
     path("v1/reviews/<int:job_id>/coverage/", views.ReviewCoverage.as_view(), name="api-review-coverage"),
     path("v1/reviews/<int:job_id>/cancel/", views.ReviewCancel.as_view(), name="api-review-cancel"),
     path("v1/triggers/perforce/", views.PerforceTrigger.as_view(), name="api-perforce"),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NoReturn
 
 import django_filters
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponsePermanentRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.urls import resolve
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from deadletters.models import DeadLetter
-from reviews import config, pipeline
+from reviews import config, exports, pipeline
 from reviews.api import duplicate_hints, perforce_triggers, representations, schemas
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
@@ -28,7 +28,7 @@ from reviews.api.pagination import Pages
 from reviews.intake import review_requests, unknown_changes
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.intake.source_events import Overtaken
-from reviews.models import ReviewJob
+from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.roles import API, TRIGGER
 from reviews.sources.registry import depot_prefix
@@ -256,6 +256,22 @@ class ReviewFindings(_ReviewResults):
 class ReviewCoverage(_ReviewResults):
     roles = API["api-review-coverage"]
     name = "coverage"
+
+
+class ReviewFindingsFile(ApiView):
+    roles = API["api-review-findings-file"]
+
+    @extend_schema(
+        operation_id="reviews_findings_file",
+        summary="Download the findings of a review for other tools",
+        parameters=[OpenApiParameter("form", str, OpenApiParameter.PATH, enum=list(exports.FORMS))],
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, **_ERRORS, **_NOT_FOUND},
+    )
+    def get(self, request: Request, job_id: int, form: str) -> HttpResponse:
+        if not _may_see(request, job_id) or not ReviewJob.objects.filter(pk=job_id).exists():
+            raise NotFound
+        rows = FindingRow.objects.filter(client_of(request).scope.findings(), job=job_id).order_by("pk")
+        return exports.download(job_id, form, rows)
 
 
 class ReviewCancel(ApiView):

@@ -21,6 +21,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from reviews import exports
 from reviews import failure_reference as codes
 from reviews.dashboard import overview
 from reviews.dashboard.trends import WINDOWS
@@ -140,6 +141,14 @@ def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
     if file is None:
         raise Http404
     return render(request, "reviews/_file.html", {"job": job, "file": file})
+
+
+@_reader_page
+def findings_file(request: HttpRequest, job_id: int, form: str) -> HttpResponse:
+    """Download the findings of a review for other tools."""
+    scope = scope_of(request.user)
+    job = get_object_or_404(scope.jobs(), pk=job_id)
+    return exports.download(job.pk, form, job.findings.filter(scope.findings()))
 
 
 def _progress_context(job: ReviewJob, scope: Scope) -> dict[str, Any]:

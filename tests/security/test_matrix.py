@@ -101,6 +101,7 @@ PAGES = {
     "reviews:detail": {"GET": "ROAUX", "POST": "405"},
     "reviews:detail-live": {"GET": "ROAUX", "POST": "405"},
     "reviews:file": {"GET": "ROAUX", "POST": "405"},
+    "reviews:findings-file": {"GET": "ROAUX", "POST": "405"},
     "reviews:again": {"GET": "OX", "POST": "OX"},
     "reviews:cancel": {"GET": "OX", "POST": "OX"},
     "reviews:subscriptions": {"GET": READERS},
@@ -126,10 +127,12 @@ PAGES = {
 }
 
 # Pages that not both C and D see: those of the world's review, and those for who sees every file.
+OF_A_REVIEW = {
+    *("reviews:detail", "reviews:detail-live", "reviews:file", "reviews:findings-file"),
+    *("reviews:again", "reviews:cancel"),
+}
 PAGES_OF_SCOPES = {
-    **dict.fromkeys(
-        ("reviews:detail", "reviews:detail-live", "reviews:file", "reviews:again", "reviews:cancel"), "C"
-    ),
+    **dict.fromkeys(OF_A_REVIEW, "C"),
     **dict.fromkeys(("delivery-message", "job-message", "dashboard-live"), ""),
 }
 
@@ -138,6 +141,7 @@ API = {
     "api-reviews": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}, "POST": {"trigger"}},
     "api-review": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-findings": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
+    "api-review-findings-file": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-coverage": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-cancel": {"POST": {"trigger", "operator"}},
     "api-perforce": {"POST": {"trigger"}},
@@ -354,8 +358,9 @@ def test_pages_serve_only_the_roles_of_the_table(world: World, people: People) -
 
 
 def check_page(name: str, world: World, people: People) -> None:
-    of_a_job = {"reviews:detail", "reviews:detail-live", "reviews:again", "reviews:cancel", "job-message"}
-    args: list[object] = [world.job.pk] if name in of_a_job else []
+    args: list[object] = [world.job.pk] if name in {*OF_A_REVIEW, "job-message"} else []
+    if name == "reviews:findings-file":
+        args = [world.job.pk, "sarif"]
     if name == "reviews:file":
         store_diff(world.job, added("//okapi/app.py", "x\n"))
         args = [world.job.pk, 1]
@@ -423,6 +428,7 @@ def test_api_serves_only_the_roles_of_the_table(callers: dict[str, Client], worl
 def check_api(name: str, callers: dict[str, Client], world: World) -> None:
     args = [world.job.pk] if name.startswith("api-review-") or name == "api-review" else []
     args = [world.ids["deadletters_deadletter"]] if name == "api-dead-letter" else args
+    args = [world.job.pk, "csv"] if name == "api-review-findings-file" else args
     address = reverse(name, args=args)
     for method in METHODS:
         allowed = API[name].get("GET" if method == "HEAD" else method)
@@ -443,7 +449,10 @@ def check_api(name: str, callers: dict[str, Client], world: World) -> None:
 
 
 def test_a_key_with_another_scope_reaches_no_row(world: World) -> None:
-    args = {"api-dead-letter": [world.ids["deadletters_deadletter"]]}
+    args = {
+        "api-dead-letter": [world.ids["deadletters_deadletter"]],
+        "api-review-findings-file": [world.job.pk, "csv"],
+    }
     reached = []
     for role in sorted({role for methods in API.values() for roles in methods.values() for role in roles}):
         key = api_keys.create(f"scoped {role}", role, ["//zebra/..."])

@@ -1,0 +1,124 @@
+"""Findings as files for other tools: SARIF, reviewdog's rdjson, GitLab's code quality, CSV."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from django.db.models import QuerySet
+from django.http import HttpResponse
+
+from criticizer.admin_site.csv_export import to_csv
+from reviews.models import FindingRow
+from reviews.reviewers.base import FindingSeverity, Side
+
+MAX_EXPORTED = 10_000
+
+_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_SARIF_LEVELS = {FindingSeverity.MEDIUM: "warning", FindingSeverity.LOW: "note"}
+_RDJSON_LEVELS = {FindingSeverity.MEDIUM: "WARNING", FindingSeverity.LOW: "INFO"}
+_GITLAB_LEVELS = {
+    FindingSeverity.CRITICAL: "critical",
+    FindingSeverity.HIGH: "major",
+    FindingSeverity.MEDIUM: "minor",
+    FindingSeverity.LOW: "info",
+}
+_COLUMNS = (
+    "file", "line", "end_line", "side", "severity", "category", "title", "message", "suggestion", "source",
+    "confidence", "status",
+)  # fmt: skip
+_ESCAPES = {"%40": "@", "%23": "#", "%2A": "*", "%25": "%"}
+
+
+def download(job_id: int, form: str, rows: QuerySet[FindingRow]) -> HttpResponse:
+    """Return the findings `rows` of a review as a file in one of FORMS, at most MAX_EXPORTED."""
+    made, suffix, content_type = FORMS[form]
+    content = made(list(rows.defer("excerpt").order_by("pk")[:MAX_EXPORTED]))
+    headers = {"Content-Disposition": f'attachment; filename="review-{job_id}.{suffix}"'}
+    return HttpResponse(content, content_type=content_type, headers=headers)
+
+
+def _path(file: str) -> str:
+    """Return a file's name in its repository: without the depot's name, wildcards as they are."""
+    name = file.removeprefix("//").partition("/")[2] or file
+    for escape, character in _ESCAPES.items():
+        name = name.replace(escape, character)
+    return name
+
+
+def _text(row: FindingRow) -> str:
+    parts = [row.title, row.message, f"Suggestion: {row.suggestion}" if row.suggestion else ""]
+    return "\n\n".join(filter(None, parts))
+
+
+def _line(row: FindingRow) -> int | None:
+    """Return the finding's line on the new side: other tools know no other."""
+    return row.line if row.side == Side.NEW else None
+
+
+def _sarif(rows: Sequence[FindingRow]) -> str:
+    categories = sorted({row.category for row in rows})
+    driver = {"name": "Criticizer", "rules": [{"id": category} for category in categories]}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(row, categories.index(row.category)) for row in rows],
+    }
+    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False)
+
+
+def _result(row: FindingRow, rule: int) -> dict[str, Any]:
+    place: dict[str, Any] = {"artifactLocation": {"uri": quote(_path(row.file))}}
+    if line := _line(row):
+        place["region"] = {"startLine": line, "endLine": max(row.end_line or line, line)}
+    return {
+        "ruleId": row.category,
+        "ruleIndex": rule,
+        "level": _SARIF_LEVELS.get(FindingSeverity(row.severity), "error"),
+        "message": {"text": _text(row)},
+        "locations": [{"physicalLocation": place}] if row.file.startswith("//") else [],
+        "partialFingerprints": {"criticizer/v1": str(row.identity)},
+        "properties": {"severity": row.severity, "source": row.source, "status": row.status},
+    }
+
+
+def _rdjson(rows: Sequence[FindingRow]) -> str:
+    diagnostics = []
+    for row in rows:
+        location: dict[str, Any] = {"path": _path(row.file)}
+        if line := _line(row):
+            location["range"] = {"start": {"line": line}, "end": {"line": max(row.end_line or line, line)}}
+        level = _RDJSON_LEVELS.get(FindingSeverity(row.severity), "ERROR")
+        code = {"value": row.category}
+        diagnostics.append({"message": _text(row), "location": location, "severity": level, "code": code})
+    return json.dumps({"source": {"name": "Criticizer"}, "diagnostics": diagnostics}, ensure_ascii=False)
+
+
+def _gitlab(rows: Sequence[FindingRow]) -> str:
+    entries = [
+        {
+            "description": row.title,
+            "content": {"body": _text(row)},
+            "check_name": row.category,
+            "fingerprint": row.identity.hex,
+            "severity": _GITLAB_LEVELS[FindingSeverity(row.severity)],
+            "location": {"path": _path(row.file), "lines": {"begin": _line(row) or 1}},
+        }
+        for row in rows
+    ]
+    return json.dumps(entries, ensure_ascii=False)
+
+
+def _csv(rows: Sequence[FindingRow]) -> str:
+    return to_csv(_COLUMNS, ([getattr(row, name) for name in _COLUMNS] for row in rows))
+
+
+# Name in the address -> how it is made, the file's suffix, its content type.
+FORMS: dict[str, tuple[Callable[[Sequence[FindingRow]], str], str, str]] = {
+    "sarif": (_sarif, "sarif", "application/sarif+json"),
+    "rdjson": (_rdjson, "rdjson.json", "application/json"),
+    "gitlab": (_gitlab, "gitlab.json", "application/json"),
+    "csv": (_csv, "csv", "text/csv; charset=utf-8"),
+}

@@ -1,0 +1,84 @@
+"""Findings as files for other tools, through the API and the pages."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from django.test import Client
+
+from reviews.exports import FORMS
+from reviews.models import FindingRow, ReviewJob
+from tests import factories
+from tests.api.conftest import ApiClient
+from tests.pages.test_actions import reader_of_some_files
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job() -> ReviewJob:
+    job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
+    file = "//depot/main/a b%40v2.py"
+    factories.CoverageRowFactory(job=job, file=file)
+    factories.FindingRowFactory(job=job, file=file, severity="critical", title="=cmd()", suggestion="Ask.")
+    factories.FindingRowFactory(job=job, file="//depot/main/old.py", side="old", severity="medium", line=3)
+    factories.FindingRowFactory(job=job, file="//depot/secret/b.py", severity="low", line=None, end_line=None)
+    factories.FindingRowFactory(job=job, file="description", severity="low", line=None, end_line=None)
+    return job
+
+
+def get(client: ApiClient, job: ReviewJob, form: str) -> str:
+    answer = client.get(f"/api/v1/reviews/{job.pk}/findings.{form}")
+    assert answer.status_code == 200
+    assert "attachment" in answer["Content-Disposition"]
+    return str(answer.content.decode())
+
+
+def test_sarif_names_places_on_the_new_side_only(reviewer: ApiClient, job: ReviewJob) -> None:
+    log = json.loads(get(reviewer, job, "sarif"))
+    (run,) = log["runs"]
+    assert (log["version"], run["tool"]["driver"]["name"]) == ("2.1.0", "Criticizer")
+    first, old, whole, description = run["results"]
+    place = first["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "main/a%20b%40v2.py"
+    assert place["region"] == {"startLine": 12, "endLine": 12}
+    assert [result["level"] for result in run["results"]] == ["error", "warning", "note", "note"]
+    assert run["tool"]["driver"]["rules"][first["ruleIndex"]]["id"] == first["ruleId"] == "bug"
+    assert "region" not in old["locations"][0]["physicalLocation"]
+    assert "region" not in whole["locations"][0]["physicalLocation"]
+    assert description["locations"] == []
+    identities = {result["partialFingerprints"]["criticizer/v1"] for result in run["results"]}
+    assert identities == {str(row.identity) for row in FindingRow.objects.all()}
+
+
+def test_csv_holds_no_formula(reviewer: ApiClient, job: ReviewJob) -> None:
+    header, first, *_ = csv.reader(io.StringIO(get(reviewer, job, "csv")))
+    assert dict(zip(header, first, strict=True))["title"] == "'=cmd()"
+
+
+def test_rdjson_and_gitlab_say_what_their_tools_read(reviewer: ApiClient, job: ReviewJob) -> None:
+    diagnostic = json.loads(get(reviewer, job, "rdjson"))["diagnostics"][0]
+    assert diagnostic["location"] == {
+        "path": "main/a b@v2.py", "range": {"start": {"line": 12}, "end": {"line": 12}}
+    }  # fmt: skip
+    assert diagnostic["severity"] == "ERROR"
+    entries = json.loads(get(reviewer, job, "gitlab"))
+    assert [entry["severity"] for entry in entries] == ["critical", "minor", "info", "info"]
+    assert entries[0]["location"] == {"path": "main/a b@v2.py", "lines": {"begin": 12}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_holds_what_its_reader_may_see(job: ReviewJob, form: str) -> None:
+    dave = reader_of_some_files()
+    text = dave.get(f"/reviews/{job.pk}/findings.{form}").content.decode()
+    assert "main/old.py" in text
+    assert "b.py" not in text
+    assert Client().get(f"/api/v1/reviews/{job.pk}/findings.{form}").status_code == 401
+
+
+def test_other_forms_and_reviews_are_not_found(reviewer: ApiClient, job: ReviewJob) -> None:
+    for address in (f"{job.pk}/findings.exe", f"{job.pk + 1}/findings.csv"):
+        assert reviewer.get(f"/api/v1/reviews/{address}").status_code == 404
