@@ -113,14 +113,19 @@ def answered(name: str, trial: Trial) -> None:
 def failed(name: str, trial: Trial, error_class: str, detail: str) -> None:
     """Keep the circuit open for another cool-down, or open it again."""
     detail = clean(f"{error_class}: {detail}", 512)
-    if not _stays_open(name, trial, detail):
+    if not _stays_open(name, trial, detail, error_class):
         circuit_breaker.trial_failed(name, trial, error_class, health_check_detail=detail)
 
 
-def _stays_open(name: str, trial: Trial, detail: str) -> bool:
+def _stays_open(name: str, trial: Trial, detail: str, error_class: str = "") -> bool:
+    """Keep an open circuit open; a cause other than the one that opened it becomes its reason (G224)."""
     opened = Circuit.objects.filter(pk=name, state=CircuitState.OPEN, generation=trial.generation)
     retry_at = Now() + timedelta(seconds=outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
-    return bool(opened.update(retry_at=retry_at, probe_detail=detail, **NO_TRIAL))
+    cause = {"error_class": error_class, "reason": f"a health check failed with {error_class}"}
+    with transaction.atomic():
+        if error_class:
+            opened.exclude(error_class=error_class).update(**cause)
+        return bool(opened.update(retry_at=retry_at, probe_detail=detail, **NO_TRIAL))
 
 
 def run_due() -> int:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from datetime import datetime
 
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
+from django.db.models import Case, Count, Min, OuterRef, Subquery, When
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
+from criticizer.admin_site.timestamps import format_utc
+from criticizer.models import OutboxMessage
 from criticizer.observability.health import workers_alive
 from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker
 from criticizer.resilience.circuit_breaker import Stopped
 from criticizer.resilience.states import CircuitState
 from reviews import config
+from reviews.models import StageRun
+from reviews.pipeline import AGGREGATE
+from reviews.recipients.scopes import scope_of
 
 log = structlog.get_logger()
 
@@ -33,51 +40,82 @@ def unserved_queues() -> list[str]:
     return [queue for queue in outbox.queues() if not alive.get(queue)]
 
 
-def stopped_dependencies() -> list[str]:
-    """Return a sentence for each configured dependency whose circuit is not closed.
+def stopped_dependencies(*, counts: bool = True) -> list[str]:
+    """Return what each configured dependency lacks whose circuit is not closed, and what waits for it.
 
+    `counts`: with the number of what waits and the first deadline, for people who see every review.
     Empty when the database fails. Webhook hosts are left out: operators see them in the admin.
     """
     try:
         states = circuit_breaker.open_circuits()
+        waiting = _waiting(states) if counts and states else {}
     except (DatabaseError, InterfaceError):
         log.warning("circuits_unknown")
         return []
-    reviews_wait = "reviews wait and continue automatically."
-    known = {
-        config.perforce_dependency(): ("The version control server", reviews_wait),
-        **_models({name for name, stopped in states.items() if _held(stopped)}, reviews_wait),
-        "provider:mail": ("The mail server", "mail waits and is sent automatically."),
+    states = {
+        name: stopped for name, stopped in states.items() if stopped.state != CircuitState.FORCED_CLOSED
     }
-    found = [(known[name], states[name]) for name in known if name in states]
-    return [f"{place} {what}; {effect}" for (place, effect), stopped in found if (what := _held(stopped))]
+    known = {
+        config.perforce_dependency(): ("The version control server", "review"),
+        **_models(states),
+        "provider:mail": ("The mail server", "message"),
+    }
+    return [
+        f"{place} {_held(states[name])}. {_effect(what, states[name], waiting.get(name))}"
+        for name, (place, what) in known.items()
+        if name in states
+    ]
 
 
-def _models(away: Collection[str], reviews_wait: str) -> dict[str, tuple[str, str]]:
-    """Return what each language model is called, and what its absence means for reviews."""
+def _models(away: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Return what each language model is called, and what waits for it, or a sentence if nothing does."""
     places = (("The language model", "first"), ("The second language model", "second"))
     named = dict(zip(config.models(), places, strict=False))
     left = next((which for name, (_, which) in named.items() if name not in away), None)
-    effect = reviews_wait if settings.LLM_REQUIRED else "reviews are made by the deterministic checks alone."
+    what = "review" if settings.LLM_REQUIRED else "Reviews are made by the deterministic checks alone."
     if left is not None:
-        effect = f"reviews are made by the {left} one."
-    return {name: (place, effect) for name, (place, _) in named.items()}
+        what = f"Reviews are made by the {left} one."
+    return {name: (place, what) for name, (place, _) in named.items()}
+
+
+def _waiting(names: Iterable[str]) -> dict[str, tuple[int, datetime | None]]:
+    """Return how many pieces of work wait for each dependency, and the first deadline of their reviews."""
+    deadline = StageRun.objects.filter(pk=OuterRef("aggregate_id")).values("job__deadline_at")
+    found = (
+        OutboxMessage.objects.filter(waiting_for__in=list(names))
+        .annotate(deadline=Case(When(aggregate_type=AGGREGATE, then=Subquery(deadline[:1]))))
+        .order_by()
+        .values_list("waiting_for")
+        .annotate(number=Count("pk"), first=Min("deadline"))
+    )
+    return {name: (number, first) for name, number, first in found}
 
 
 def _held(stopped: Stopped) -> str:
-    """Return why a dependency is not called; empty for a circuit that an operator forced closed."""
+    """Return why a dependency is not called."""
     if stopped.state == CircuitState.OPEN:
-        return (
-            "refuses our credentials, and an operator must renew them"
-            if stopped.is_refused
-            else "is not answering"
-        )
+        return "rejects our credentials" if stopped.is_refused else "is not answering"
     if stopped.state == CircuitState.HALF_OPEN:
-        was = "refused our credentials and is" if stopped.is_refused else "is being"
+        was = "rejected our credentials and is" if stopped.is_refused else "is being"
         return f"{was} tried again{_ONLY_A_CALL if stopped.needs_call else ''}"
+    return "is not called: an operator stopped all calls"
+
+
+def _effect(what: str, stopped: Stopped, waiting: tuple[int, datetime | None] | None) -> str:
+    """Return what waits, who must act before it continues, and until when it can wait."""
+    if what.endswith("."):
+        return what
+    number, deadline = waiting or (0, None)
+    is_one = number == 1
+    subject = f"{number or ''} {what if is_one else f'{what}s'} {'waits' if is_one else 'wait'}".strip()
+    who = "automatically when it answers"
     if stopped.state == CircuitState.FORCED_OPEN:
-        return "is not called: an operator stopped all calls"
-    return ""
+        who = "when calls are allowed again"
+    elif stopped.state == CircuitState.OPEN and stopped.is_refused:
+        who = "once an operator renews them"
+    until = f", and expire{'s' if is_one else ''} from {format_utc(deadline)}" if deadline else ""
+    they = "it continues" if is_one else "they continue"
+    return f"{subject[0].upper()}{subject[1:]}; {they} {who}{until}."
 
 
 def banners(request: HttpRequest) -> dict[str, object]:
@@ -87,6 +125,8 @@ def banners(request: HttpRequest) -> dict[str, object]:
         return {"unserved_queues": [], "stopped_dependencies": []}
     return {
         "unserved_queues": SimpleLazyObject(unserved_queues),
-        "stopped_dependencies": SimpleLazyObject(stopped_dependencies),
+        "stopped_dependencies": SimpleLazyObject(
+            lambda: stopped_dependencies(counts=scope_of(user).everything)
+        ),
         "operators_are_alerted": bool(settings.OPERATOR_ALERTS),
     }

@@ -134,7 +134,9 @@ def test_rows_have_no_form(ann: Client, circuit: Circuit) -> None:
 
 def test_pages_say_that_the_model_does_not_answer(ann: Client, settings: Any, circuit: Circuit) -> None:
     settings.LLM_PROVIDER, settings.LLM_REQUIRED = "openai", True
-    sentence = "The language model is not answering; reviews wait and continue automatically."
+    sentence = (
+        "The language model is not answering. Reviews wait; they continue automatically when it answers."
+    )
     assert sentence not in ann.get("/").content.decode()
     calls(0, 10)
     for address in ("/", "/admin/"):
@@ -150,7 +152,7 @@ def test_pages_tell_a_model_that_is_tried_again_from_one_that_is_away(
     calls(0, 10)
     Circuit.objects.update(state=CircuitState.HALF_OPEN)
     page = ann.get("/").content.decode()
-    assert "The language model is being tried again; reviews wait and continue automatically." in page
+    assert "The language model is being tried again. Reviews wait;" in page
     assert "is not answering" not in page
 
 
@@ -159,7 +161,7 @@ def test_where_the_model_is_not_required_they_say_what_happens_instead(
 ) -> None:
     settings.LLM_PROVIDER, settings.LLM_REQUIRED = "openai", False
     calls(0, 10)
-    assert "reviews are made by the deterministic checks alone." in ann.get("/").content.decode()
+    assert "Reviews are made by the deterministic checks alone." in ann.get("/").content.decode()
 
 
 def test_pages_say_nothing_of_one_webhook_or_of_what_is_not_configured(ann: Client, settings: Any) -> None:

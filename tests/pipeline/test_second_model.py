@@ -238,17 +238,17 @@ def test_the_second_has_a_circuit_of_its_own_which_its_health_check_closes(
 def test_pages_say_which_model_is_away_and_what_reviews_do(bench: Bench, second: FakeLlm) -> None:
     open_circuit()
     assert stopped_dependencies() == [
-        "The language model is not answering; reviews are made by the second one."
+        "The language model is not answering. Reviews are made by the second one."
     ]
     away(SECOND)
     assert stopped_dependencies() == [
-        "The language model is not answering; reviews wait and continue automatically.",
-        "The second language model is not called: an operator stopped all calls; reviews wait and continue"
-        " automatically.",
+        "The language model is not answering. Reviews wait; they continue automatically when it answers.",
+        "The second language model is not called: an operator stopped all calls. Reviews wait; they continue"
+        " when calls are allowed again.",
     ]
     close_circuit()
     assert stopped_dependencies() == [
-        "The second language model is not called: an operator stopped all calls; reviews are made by the"
+        "The second language model is not called: an operator stopped all calls. Reviews are made by the"
         " first one."
     ]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -307,16 +308,16 @@ def test_pages_tell_refused_credentials_from_silence(settings: Any) -> None:
         gate.acquire_permit(LLM).report(refused())
     assert row().error_class == "AUTH_DENIED"
     assert stopped_dependencies() == [
-        "The language model refuses our credentials, and an operator must renew them; reviews wait and"
-        " continue automatically."
+        "The language model rejects our credentials. Reviews wait; they continue once an operator renews"
+        " them."
     ]
     with FakeLlm() as server:
         settings.LLM_BASE_URL = server.base_url
         time_passes()
         assert health_checks.run_due() == 1
     assert stopped_dependencies() == [
-        "The language model refused our credentials and is tried again with the next review or replay that"
-        " needs it; reviews wait and continue automatically."
+        "The language model rejected our credentials and is tried again with the next review or replay that"
+        " needs it. Reviews wait; they continue automatically when it answers."
     ]
     gate.acquire_permit(LLM).report(broken())  # the new key is taken, and then it breaks
     assert (row().error_class, circuit_breaker.open_circuits()[LLM].is_refused) == (
@@ -399,13 +400,41 @@ def test_what_cannot_be_asked_is_not_looked_for(settings: Any) -> None:
 
 
 @pytest.mark.django_db
+def test_an_expired_key_is_not_hidden_behind_the_outage_that_opened_the_circuit(settings: Any) -> None:
+    """G224: the newest health check names the cause; the banner says who waits, for whom, until when."""
+    settings.LLM_REQUIRED = True
+    opened(settings)
+    assert row().error_class == "NETWORK_UNREACHABLE"
+    until = datetime(2030, 1, 2, 11, 30, tzinfo=UTC)
+    for n in range(3):
+        job = factories.ReviewJobFactory(changelist_id=str(n), deadline_at=until + timedelta(hours=n))
+        message = waits_for_the_model()
+        message.aggregate_id = factories.StageRunFactory(job=job, stage="llm").pk
+        message.save()
+    with FakeLlm(refused_keys=frozenset({"a-key-for-tests"})) as server:
+        settings.LLM_BASE_URL = server.base_url
+        time_passes()
+        assert health_checks.run_due() == 1
+    assert (row().state, row().error_class) == (CircuitState.OPEN, "AUTH_DENIED")
+    assert row().why == "a health check failed with AUTH_DENIED"
+    assert stopped_dependencies() == [
+        "The language model rejects our credentials. 3 reviews wait; they continue once an operator renews"
+        " them, and expire from 2030-01-02 11:30:00 UTC."
+    ]
+    assert "3 reviews" not in str(stopped_dependencies(counts=False))  # for people who see some files only
+    time_passes()
+    assert health_checks.run_due() == 1  # unreachable again: the port is closed
+    assert row().error_class == "NETWORK_UNREACHABLE"
+
+
+@pytest.mark.django_db
 def test_pages_and_letters_say_whose_call_closes_it(settings: Any) -> None:
     settings.LLM_REQUIRED = True
     with FakeLlm() as server:
         a_trial_call_failed(settings, server)
     assert stopped_dependencies() == [
-        "The language model is being tried again with the next review or replay that needs it; reviews"
-        " wait and continue automatically."
+        "The language model is being tried again with the next review or replay that needs it. Reviews"
+        " wait; they continue automatically when it answers."
     ]
     assert JobRecovery()._circuits([LLM])[LLM].check.message == (
         f"the circuit of {LLM} is half-open: only a real call closes it, and a replay is one: it tries it,"
