@@ -16,7 +16,9 @@ from criticizer.admin_site.base import named_values
 from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.admin_site.list_rendering import badge
 from criticizer.admin_site.search_query import row_number
-from criticizer.resilience.failures import kind_with_code
+from criticizer.admin_site.viewing_scope import visible_to
+from criticizer.models import SecurityEvent
+from criticizer.resilience.failures import ErrorClass, kind_with_code
 from criticizer.security import reauthentication
 from deadletters import workflow
 from deadletters.admin.forms import OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
@@ -73,6 +75,7 @@ _REPEATABLE: Mapping[str, tuple[str, ...]] = {
 }
 SOON = timedelta(days=1)
 MAX_ATTEMPTS_SHOWN = 200
+MAX_NAMED = 20  # paths or recipients
 EVENTS_PER_PAGE = 50
 
 
@@ -292,6 +295,42 @@ def _waiting(letter: DeadLetter) -> dict[str, str] | None:
         "address": reverse("admin:reviews_reviewjob_change", args=[letter.job_id]),
         "link": "Follow the job",
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Paths or recipients that a failure is about; `hidden` counts those outside the user's scope."""
+
+    title: str
+    lines: Sequence[str]
+    hidden: int = 0
+
+
+def named_in(letter: DeadLetter, user: Any) -> Named | None:
+    """Return what the letter's own text leaves out: denied paths, and recipients that were not told.
+
+    Both only to users who may see them elsewhere.
+    """
+    if letter.error_class == ErrorClass.PATH_DENIED:
+        about = (
+            letter.last_failure_at - timedelta(minutes=10),
+            letter.last_failure_at + timedelta(minutes=1),
+        )
+        events = SecurityEvent.objects.filter(
+            kind=SecurityEvent.Kind.PATH_DENIED,
+            changelist_id=letter.job.changelist_id,
+            created_at__range=about,
+        )
+        rows = events.order_by("-id").values_list("path", "reason")[:MAX_NAMED]
+        visible = visible_to(user)
+        seen = {path: why for path, why in rows if visible is None or visible.allows(path)}
+        hidden = len({path for path, _ in rows} - set(seen))
+        return Named("Denied", [f"{path}: {why}" for path, why in seen.items()], hidden)
+    if letter.stage == "notify" and user.has_perm("notifications.view_delivery"):
+        failed = letter.job.deliveries.exclude(error_class="").filter(status__in=("failed", "uncertain"))
+        names = failed.order_by("id").values_list("recipient", "error_class")[:MAX_NAMED]
+        return Named("Not delivered", [f"{name}: {error}" for name, error in names]) if names else None
+    return None
 
 
 def letter_context(letter: DeadLetter) -> dict[str, Any]:

@@ -53,6 +53,7 @@ from deadletters.admin.letter_page import (
     form_of,
     letter_chip,
     letter_context,
+    named_in,
     redone,
     step_context,
 )
@@ -315,6 +316,7 @@ class DeadLetterAdmin(DeadLetterPages):
             "may_act": self.may_replay(request),
             "sees_groups": visible_to(request.user) is None,
             **letter_context(letter),
+            "named": named_in(letter, request.user),
             **events_context(letter, request.GET.get("events_before", "")),
             **step_context(request, letter, step, form),
         }

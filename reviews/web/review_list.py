@@ -19,6 +19,7 @@ from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.search import words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
+from reviews.web.outcomes import Outcome, outcomes
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +63,7 @@ class ListedJob:
     severities: Sequence[tuple[str, int]]
     files: ReadFiles
     stage: StageRun | None  # the current one, of an active job
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJ
     findings = _counts(FindingRow.objects.filter(scope.findings(), job__in=ids), "severity")
     coverage = _counts(CoverageRow.objects.filter(scope.files(), job__in=ids), "status")
     hidden = hidden_files(ids, scope)
+    ended = outcomes(jobs)
     stages = _current_stages([job.pk for job in jobs if job.is_active])
     return [
         ListedJob(
@@ -156,6 +159,7 @@ def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJ
             severities=worst_first(findings[job.pk]),
             files=ReadFiles.count(coverage[job.pk], hidden.get(job.pk, 0)),
             stage=stages.get(job.pk),
+            outcome=ended[job.pk],
         )
         for job in jobs
     ]

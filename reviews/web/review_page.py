@@ -24,7 +24,8 @@ from reviews.reports import limited_to
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, Fate, FindingSeverity
 from reviews.states import AttemptOutcome, JobStatus, Stage, StageStatus
 from reviews.web.highlight import CodeRow, excerpt_rows
-from reviews.web.labels import state_for_readers, took
+from reviews.web.labels import took
+from reviews.web.outcomes import outcomes
 from reviews.web.rerun import newer_than
 from reviews.web.review_list import hidden_files, in_stage_order, worst_first
 
@@ -61,11 +62,17 @@ class StageView:
     run: StageRun
     attempts: Sequence[Attempt]
     trouble: str
+    has_ended: bool  # its review: nothing is pending any more
     waits_for: str = ""  # display name of a dependency that may not be called now
 
     @property
     def number(self) -> int:
         return in_stage_order(self.run) + 1
+
+    @property
+    def word(self) -> str:
+        is_left = self.has_ended and self.run.status == StageStatus.PENDING
+        return "Not run" if is_left else self.run.get_status_display()
 
     @property
     def is_running(self) -> bool:
@@ -159,7 +166,7 @@ def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
         for attempt in attempts if not scope.everything else ():
             attempt.detail = ""
         waits_for = _in_words(waiting[run.pk]) if run.pk in waiting else ""
-        views.append(StageView(run, attempts, _trouble(run, attempts), waits_for))
+        views.append(StageView(run, attempts, _trouble(run, attempts), not job.is_active, waits_for))
     return views
 
 
@@ -182,7 +189,7 @@ def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
     """Return the progress as one sentence, for screen readers."""
     run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
     if not job.is_active or run is None:
-        return f"This review has ended: {state_for_readers(job.status)}."
+        return f"This review has ended: {outcomes([job])[job.pk].word}."
     attempt = f"attempt {run.attempts} of {run.max_attempts}"
     if run.status == StageStatus.RUNNING:
         return f"{run.get_stage_display()} is running, {attempt}."
@@ -199,7 +206,7 @@ def progress_line(job: ReviewJob) -> str:
         return "Progress"
     taken = took(job.created_at, job.finished_at)
     if job.status != JobStatus.SUCCEEDED:
-        return f"{state_for_readers(job.status)} after {taken}"
+        return f"{outcomes([job])[job.pk].word} after {taken}"
     notified = job.deliveries.filter(status=DeliveryStatus.SENT).count()
     return f"Reviewed in {taken}" + (f" \N{MIDDLE DOT} {notified} notified" if notified else "")
 
@@ -328,7 +335,9 @@ def _superseded(job: ReviewJob) -> Notice:
 def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
     """Return why the job stopped; only operators get the hint and the link to the dead letter."""
     letters = (
-        job.dead_letters.filter(status__in=OPEN_LETTER).order_by("-id").only("id", "code", "error_class")
+        job.dead_letters.filter(status__in=OPEN_LETTER)
+        .order_by("-id")
+        .only("id", "code", "error_class", "stage")
     )
     return [_dead_letter(letter, for_operator=for_operator) for letter in letters] or [
         Notice("danger", "This review stopped, and an operator discarded its dead letter.", job.status_reason)
@@ -339,6 +348,8 @@ def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
     kind = kind_with_code(letter.code)
     text = kind.message if kind else "This review stopped."
     if not for_operator:
+        if letter.stage == Stage.NOTIFY:
+            return Notice("warn", text, "The review is complete; an operator sees to its messages.")
         return Notice("danger", text, "An operator must resolve it before the review can continue.")
     return Notice(
         "danger",

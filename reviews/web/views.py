@@ -31,6 +31,7 @@ from reviews.recipients.scopes import Scope, scope_of
 from reviews.web import actions
 from reviews.web.files_tab import files_tab, has_diff, one_file
 from reviews.web.forms import ReviewFilter
+from reviews.web.outcomes import outcomes
 from reviews.web.review_list import list_page
 from reviews.web.review_page import (
     notices_of,
@@ -174,6 +175,7 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
     files = files_tab(job, scope) if is_stored and wanted == "files" else None
     return {
         "job": job,
+        "outcome": outcomes([job])[job.pk],
         "results": results,
         "files": files,
         "has_diff": is_stored if wanted != "files" else files is not None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
@@ -17,9 +17,12 @@ from criticizer.models import OutboxMessage
 from criticizer.security import reauthentication
 from deadletters import workflow
 from deadletters.admin import letters as letters_admin
+from deadletters.admin.letter_page import named_in
 from deadletters.models import DeadLetter, ReplayBatch
 from deadletters.states import LetterStatus
-from reviews.models import ReviewJob
+from reviews.config import record_violation
+from reviews.models import ReviewJob, ViewerScope
+from reviews.sources.enforcement import SecurityViolation
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -607,3 +610,38 @@ def test_an_answer_to_a_question_that_was_changed_does_nothing(ann: Client, lett
 def test_a_single_letter_leads_to_its_page(ann: Client, letter: DeadLetter) -> None:
     response = answer(ann, ask(ann, "discard", [letter.pk]), reason="old")
     assert response.request["PATH_INFO"] == f"{LIST}{letter.pk}/change/"
+
+
+# -- what the letter is about ------------------------------------------------------------------
+
+
+def test_denied_paths_are_named_to_people_who_may_see_them(ann: Client) -> None:
+    """Operators cannot open the security events; somebody with a viewing scope sees the paths in it."""
+    letter = make_letter(error_class="PATH_DENIED", code="CRITICIZER_E402")
+    for path in ("//depot/main/docs/a.md", "//depot/vault/key.txt"):
+        record_violation(SecurityViolation(letter.job.changelist_id, path, "excluded by -//…", "query"))
+    record_violation(SecurityViolation("4711", "//depot/other/b.c", "of another change", "query"))
+    text = page(ann, letter)
+    assert "//depot/main/docs/a.md: excluded by" in text
+    assert "//depot/vault/key.txt" in text
+    assert "//depot/other/b.c" not in text
+    some = User.objects.create_user("some")
+    group = Group.objects.create(name="main")
+    some.groups.add(group)
+    ViewerScope.objects.create(group=group, prefix="//depot/main/...", reason="test")
+    named = named_in(letter, some)
+    assert named is not None
+    assert ([line.partition(":")[0] for line in named.lines], named.hidden) == (["//depot/main/docs/a.md"], 1)
+
+
+def test_the_refused_recipient_is_named(ann: Client) -> None:
+    letter = make_letter(stage="notify", error_class="RECIPIENT_REJECTED", code="CRITICIZER_E710")
+    for status, name in (("failed", "bbo"), ("sent", "carol")):
+        factories.DeliveryFactory(
+            job=letter.job, status=status, recipient=f"mail:{name}@example.com",
+            error_class="RECIPIENT_REJECTED" if status == "failed" else "",
+        )  # fmt: skip
+    text = page(ann, letter)
+    assert "mail:bbo@example.com: RECIPIENT_REJECTED" in text
+    assert "carol" not in text
+    assert named_in(letter, factories.UserFactory()) is None

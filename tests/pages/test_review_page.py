@@ -238,3 +238,33 @@ def test_the_page_says_how_each_raw_finding_ended_and_why_some_were_refuted(bob:
     assert "Line 3: The list is never empty here." in page
     assert "<summary>Folded: not verified</summary>" in page
     assert "Not verified: the second pass did not confirm it." in page
+
+
+@pytest.mark.parametrize(
+    ("delivered", "letter", "word"),
+    [
+        (["sent", "failed"], "new", "Reviewed; 1 message not delivered"),
+        (["failed", "failed"], "discarded", "Reviewed; 2 messages not delivered"),
+        (["failed", "pending"], "new", "Stopped: needs an operator"),
+        ([], "discarded", "Stopped: given up by an operator"),
+        ([], "new", "Stopped: needs an operator"),
+    ],
+)
+def test_a_review_says_what_happened_where_an_operator_is_involved(
+    bob: Client, delivered: list[str], letter: str, word: str
+) -> None:
+    stage = "notify" if delivered else "fetch"
+    job = factories.ReviewJobFactory(status=JobStatus.DEAD_LETTERED, finished_at=timezone.now())
+    for name in ("fetch", "llm", "notify"):
+        status = "failed" if name == stage else "succeeded" if stage == "notify" else "pending"
+        factories.StageRunFactory(job=job, stage=name, status=status)
+    factories.DeadLetterFactory(job=job, stage=stage, status=letter)
+    for number, status in enumerate(delivered):
+        factories.DeliveryFactory(job=job, status=status, recipient=f"mail:{number}@example.com")
+    text = text_of(bob, job)
+    assert f">{word}<" in text
+    assert f"{word} after" in text
+    stages = text[text.index('id="review-progress"') :].partition("</ol>")[0]
+    assert ">Pending<" not in stages  # nothing of it waits for a worker
+    assert (">Not run<" in text) == (not delivered)
+    assert f">{word}<" in bob.get("/").content.decode()

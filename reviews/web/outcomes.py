@@ -1,0 +1,62 @@
+"""How reviews ended, in a reader's words: more than a status where an operator is involved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Count, Q
+
+from deadletters.models import DeadLetter
+from deadletters.states import OPEN_LETTER, LetterStatus
+from notifications.models import Delivery
+from notifications.states import SETTLED_DELIVERY, DeliveryStatus
+from reviews.models import ReviewJob, StageRun
+from reviews.states import JobStatus, Stage, StageStatus
+from reviews.web.labels import state_for_readers
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`word`: the state as readers see it; `look`: the status whose colours it has."""
+
+    word: str
+    look: str
+
+
+def outcomes(jobs: Sequence[ReviewJob]) -> dict[int, Outcome]:
+    """Return the outcome of each job by id, in at most three queries.
+
+    A review of which only messages failed is reviewed; a discarded dead letter leaves nothing to do.
+    """
+    stopped = [job.pk for job in jobs if job.status == JobStatus.DEAD_LETTERED]
+    special = _special(stopped) if stopped else {}
+    return {
+        job.pk: special.get(job.pk, Outcome(state_for_readers(job.status), str(job.status))) for job in jobs
+    }
+
+
+def _special(stopped: list[int]) -> dict[int, Outcome]:
+    reviewed = StageRun.objects.filter(job__in=stopped, stage=Stage.LLM, status=StageStatus.SUCCEEDED)
+    failed = Count("pk", filter=Q(status=DeliveryStatus.FAILED))
+    unsettled = Count("pk", filter=~Q(status__in=SETTLED_DELIVERY))
+    undelivered = {
+        job: number
+        for job, number, rest in Delivery.objects.filter(job__in=list(reviewed.values_list("job", flat=True)))
+        .order_by()
+        .values_list("job")
+        .annotate(failed=failed, unsettled=unsettled)
+        if number and not rest
+    }
+    letters = DeadLetter.objects.filter(job__in=stopped, status__in=(*OPEN_LETTER, LetterStatus.DISCARDED))
+    statuses: dict[int, set[str]] = {}
+    for job, status in letters.values_list("job", "status"):
+        statuses.setdefault(job, set()).add(status)
+    found = {}
+    for job in stopped:
+        if number := undelivered.get(job):
+            word = f"Reviewed; {number} message{'' if number == 1 else 's'} not delivered"
+            found[job] = Outcome(word, JobStatus.RETRYABLE_FAILED.value)
+        elif statuses.get(job) == {LetterStatus.DISCARDED}:
+            found[job] = Outcome("Stopped: given up by an operator", JobStatus.CANCELLED.value)
+    return found
