@@ -24,6 +24,8 @@ MAX_DEFINITIONS = 5_000
 MAX_HEAD_CHARS = 200
 MAX_HEAD_LINES = 8
 _PIECE_BYTES = 65_536
+_MAX_DEPTH = 500  # of definitions: beyond 32,768 levels, the cursor's time is their square
+_MAX_STEPS = 50  # to other nodes from one definition: each step costs what its parent holds
 _MEMORY_BYTES, _MEMORY_A_BYTE = 32_000_000, 64  # what the parser may take
 
 
@@ -89,7 +91,9 @@ def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition,
         return None
     found: list[Definition] = []
     # Without its progress callback, which crashes (0.26.1); simple patterns cost less than the parser.
-    nodes = QueryCursor(query).captures(tree.root_node)
+    cursor = QueryCursor(query)
+    cursor.set_max_start_depth(_MAX_DEPTH)
+    nodes = cursor.captures(tree.root_node)
     inside = _lines_of(nodes.get(Kind.FUNCTION, []))
     for kind in Kind:
         for node in sorted(nodes.get(kind, []), key=lambda node: node.start_byte):
@@ -189,11 +193,17 @@ def _definitions(node: Node, kind: Kind) -> Iterator[Definition]:
 
 def _comment(node: Node) -> int:
     """Return the first line of the comment above a definition, or of what it is written in."""
-    while (outer := node.parent) is not None and outer.parent is not None:
+    for _ in range(_MAX_STEPS):
+        outer = node.parent
+        if outer is None or outer.parent is None:
+            break
         if outer.start_point.row != node.start_point.row and outer.type != "decorated_definition":
             break
         node = outer
-    while (above := node.prev_sibling) is not None and above.type.endswith(("comment", "attribute_item")):
+    for _ in range(_MAX_STEPS):
+        above = node.prev_sibling
+        if above is None or not above.type.endswith(("comment", "attribute_item")):
+            break
         before = above.prev_sibling
         if above.end_point.row - (above.end_point.column == 0) != node.start_point.row - 1 or (
             before is not None and before.end_point.row == above.start_point.row and before.end_point.column

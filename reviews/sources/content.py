@@ -195,7 +195,7 @@ def file_change(
         old_crlf=before.crlf if before else None,
         skip_detail=note,
         oddity=after.oddity if after and not (before and before.oddity) else "",
-        generated=_whygenerated_reason(listed, before, after),
+        generated=_why_generated(listed, before, after),
     )
 
 
@@ -233,7 +233,7 @@ def _not_worth_reading(
     return None, ""
 
 
-def _whygenerated_reason(listed: ListedFile, before: Decoded | None, after: Decoded | None) -> str:
+def _why_generated(listed: ListedFile, before: Decoded | None, after: Decoded | None) -> str:
     """Return why an edited file was generated before and still is, or "".
 
     The base decides: a new file, or one that a person wrote, is not generated because it says so.

@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 
 import structlog
@@ -84,7 +85,7 @@ class ContextFetcher:
         mentions = self._source.find(
             names,
             change,
-            allowed=lambda path: self._is_allowed(path, allow_list),
+            allowed=cache(lambda path: self._is_allowed(path, allow_list)),
             seconds=until - self._now(),
         )
         wanted = _ranked(mentions, change.files)

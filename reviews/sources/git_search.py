@@ -30,7 +30,8 @@ def find(
         return
     result = git.run(
         "grep", "-I", "-n", "-w", "-E", "-z", "--full-name", "--no-recurse-submodules", "--no-textconv",
-        "-e", pattern, sha, "--", *globs, max_bytes=MAX_OUTPUT_BYTES, timeout_seconds=seconds,
+        "--no-color", "--no-column", "-e", pattern, sha, "--", *globs,
+        max_bytes=MAX_OUTPUT_BYTES, timeout_seconds=seconds,
     )  # fmt: skip
     if result.exit_code > 1 and not result.truncated:
         raise git.failure(result)
@@ -50,7 +51,10 @@ def read(
     git: GitCommand, depot: str, sha: str, paths: Sequence[str], max_bytes: int, seconds: float
 ) -> Iterator[tuple[str, bytes]]:
     """Yield ordinary files of a commit with their bytes, in the order of `paths`."""
-    raw = [_ESCAPE.sub(lambda found: _ESCAPES[found[0]], path.removeprefix(f"//{depot}/")) for path in paths]
+    names = [
+        _ESCAPE.sub(lambda found: _ESCAPES[found[0]], path.removeprefix(f"//{depot}/")) for path in paths
+    ]
+    raw = [f":(literal){name}" for name in names]  # a file may be named like a pathspec: `:!a.py`
     listed = git.output("ls-tree", "-z", "--full-tree", sha, "--", *raw, timeout_seconds=seconds)
     blobs: dict[str, str] = {}
     for entry in listed.decode("utf-8", "surrogateescape").split("\0"):

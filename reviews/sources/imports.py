@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from reviews.sources.base import FileChange
 
 MAX_IMPORTED = 60
-_PYTHON = re.compile(r"^\s*(?:from\s+(\.*[\w.]*)\s+import\s+([\w, ]+)|import\s+([\w.]+))", re.MULTILINE)
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([\w./+-]{1,200})"', re.MULTILINE)
-_JAVA = re.compile(r"^\s*import\s+(?:static\s+)?([\w.]{1,200})(?:\.\*)?;", re.MULTILINE)
+# Blanks of one line only: `\s*` after `^` would read a run of empty lines again from each of them.
+_PYTHON = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+\(?([\w, ]*)|import[ \t]+([\w.]+))", re.MULTILINE
+)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([\w./+-]{1,200})"', re.MULTILINE)
+_JAVA = re.compile(r"^[ \t]*import[ \t]+(?:static[ \t]+)?([\w.]{1,200})(?:\.\*)?;", re.MULTILINE)
 _SCRIPT = re.compile(r"""(?:from|import|require\s*\()\s*["'](\.{1,2}/[\w./@-]{1,200})["']""")
-_RUBY = re.compile(r"""^\s*require_relative\s+["']([\w./-]{1,200})["']""", re.MULTILINE)
+_RUBY = re.compile(r"""^[ \t]*require_relative[ \t]+["']([\w./-]{1,200})["']""", re.MULTILINE)
 _SCRIPT_ENDINGS = (".ts", ".tsx", ".js", ".jsx", ".mjs", "/index.ts", "/index.js")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,6 +88,16 @@ def test_names_that_the_change_defines_are_not_looked_for() -> None:
         FileChange("//d/gone.py", Action.DELETE, old_text="old_name()\n"),
     ]
     assert wanted_names(files) == ["other_name"]
+
+
+@pytest.mark.parametrize(
+    "text", ["\n" * 300_000, "from " + "." * 300_000, "from" + " " * 300_000, "# " * 200_000]
+)
+@pytest.mark.parametrize("path", ["//d/a/b.py", "//d/a/b.h", "//d/a/b.java", "//d/a/b.ts", "//d/a/b.rb"])
+def test_hostile_imports_cost_little(path: str, text: str) -> None:
+    began = time.thread_time()
+    assert imported_paths([FileChange(path, Action.ADD, new_text=text)]) == []
+    assert time.thread_time() - began < 2
 
 
 def test_imports_lead_to_files_of_the_same_depot_only() -> None:
@@ -321,6 +332,25 @@ def test_git_context_follows_no_links_and_enters_no_changed_or_moved_file(reposi
         ["//demo/linked.py", "//demo/shop", "//demo/none.py", "//demo/far/away/prices.py"],
         change, max_bytes=10_000, seconds=5,
     )] == ["//demo/far/away/prices.py"]  # fmt: skip
+
+
+def test_git_finds_and_reads_whatever_the_repository_sets_and_files_are_called(repository: GitRepo) -> None:
+    for setting in ("color.ui=always", "grep.column=true", "grep.patternType=perl"):
+        repository.git("config", *setting.split("="))
+    sha = repository.commit_files(
+        {
+            "shop/bill.js": "pay($fee, fee_of(2));\n",
+            ":(exclude)a.js": "let $fee = 2;\n",
+            ":!b.js": "var fee_of = 3;\n",
+        }
+    )
+    change = replace(fetched(repository, sha), files=(FileChange("//demo/shop/bill.js", Action.EDIT),))
+    source = GitSource("demo", repository.path)
+    found = source.find(["$fee", "fee_of"], change, allowed=everything, seconds=5)
+    paths = sorted({mention.path for mention in found if mention.name == "$fee" or mention.is_definition})
+    assert paths == ["//demo/:!b.js", "//demo/:(exclude)a.js", "//demo/shop/bill.js"]
+    read = source.read_at(paths, change, max_bytes=10_000, seconds=5)
+    assert [path for path, _ in read] == paths
 
 
 def test_a_name_in_very_many_files_is_no_lead(repository: GitRepo) -> None:
