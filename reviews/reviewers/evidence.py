@@ -42,6 +42,16 @@ def evidence_of(raw: Mapping[str, Any], context: Sequence[ContextBlock], place: 
     return tuple(path for path in dict.fromkeys(found) if path != place)
 
 
+def without_numbers(lines: Sequence[str]) -> list[str]:
+    """Return lines without the number that is printed before each line of a block."""
+    return [_NUMBERED.sub("", line) for line in lines]
+
+
+def lines_of(block: ContextBlock) -> list[str]:
+    """Return the lines of code of a block, without its head and the numbers before them."""
+    return without_numbers(block.text.text.split("\n")[1:])
+
+
 def _is_quoted(block: ContextBlock, plain: str) -> bool:
-    lines = (normal(_NUMBERED.sub("", line)) for line in block.text.text.split("\n")[1:])
+    lines = map(normal, lines_of(block))
     return any(len(line) >= MIN_QUOTED_CHARS and line in plain for line in lines)

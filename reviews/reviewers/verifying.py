@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,20 +32,19 @@ from reviews.reviewers.base import (
     Usage,
     Verification,
 )
-from reviews.reviewers.checks.hidden import addresses_reviewer
 from reviews.reviewers.chunks import Chunk
 from reviews.reviewers.merging import shared, words_of
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.model_review import ModelReview, NoFurtherCall, PartResult, usage_of
 from reviews.reviewers.prompt import VERIFIER_VERSION, marks_of, repeats, verify_text
+from reviews.reviewers.proofs import Proof, proof_of
 from reviews.reviewers.quote_readings import normal
-from reviews.reviewers.quotes import Place, ShownText
+from reviews.reviewers.quotes import ShownText
 from reviews.reviewers.surroundings import shown_again, text_of
 from reviews.reviewers.verdicts import Verdict, parse_verdicts, verdict_schema
 
 MAX_FINDINGS = 5  # of one question
 MAX_CLAIM_CHARS = 700
-MIN_QUOTE_CHARS = 6  # in its normal form
 MAX_REFUTED_BY_ONE_LINE = 3
 MIN_SAME_TITLE = 0.5  # of its words
 # Above this share of at least so many findings, the verifier is not believed about severe ones.
@@ -54,10 +52,6 @@ BELIEVED_UP_TO, COUNTED_FROM = 0.8, 5
 SEVERE = (FindingSeverity.CRITICAL, FindingSeverity.HIGH)
 NOT_VERIFIED = "not verified"
 
-_COMMENT = re.compile(
-    r"\s*(?://|/\*|\*(?:[\s/]|$)|#(?!\[|!|(?:include|define|undef|if|el|endif|pragma|error)\b)|--\s|<!--|;|%\s|"
-    r"\"{3}|'{3})"
-)
 log = structlog.get_logger()
 
 
@@ -100,7 +94,7 @@ class _Judged:
     claimed: bool = False
     severity: str = ""
     why: str = ""
-    places: tuple[Place, ...] = ()
+    proof: Proof | None = None
 
 
 async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: Sequence[Finding]) -> Verified:
@@ -223,45 +217,34 @@ def _judgements(question: _Question, answer: Mapping[str, Any] | None) -> dict[s
     for verdict in answer["verdicts"] if answer else ():
         said.setdefault(verdict["id"], []).append(verdict)
     text = ShownText(question.chunk)
-    files = question.chunk.files
     judged = {
         # Two verdicts on one finding: its ids are confused.
-        name: _judged(finding, said[name][0], text, files) if len(said.get(name, ())) == 1 else _Judged(None)
+        name: _judged(finding, said[name][0], question.chunk, text)
+        if len(said.get(name, ())) == 1
+        else _Judged(None)
         for name, finding in question.findings.items()
     }
-    lines = Counter(place for one in judged.values() for place in one.places[:1])
+    refuted = Counter(one.proof for one in judged.values())
     return {
         name: replace(one, verdict=Verdict.UNSURE)
-        if any(lines[place] > MAX_REFUTED_BY_ONE_LINE for place in one.places[:1])
+        if one.proof is not None and refuted[one.proof] > MAX_REFUTED_BY_ONE_LINE
         else one
         for name, one in judged.items()
     }
 
 
-def _judged(finding: Finding, said: Mapping[str, str], text: ShownText, files: Sequence[int]) -> _Judged:
+def _judged(finding: Finding, said: Mapping[str, str], chunk: Chunk, text: ShownText) -> _Judged:
     verdict, claimed = Verdict(said["verdict"]), said["verdict"] == Verdict.REFUTED
-    places: tuple[Place, ...] = ()
+    proof = None
     if claimed:
-        places = tuple(_proofs(said["quote"], text, files)) if _is_about(said["title"], finding) else ()
-        verdict = Verdict.REFUTED if places else Verdict.UNSURE
-    return _Judged(verdict, claimed, said["severity"], said["why"], places)
+        proof = proof_of(said["quote"], chunk, text) if _is_about(said["title"], finding) else None
+        verdict = Verdict.REFUTED if proof else Verdict.UNSURE
+    return _Judged(verdict, claimed, said["severity"], said["why"], proof)
 
 
 def _is_about(title: str, finding: Finding) -> bool:
     same = normal(title).casefold() == normal(finding.title).casefold()
     return same or shared(words_of(title), words_of(finding.title)) >= MIN_SAME_TITLE
-
-
-def _proofs(quote: str, text: ShownText, files: Sequence[int]) -> Iterator[Place]:
-    """Yield where a quote stands as code: comments and text for reviewers prove nothing."""
-    bare = normal(quote)
-    if len(bare) < MIN_QUOTE_CHARS or not any(map(str.isalpha, bare)):
-        return
-    for file in files:
-        for place in text.find({"quote": quote}, file):
-            lines = place.text.lines[place.first : place.last + 1]
-            if not any(_COMMENT.match(line.text) or addresses_reviewer(line.text) for line in lines):
-                yield place
 
 
 def _applied(findings: Sequence[Finding], judged: Mapping[RawId, _Judged], usage: Usage) -> Verified:
@@ -291,10 +274,8 @@ def _applied(findings: Sequence[Finding], judged: Mapping[RawId, _Judged], usage
 
 
 def _why(judged: _Judged) -> str:
-    place = judged.places[0]
-    return (
-        f"Line {place.line.number}: {judged.why}" if judged.why else f"Line {place.line.number} refutes it."
-    )
+    assert judged.proof is not None
+    return f"{judged.proof.where}: {judged.why}" if judged.why else f"{judged.proof.where} refutes it."
 
 
 def _moved(severity: FindingSeverity, said: str) -> FindingSeverity:

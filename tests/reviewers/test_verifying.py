@@ -13,11 +13,14 @@ import pytest
 from criticizer.redaction import Redactor
 from criticizer.resilience.failures import DependencyUnavailable
 from reviews.reviewers.base import Fate, Finding, FindingSeverity, Verification
+from reviews.reviewers.chunks import Chunk, ContextBlock
 from reviews.reviewers.model import LlmConfig, ModelAnswer
 from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.prompt import VERIFY_TASK, marks_of
+from reviews.reviewers.proofs import proof_of
+from reviews.reviewers.quotes import ShownText
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.sources.base import Change
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
@@ -366,3 +369,21 @@ def test_a_secret_in_a_models_words_is_not_sent_again(llm: FakeLlm) -> None:
     review(llm, saying(perfect), found)
     assert all(secret.encode() not in request.raw for request in llm.requests)
     assert len(llm.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("quote", "where"),
+    [
+        ("if rows is None:\n    return 0", "A line of //depot/p/rows.py"),
+        ("return 0", "A line of //depot/p/rows.py"),
+        ("   41      return 0", "A line of //depot/p/rows.py"),  # as it was printed
+        ("# never None", ""),  # a comment proves nothing
+        ("rows is None", ""),  # a part of a line
+    ],
+)
+def test_a_line_of_the_context_refutes_as_well(quote: str, where: str) -> None:
+    text = "C1 //depot/p/rows.py\n   40  if rows is None:\n   41      return 0\n   42  # never None"
+    block = ContextBlock("C1", "//depot/p/rows.py", "rows", Redactor().redact(text))
+    chunk = Chunk((), (block,))
+    proof = proof_of(quote, chunk, ShownText(chunk))
+    assert (proof.where if proof else "") == where
