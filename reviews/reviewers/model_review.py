@@ -165,7 +165,7 @@ class ModelReview:
         self._window = math.inf  # tokens of a request that was cut, as the server counts
         self._has_more_room = False  # for answers
         self._asked_at = around.now()
-        self._endings: list[Failure | DependencyUnavailable] = []
+        self.endings: list[Failure | DependencyUnavailable] = []
         self.is_stopped = False
         self.prompts: list[str] = []
         self.answers: list[str] = []
@@ -182,7 +182,7 @@ class ModelReview:
                 except NoFurtherCall:
                     return
                 except (Failure, DependencyUnavailable) as error:
-                    self._endings.append(error)
+                    self.endings.append(error)
                 else:
                     if len(results) < len(self._parts):
                         self.around.on_progress()
@@ -196,8 +196,8 @@ class ModelReview:
             raise group_error.exceptions[0] from None
         if self.is_stopped:
             return self.known_parts(STOPPED, results)
-        if self._endings:
-            raise _worst([*self._endings, *_retryable(chain.from_iterable(results.values()))])
+        if self.endings:
+            raise _worst([*self.endings, *_retryable(chain.from_iterable(results.values()))])
         return [result for part in self._parts for result in results[part.index]]
 
     def known_parts(
@@ -208,7 +208,7 @@ class ModelReview:
         return [found for part in self._parts for found in done.get(part.index) or self._known(part, reason)]
 
     def _is_over(self) -> bool:
-        return self.is_stopped or bool(self._endings)
+        return self.is_stopped or bool(self.endings)
 
     def _known(self, part: Part, reason: str) -> list[PartResult]:
         finished = self._finished(self._digest(part))
@@ -405,8 +405,11 @@ class ModelReview:
         """Let the next call start, or raise NoFurtherCall."""
         if not self._is_over() and self.around.now() - self._asked_at >= ASK_EVERY_SECONDS:
             self._asked_at = self.around.now()  # before the answer, so that others skip it
-            if not await self.around.may_continue():
-                self.is_stopped = True
+            try:
+                if not await self.around.may_continue():
+                    self.is_stopped = True
+            except (Failure, DependencyUnavailable) as error:
+                self.endings.append(error)
         if self._is_over():
             raise NoFurtherCall
 

@@ -101,7 +101,8 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
     """Have the verifier judge the findings of the model; those of checks are never questioned.
 
     Its answers are kept in the progress like others. Raises PermanentFailure REDACTION_BLOCKED when
-    the guard refuses a request; nothing else that a verifier does ends the review.
+    the guard refuses a request, and what `may_continue` raises; nothing else that a verifier does ends
+    the review.
     """
     verifier = asking.around.verifier
     if verifier is None or asking.is_stopped or asking.limits.is_compact:
@@ -130,6 +131,8 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
                 group.create_task(ask(question))
     except ExceptionGroup as group_error:
         raise group_error.exceptions[0] from None
+    if asking.endings:  # no failures of the verifier: the review itself may not go on
+        raise asking.endings[0]
     return _applied(findings, judged, sum(usages, Usage()))
 
 

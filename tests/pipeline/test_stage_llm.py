@@ -820,6 +820,25 @@ def test_without_a_second_pass_no_finding_is_judged(verifying: Bench) -> None:
     assert set(FindingRow.objects.filter(job=job).values_list("verification", flat=True)) == {""}
 
 
+def test_no_finding_is_verified_after_an_edit_of_the_allow_list(verifying: Bench) -> None:
+    verifying.one_by_one()
+    verifying.monkeypatch.setattr("reviews.reviewers.verifying.MAX_FINDINGS", 1)
+
+    def narrow() -> None:
+        AllowListEntry.objects.get_or_create(kind="exclude", pattern="//depot/p/...")
+
+    def respond(request: Recorded) -> Reply:
+        if is_verify(request):
+            elsewhere(narrow)
+        return judging(perfect)(request)
+
+    verifying.llm.server.respond = respond
+    job = verifying.job(VERIFIED)
+    verifying.work()
+    assert [is_verify(request) for request in verifying.llm.requests] == [False, True]
+    assert (job_of(job).status, run_of(job).error_class) == (JobStatus.DEAD_LETTERED, "PATH_DENIED")
+
+
 def test_another_model_may_be_the_verifier(verifying: Bench) -> None:
     verifying.settings.LLM_VERIFY = "small"
     verifying.llm.server.respond = judging(perfect)
