@@ -58,6 +58,12 @@ SELECT g.id, l.detail
  CROSS JOIN LATERAL (
        SELECT left(detail, 500) AS detail FROM dead_letters
         WHERE group_id = g.id ORDER BY last_failure_at DESC, id DESC LIMIT 1) l"""
+_REPLAYED = {
+    LetterStatus.REPLAY_PENDING.value,
+    LetterStatus.REPLAYING.value,
+    LetterStatus.VERIFYING.value,
+    _VERIFIED,
+}
 _NOTES = {
     LetterStatus.REPLAY_PENDING.value: "A batch replays them.",
     LetterStatus.REPLAYING.value: "Their jobs are running.",
@@ -220,6 +226,11 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
     counts = days_of([group.pk])[group.pk]
     newest = DeadLetter.objects.filter(group=group).select_related("job").order_by("-last_failure_at", "-id")
     letters = list(newest[:LETTERS_SHOWN])
+    by_state = _by_state(group)
+    # Replayed ones need no further replay, whatever their number.
+    replayed = sum(row["count"] for row in by_state if row["state"] in _REPLAYED)
+    to_replay = max(0, group.open_count - replayed)
+    is_recovered = bool(by_state) and not to_replay and all(row["state"] == _VERIFIED for row in by_state)
     return {
         "kind": kind_with_code(letters[0].code) if letters else None,
         "group": group,
@@ -228,7 +239,9 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
         "runbook": safe_link(group.runbook_url),
         "trend": sparkline(counts),
         "trend_words": sentence(counts),
-        "by_state": _by_state(group),
+        "by_state": by_state,
+        "to_replay": to_replay,
+        "recovered": letters_address(f"group:{group.pk} is:verified") if is_recovered else "",
         "letters": letters,
         "own_words": letters[0].detail.strip() if letters else "",
         "page_size": LETTERS_SHOWN,
@@ -238,7 +251,8 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
         "letter_list": reverse("admin:deadletters_deadletter_changelist"),
         "open_query": letters_address(f"group:{group.pk}"),
         "all_query": letters_address(f"group:{group.pk}", by="all"),
-        "replay_label": f"Replay all {group.open_count} open",
+        "resolve_label": f"Resolve all {replayed} verified",
+        "replay_label": f"Replay all {to_replay} open",
         "circuit_address": _circuit_address(group.source),
     }
 

@@ -361,6 +361,21 @@ def test_a_group_is_not_edited_by_hand(ann: Client, group: DeadLetterGroup) -> N
     assert ann.post(f"{LIST}{group.pk}/change/", {"status": "ignored"}).status_code == 403
 
 
+def test_a_group_whose_letters_are_all_verified_asks_for_nothing_but_to_resolve_them(ann: Client) -> None:
+    given = {"error_class": "AUTH_DENIED", "stage": "llm", "status": "verifying"}
+    for _ in range(2):
+        letter = factories.DeadLetterFactory(**given, verified_by="bob", verified_at=timezone.now())
+    text = ann.get(f"{LIST}{letter.group_id}/change/").content.decode()
+    assert "Open: all replayed and verified, resolve them" in text
+    assert 'data-state="group-open"' not in text
+    assert 'class="button default">Resolve all 2 verified' in text
+    assert "Replay all" not in text
+    factories.DeadLetterFactory(**given)
+    waits = ann.get(f"{LIST}{letter.group_id}/change/").content.decode()
+    assert "all replayed and verified" not in waits
+    assert "Replay all" not in waits  # it was replayed: it waits for its verification
+
+
 def test_verified_letters_are_resolved_and_the_others_verified(ann: Client, group: DeadLetterGroup) -> None:
     given = {"error_class": "AUTH_DENIED", "stage": "llm", "status": "verifying"}
     waiting = [factories.DeadLetterFactory(**given) for _ in range(2)]
