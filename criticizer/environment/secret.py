@@ -33,8 +33,10 @@ class Secret(Sequence[str]):
         return [self._known_as(value) for value in self._read() if value]
 
     def _values(self) -> list[str]:
-        register_own_secrets(self.secret_parts())
-        return [_Value(value) for value in self._read() if value]
+        # Once: the next may be another one.
+        values: list[str] = [_Value(value) for value in self._read() if value]
+        register_own_secrets(map(self._known_as, values))
+        return values
 
     @overload
     def __getitem__(self, index: int) -> str: ...

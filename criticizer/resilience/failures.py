@@ -293,11 +293,16 @@ _STORAGE = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EPERM, er
 def classify(error: BaseException) -> Failure:
     """Return the classified failure for any exception.
 
-    A `Failure` is returned as it is. Errors of the database, the data directory and the buckets are
-    recognised here, as every app meets them. Anything else is a defect of ours and is not retried.
+    A `Failure` is returned as it is. Errors of the database, the data directory, the buckets and the
+    settings are recognised here, as every app meets them. Anything else is a defect of ours and is not
+    retried.
     """
+    from django.core.exceptions import ImproperlyConfigured
+
     if isinstance(error, Failure):
         return error
+    if isinstance(error, ImproperlyConfigured):  # as the file of a secret that is gone since the start
+        return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, str(error))
     known = _database_failure(error) or _bucket_failure(error)
     if known is not None:
         return known

@@ -7,6 +7,7 @@ from itertools import groupby
 
 import pytest
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
@@ -73,6 +74,11 @@ def test_texts_are_whole_sentences() -> None:
 def test_a_failure_is_itself_and_anything_else_is_our_bug() -> None:
     failure = PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE)
     assert classify(failure) is failure
+    lost = classify(ImproperlyConfigured("SMTP_PASSWORD_FILE: the file cannot be read."))
+    assert (lost.error_class, lost.detail) == (
+        ErrorClass.CONFIG_INVALID,
+        "SMTP_PASSWORD_FILE: the file cannot be read.",
+    )
     bug = classify(KeyError("x"))
     assert (bug.error_class, bug.retryable) == (ErrorClass.INTERNAL_BUG, False)
 

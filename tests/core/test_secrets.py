@@ -193,6 +193,9 @@ def test_a_secret_is_read_when_it_is_used_and_known_before_it_is_handed_out(
     assert "planted-in-a-file-2" in mask("planted-in-a-file-2")
     assert secret[0] == "planted-in-a-file-2"
     assert mask("planted-in-a-file-2 planted-in-a-file-1") == f"{MASK} {MASK}"
+    written = iter(("planted-as-it-is-read-1", "planted-as-it-is-read-2"))
+    value = Secret("SMTP_PASSWORD", lambda: [next(written)])[0]
+    assert mask(str(value)) == MASK
     file.write_text("two\nlines")
     with pytest.raises(ImproperlyConfigured, match="SMTP_PASSWORD_FILE: holds line breaks"):
         secret[0]
