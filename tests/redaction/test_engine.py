@@ -132,6 +132,25 @@ def test_concatenated_literal_is_followed(glue: str) -> None:
     assert second not in result
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("assert parse('password = \"", "\"', 3) == {'a': run(x)}"),
+        ("cases = ('password = \"", "\"', 'user = \"b\"')"),
+        ("f(\"token = '", '\'"); os.system("id")'),
+        ("x = '''token = \"", "\"'''; run(y)"),
+        ('run = `password = "', '"`; run(y)'),
+        ('PASSWORD="', '"`id`'),
+    ],
+)
+def test_a_quote_behind_a_literal_that_closes_another_hides_nothing(before: str, after: str) -> None:
+    assert redact(f"{before}Ab3!xQ9z{after}").text.endswith(f":1>{after}")
+
+
+def test_literals_of_a_shell_without_anything_between_are_one_value() -> None:
+    assert "Kd7w2" not in redact('it="don\'t"; TOKEN="Ab3xQ9z"\'Kd7w2LpM\'').text
+
+
 def test_every_value_of_a_kubernetes_secret_is_taken_out() -> None:
     secret = "kind: Secret\nmetadata:\n  name: web\ndata:\n  user: Ym9iYm9i\n  note: bm90ZXM=\n---\n"
     text = secret + "kind: ConfigMap\ndata:\n  a: YW5uYW5u"

@@ -36,6 +36,8 @@ _RUN = compiled(
     rb"[A-Za-z0-9_.+/=-]{3,64}(?:(?:\"" + _JOIN + rb"\"|'" + _JOIN + rb"')[A-Za-z0-9_.+/=-]{2,}){1,16}"
 )
 _QUOTES: Final = (b'"', b"'", b"`", b"\\")
+_CLOSED = compiled(rb"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`[^`\n]*`")
+_LINE_BEFORE: Final = 512  # bytes before a literal that are read for one around it
 _ENDS: Final = b",;:)}]>"
 # What stands behind a closing quote where something is joined, on its line or below: blanks, an
 # operator, a sign that the line goes on, a remark.
@@ -53,7 +55,7 @@ def may_follow(text: bytes, end: int) -> bool:
     first, second = text[end : end + 1], text[end + 1 : end + 2]
     if first == b"\\":
         return second not in _ENDS
-    return first in _QUOTES and (second in _FOLLOWS or second in _QUOTES[:3])  # "abc""def" of a shell
+    return first in _QUOTES and (second in _FOLLOWS or second in _QUOTES[:2])  # "abc""def" of a shell
 
 
 def goes_on(text: bytes, end: int) -> bool:
@@ -122,11 +124,25 @@ def pieces(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
         value = text[first:last]
         if (not glue.strip() and not assigned) or _MARKER in value:
             break
-        if not whole and (b" " in value or value[:1] in _SEPARATORS):
+        if not (whole and glue) and (b" " in value or value[:1] in _SEPARATORS):
+            break
+        if not glue and not _is_opened(text, start, first, at):
             break
         if value.strip() and (not is_template(value) or (value[:1] == b"%" and len(value) >= 4)):
             found.append((first, last))
     return found
+
+
+def _is_opened(text: bytes, start: int, first: int, last: int) -> bool:
+    """Return whether the quote before `first` opens a literal, which ends at `last`.
+
+    In `'token = "x"', run(y)` it closes the one around the value at `start`; a shell runs `id` in backquotes.
+    """
+    quote = text[first - 1 : first]
+    if quote == b"`":
+        return False
+    line = text[text.rfind(b"\n", max(start - _LINE_BEFORE, 0), start) + 1 : start - 1]
+    return text[last : last + 1] in (quote, b"\\") and quote not in _CLOSED.sub(b"", line)
 
 
 def _trimmed(text: bytes, start: int, end: int) -> int:
