@@ -128,7 +128,7 @@ class FindingRow(models.Model):
         indexes = [
             models.Index(fields=["id"], condition=Q(excerpt__startswith="["), name="findings_unsealed"),
             models.Index(fields=["identity"], name="findings_identity"),
-            models.Index(fields=["ended_in"], condition=~Q(ending=""), name="findings_ended_in"),
+            models.Index(fields=["ended_in"], condition=Q(ended_in__isnull=False), name="findings_ended_in"),
         ]
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from itertools import groupby
 MAX_RUN = 40  # lines; longer runs are rewritten, not edited
 MIN_RATIO = 0.5  # lines less alike than this have no words in common worth showing
 MAX_WORDS = 120
+MAX_COMPARED = 4_000_000  # pairs of words of all lines: hostile lines take a second, usual ones a tenth
 
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 Ranges = Sequence[tuple[int, int]]
@@ -18,9 +19,12 @@ Ranges = Sequence[tuple[int, int]]
 def changed_words(rows: Sequence[tuple[int | None, str, str]]) -> Mapping[int, Ranges]:
     """Return the ranges of characters that differ, by row; `rows` are `(number, kind, text)`."""
     marks: dict[int, Ranges] = {}
+    left = MAX_COMPARED
     for removed, added in _runs(rows):
         for old, new in zip(removed, added, strict=True):
-            marks[old], marks[new] = _differing(rows[old][2], rows[new][2])
+            words, others = _WORDS.findall(rows[old][2]), _WORDS.findall(rows[new][2])
+            if max(len(words), len(others)) <= MAX_WORDS and (left := left - len(words) * len(others)) >= 0:
+                marks[old], marks[new] = _differing(words, others)
     return {row: ranges for row, ranges in marks.items() if ranges}
 
 
@@ -34,10 +38,7 @@ def _runs(rows: Sequence[tuple[int | None, str, str]]) -> Iterator[tuple[list[in
         before = found if kind == "-" else []
 
 
-def _differing(old: str, new: str) -> tuple[Ranges, Ranges]:
-    words, others = _WORDS.findall(old), _WORDS.findall(new)
-    if max(len(words), len(others)) > MAX_WORDS:
-        return (), ()
+def _differing(words: Sequence[str], others: Sequence[str]) -> tuple[Ranges, Ranges]:
     matcher = SequenceMatcher(None, words, others, autojunk=False)
     if matcher.ratio() < MIN_RATIO:
         return (), ()

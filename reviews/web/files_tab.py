@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ class FileView:
     """One file of the tab. `number` counts from 1 and names it in addresses.
 
     `above` are findings without a line in the diff. `hunks` is None where the lines are not in this page,
-    `lines` how many there are, `missing` why there are none or not all.
+    `lines` how many there are, `content` a digest of them, `missing` why there are none or not all.
     """
 
     number: int
@@ -54,6 +55,7 @@ class FileView:
     above: Sequence[FindingView]
     hunks: Sequence[Sequence[Segment]] | None
     lines: int
+    content: str
     missing: str
 
     @property
@@ -63,7 +65,7 @@ class FileView:
 
 @dataclass(frozen=True, slots=True)
 class FilesTab:
-    """The files in the order of their paths, and the findings about none of them."""
+    """The files by directory and name, and the findings about none of them."""
 
     files: Sequence[FileView]
     about_change: Sequence[FindingView]
@@ -85,7 +87,7 @@ def files_tab(job: ReviewJob, scope: Scope) -> FilesTab | None:
 
     Files with findings are open first, up to MAX_OPEN_LINES in all.
     """
-    diffs = _diffs(job)
+    diffs = _diffs(job, scope)
     if diffs is None:
         return None
     found = defaultdict(list)
@@ -103,14 +105,13 @@ def files_tab(job: ReviewJob, scope: Scope) -> FilesTab | None:
             left -= files[number].lines
     paths = {diff.path for _, diff in shown}
     others = [row for file, rows in found.items() if file not in paths for row in rows]
-    return FilesTab(
-        sorted(files.values(), key=lambda file: file.path), [FindingView.of(row) for row in others]
-    )
+    in_order = sorted(files.values(), key=lambda file: posixpath.split(file.path))
+    return FilesTab(in_order, [FindingView(row) for row in others])
 
 
 def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
     """Return a file with its lines; None when it may not be seen or is no longer stored."""
-    diffs = _diffs(job) or ()
+    diffs = _diffs(job, scope) or ()
     if not 1 <= number <= len(diffs):
         return None
     diff = diffs[number - 1]
@@ -121,14 +122,22 @@ def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
     return _opened(_folded(number, diff, coverage[diff.path], found), diff, found)
 
 
-def _diffs(job: ReviewJob) -> Sequence[FileDiffText] | None:
+def _diffs(job: ReviewJob, scope: Scope) -> Sequence[FileDiffText] | None:
     try:
-        return redactor.diffs(job.pk)
+        return [_within(scope, diff) for diff in redactor.diffs(job.pk)]
     except Failure as failure:
         log.warning("diff_not_shown", job=job.pk, **failure.facts)
     except ValueError as error:
         log.info("diff_not_shown", job=job.pk, why=str(error))
     return None
+
+
+def _within(scope: Scope, diff: FileDiffText) -> FileDiffText:
+    """Return a diff without the old side of a file that came from where the reader may not look."""
+    if diff.old_path is None or scope.allows(diff.old_path):
+        return diff
+    hunks = tuple(tuple(line for line in hunk if line.kind != "-") for hunk in diff.hunks)
+    return replace(diff, old_path=None, hunks=hunks, is_whole=False)
 
 
 def _coverage(job: ReviewJob, scope: Scope) -> Mapping[str, CoverageRow]:
@@ -144,9 +153,10 @@ def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequen
         diff.action,
         covered.status,
         severities=worst_first(Counter(row.severity for row in found)),
-        above=[FindingView.of(row) for row in found],
+        above=[FindingView(row) for row in found],
         hunks=None if lines else (),
         lines=lines,
+        content=hashlib.sha256(repr(diff.hunks).encode()).hexdigest()[:16],
         missing=_missing(diff, covered, lines),
     )
 
@@ -161,22 +171,22 @@ def _missing(diff: FileDiffText, covered: CoverageRow, lines: int) -> str:
 
 def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingRow]) -> FileView:
     shown = list(_first_lines(diff.hunks))
+    places = [
+        ((h, n), ExcerptLine("", line.kind, line.number))
+        for h, hunk in enumerate(shown)
+        for n, line in enumerate(hunk)
+    ]
     below: dict[tuple[int, int], list[FindingView]] = defaultdict(list)
     above = []
     meant = set()
     for row in found:
         finding = as_reported(row)
-        lines = [
-            (h, n)
-            for h, hunk in enumerate(shown)
-            for n, line in enumerate(hunk)
-            if finding.covers(ExcerptLine("", line.kind, line.number))
-        ]
+        lines = [place for place, line in places if finding.covers(line)]
         meant.update(lines)
         if lines:
-            below[lines[-1]].append(FindingView(row, ()))
+            below[lines[-1]].append(FindingView(row, is_below_its_lines=True))
         else:
-            above.append(FindingView.of(row))
+            above.append(FindingView(row))
     return replace(
         file,
         above=above,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from html import escape
 from itertools import pairwise
 from pathlib import PurePosixPath
 
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from pygments.lexer import Lexer
 from pygments.lexers import find_lexer_class_for_filename
@@ -118,13 +118,12 @@ def _pieces(lines: Sequence[str], lexer: Lexer | None) -> list[list[tuple[str, s
 
 
 def _joined(pieces: Sequence[tuple[str, str]], marks: Sequence[tuple[int, int]]) -> SafeString:
-    return format_html_join(
-        "",
-        "{}",
-        (
-            (format_html('<span class="{}">{}</span>', css, text) if css else text,)
+    # Not format_html: a page has 20,000 pieces. The classes are ours.
+    return SafeString(
+        "".join(
+            f'<span class="{css}">{escape(text)}</span>' if css else escape(text)
             for css, text in (_marked(pieces, marks) if marks else pieces)
-        ),
+        )
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from django.db.models import Case, Count, Max, QuerySet, Value, When
 from django.urls import reverse
@@ -79,16 +80,17 @@ class StageView:
         return self.run.status == StageStatus.RUNNING
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FindingView:
     """A finding with its excerpt; without one where it stands below its lines."""
 
     row: FindingRow
-    code: Sequence[CodeRow]
+    is_below_its_lines: bool = False
 
-    @classmethod
-    def of(cls, row: FindingRow) -> FindingView:
-        return cls(row, _code(row))
+    @cached_property
+    def code(self) -> Sequence[CodeRow]:
+        """Return the excerpt, made when it is shown: it costs most of a page."""
+        return () if self.is_below_its_lines else _code(self.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
     findings, coverage = job.findings.filter(scope.findings()), job.coverage.filter(scope.files())
     by_severity = dict(findings.order_by().values_list("severity").annotate(n=Count("id")))
     by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
-    views = [FindingView.of(row) for row in worst_findings(job, scope)]
+    views = [FindingView(row) for row in worst_findings(job, scope)]
     return Results(
         groups=[
             FindingGroup(severity, found)

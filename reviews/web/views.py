@@ -135,13 +135,14 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @_reader_page
 def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
-    """Return the lines of one file of the tab Files, with its findings."""
+    """Show the lines of one file of the tab Files, with its findings; to files.js without the page around."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     file = one_file(job, scope, number)
     if file is None:
         raise Http404
-    return render(request, "reviews/_file.html", {"job": job, "file": file})
+    is_page = request.headers.get("X-Requested-With") != "fetch"
+    return render(request, f"reviews/{'' if is_page else '_'}file.html", {"job": job, "file": file})
 
 
 @_reader_page

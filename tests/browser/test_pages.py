@@ -9,10 +9,13 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from reviews.models import ReviewJob, StageRun
+from reviews.web import files_tab
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import is_too_wide, structure
+from tests.changes import store_diff
+from tests.reviewers.build import added
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -206,3 +209,31 @@ def test_the_page_of_a_wrong_address_is_one_of_ours(visit: Visit, path: str) -> 
     page = visit(path, scenes.bob(), expects="404")
     expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
     assert structure(page) == []
+
+
+def test_a_folded_file_counts_as_viewed_until_its_lines_change(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_tab, "MAX_OPEN_LINES", 0)
+    job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
+    path = "//shop/payments/charge.py"
+    factories.CoverageRowFactory(job=job, file=path, status="reviewed")
+    evidence = ["//shop/payments/tax.py"]
+    factories.FindingRowFactory(job=job, file=path, line=1, end_line=1, evidence=evidence)
+    store_diff(job, added(path, "first\n"))
+    page = visit(f"/reviews/{job.pk}/?view=files", scenes.bob(), width=390)
+    viewed = page.get_by_label("Viewed")
+    expect(page.get_by_text(evidence[0])).to_be_visible()
+    assert not is_too_wide(page)
+    viewed.check()
+    page.reload()
+    expect(viewed).to_be_checked()
+    viewed.uncheck()
+    page.get_by_text("show the diff").click()
+    expect(page.locator(".row.added")).to_have_count(1)
+    viewed.check()
+    page.reload()
+    expect(viewed).to_be_checked()
+    store_diff(job, added(path, "second\n"))
+    page.reload()
+    expect(viewed).not_to_be_checked()

@@ -12,7 +12,7 @@ from reviews.web import files_tab
 from tests import factories
 from tests.changes import store_diff
 from tests.pages.test_actions import reader_of_some_files
-from tests.reviewers.build import added, edited, fake_token
+from tests.reviewers.build import added, edited, fake_token, renamed
 
 pytestmark = pytest.mark.django_db
 
@@ -136,3 +136,52 @@ def test_a_file_without_lines_says_why(bob: Client) -> None:
     text = page(bob, job, "?view=files")
     assert "binary file" in text[text.index('id="file-2"') :]
     assert "//depot/main/a.py" not in text  # no coverage of it is known
+
+
+def test_a_file_moved_from_outside_the_scope_shows_nothing_of_its_old_side() -> None:
+    job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
+    store_diff(
+        job, renamed(LIB, APP, OLD, OLD.replace("line 12\n", "of the new side\n").replace("line 40", "4"))
+    )
+    factories.CoverageRowFactory(job=job, file=APP, status="reviewed")
+    factories.FindingRowFactory(job=job, file=APP, title="Wrong")
+    dave = reader_of_some_files()
+    for text in (page(dave, job), dave.get(f"/reviews/{job.pk}/files/1/").content.decode()):
+        assert "of the new side" in text
+        assert "file-1-R" not in text
+        assert LIB not in text
+        assert "Not every line is shown" in text
+
+
+def test_without_scripts_a_file_opens_in_a_page(bob: Client) -> None:
+    address = f"/reviews/{reviewed().pk}/files/1/"
+    page, fragment = bob.get(address), bob.get(address, headers={"X-Requested-With": "fetch"})
+    assert "<!DOCTYPE html>" in page.content.decode()
+    assert 'href="/reviews/' in page.content.decode()
+    assert fragment.content.decode().lstrip().startswith('<div class="file-body">')
+
+
+def test_each_directory_is_listed_once(bob: Client) -> None:
+    job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
+    paths = ["//depot/main/a.py", "//depot/main/b/c.py", "//depot/main/d.py"]
+    store_diff(job, *(added(path, "x\n") for path in paths))
+    for path in paths:
+        factories.CoverageRowFactory(job=job, file=path, status="reviewed")
+    assert page(bob, job, "?view=files").count('<h3 class="path">//depot/main/</h3>') == 1
+
+
+def test_the_digest_of_a_file_follows_its_lines_and_not_its_findings(
+    bob: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By it files.js tells what was viewed, also of a file that is folded."""
+
+    def digests(job: ReviewJob) -> list[str]:
+        return re.findall(r'data-content="(\w+)"', page(bob, job, "?view=files"))
+
+    job = reviewed()
+    before = digests(job)
+    factories.FindingRowFactory(job=job, file=APP, title="One more")
+    monkeypatch.setattr(files_tab, "MAX_OPEN_LINES", 0)
+    assert digests(job) == before
+    store_diff(job, edited(APP, OLD, OLD.replace("line 12", "else")), edited(LIB, OLD, OLD + "another\n"))
+    assert not set(digests(job)) & set(before)

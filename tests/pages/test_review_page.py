@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from notifications.rendering.summary import summarise
-from reviews.models import ReviewJob
+from reviews.models import FindingRow, ReviewJob
 from reviews.reports import report_of
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web import review_page
@@ -268,3 +269,12 @@ def test_a_review_says_what_happened_where_an_operator_is_involved(
     assert ">Pending<" not in stages  # nothing of it waits for a worker
     assert (">Not run<" in text) == (not delivered)
     assert f">{word}<" in bob.get("/").content.decode()
+
+
+def test_findings_that_ended_in_a_version_are_found_by_an_index() -> None:
+    """Each page of a later version asks for them, and each review of one clears them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    job = factories.ReviewJobFactory()
+    for rows in (job.ended_findings.all(), FindingRow.objects.filter(ended_in=job.pk)):
+        assert "findings_ended_in" in rows.order_by().explain()

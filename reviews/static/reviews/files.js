@@ -5,19 +5,13 @@
   const findings = () => [...document.querySelectorAll("article.finding")];
   const STORE = "criticizer-viewed";
 
-  // A file counts as viewed until its lines change: the mark holds a digest of what was seen.
-  const digest = (text) => {
-    let hash = 5381;
-    for (let at = 0; at < text.length; at += 1) hash = ((hash * 33) ^ text.charCodeAt(at)) >>> 0;
-    return hash.toString(36);
-  };
+  // A file counts as viewed until its lines change: the mark holds their digest, also where they are folded.
   const marks = () => {
     try { return JSON.parse(localStorage.getItem(STORE)) || {}; } catch { return {}; }
   };
-  const contentOf = (file) => digest([...file.querySelectorAll(".row")].map((row) => row.textContent).join(""));
   const setViewed = (file, isViewed) => {
     const kept = Object.entries(marks()).filter(([path]) => path !== file.dataset.path).slice(-500);
-    if (isViewed) kept.push([file.dataset.path, contentOf(file)]);
+    if (isViewed) kept.push([file.dataset.path, file.dataset.content]);
     try { localStorage.setItem(STORE, JSON.stringify(Object.fromEntries(kept))); } catch { /* private mode */ }
     show(file, isViewed);
   };
@@ -31,7 +25,7 @@
       const label = file.querySelector(".viewed");
       if (!label || !label.hidden) continue;
       label.hidden = false;
-      show(file, file.dataset.path in known && known[file.dataset.path] === contentOf(file));
+      show(file, file.dataset.path in known && known[file.dataset.path] === file.dataset.content);
     }
     const help = document.getElementById("keys-help");
     if (help) help.hidden = false;
