@@ -9,16 +9,32 @@ from typing import Any
 import pytest
 
 from reviews.intake.review_requests import ReviewRequest, request_review
-from reviews.models import Attempt, CoverageRow, ReviewJob, StageRun
+from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
 from tests.crash.conftest import LEASE, SCALE
 from tests.fakes.llm import FakeLlm, Recorded, Reply
 from tests.fakes.webhook import WebhookReceiver
+from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import holds
+from tests.reviewers.test_verifying import is_verify
 from tests.sources.gitrepo import GitRepo
 from tests.stack import eventually, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 PARTS = 3
+
+
+def environment_of(repository: GitRepo, llm: FakeLlm) -> dict[str, str]:
+    return {
+        "RETRY_TIME_SCALE": str(SCALE),
+        "CHANGE_SOURCES": "git",
+        "GIT_REPOSITORIES": f"demo={repository.path}",
+        "DEPOT_ALLOW_LIST": "//demo/...",
+        "OUTBOUND_ALLOW": "127.0.0.0/8",
+        "LLM_PROVIDER": "openai",
+        "LLM_MODEL": "test",
+        "LLM_BASE_URL": llm.base_url,
+        "LLM_MAX_INPUT_TOKENS": "8000",
+    }
 
 
 def part_of(request: Recorded) -> int:
@@ -59,18 +75,7 @@ def review_with_a_killed_worker(tmp_path: Path, *, last_part_answers: bool) -> N
 
     (files := tmp_path / "files").mkdir()
     with WebhookReceiver() as receiver, FakeLlm(respond=respond) as llm:
-        environment = {
-            "RETRY_TIME_SCALE": str(SCALE),
-            "CHANGE_SOURCES": "git",
-            "GIT_REPOSITORIES": f"demo={repository.path}",
-            "DEPOT_ALLOW_LIST": "//demo/...",
-            "OUTBOUND_ALLOW": "127.0.0.0/8",
-            "LLM_PROVIDER": "openai",
-            "LLM_MODEL": "test",
-            "LLM_BASE_URL": llm.base_url,
-            "LLM_MAX_INPUT_TOKENS": "8000",
-        }
-        with running(files, environment=environment) as stack:
+        with running(files, environment=environment_of(repository, llm)) as stack:
             job = request_review(
                 ReviewRequest("k", f"git:demo@{commit}", recipients=(f"webhook:{receiver.url}",))
             ).job_id
@@ -82,7 +87,10 @@ def review_with_a_killed_worker(tmp_path: Path, *, last_part_answers: bool) -> N
             stack.kill(worker)
             eventually(lambda: ReviewJob.objects.get(pk=job).status == "succeeded", LEASE + 30)
         attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage="llm").order_by("id")
-        assert [attempt.outcome for attempt in attempts] == ["lost", "succeeded"]
+        assert [attempt.outcome for attempt in attempts] == [
+            "given_back",
+            "succeeded",
+        ]  # the first losses of a shared worker are
         again = [part_of(request) for request in llm.requests][PARTS:]
         assert again == ([3] if last_part_answers else [3, 3])  # only the rest, and its repair turn
         reasons = dict(
@@ -90,3 +98,37 @@ def review_with_a_killed_worker(tmp_path: Path, *, last_part_answers: bool) -> N
         )
         assert list(reasons) == ([] if last_part_answers else ["//demo/f3.py"])
         assert list(receiver.processed.values()) == [1]
+
+
+def test_a_worker_killed_between_finding_and_verifying_pays_for_no_answer_twice(
+    tmp_path: Path, transactional_db: Any
+) -> None:
+    repository = GitRepo(tmp_path / "repository")
+    repository.commit_files({"README": "x\n"})
+    commit = repository.commit_files({"p/a.py": "a\n    total = price * count\n"})
+    killed = threading.Event()
+    found = answer_of(raw_finding(severity="high", file="//demo/p/a.py"), files_read=["//demo/p/a.py"])
+
+    def respond(request: Recorded) -> Reply | None:
+        if not is_verify(request):
+            return Reply(answer=found)
+        return None if killed.is_set() else Reply(hang=True)
+
+    (files := tmp_path / "files").mkdir()
+    with FakeLlm(respond=respond) as llm:
+        # Small windows are not verified.
+        environment = {**environment_of(repository, llm), "LLM_MAX_INPUT_TOKENS": "24000"}
+        with running(files, environment=environment) as stack:
+            job = request_review(ReviewRequest("k", f"git:demo@{commit}")).job_id
+            eventually(lambda: [is_verify(request) for request in llm.requests] == [False, True])
+            killed.set()
+            (worker,) = stack.named("llm", "processing") or stack.named("llm", "idle")
+            stack.kill(worker)
+            eventually(lambda: ReviewJob.objects.get(pk=job).status == "succeeded", LEASE + 30)
+        attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage="llm").order_by("id")
+        assert [attempt.outcome for attempt in attempts] == [
+            "given_back",
+            "succeeded",
+        ]  # the first losses of a shared worker are
+        assert [is_verify(request) for request in llm.requests] == [False, True, True]
+        assert FindingRow.objects.filter(job_id=job).count() == 1
