@@ -265,7 +265,13 @@ class ReviewFindingsFile(ApiView):
         operation_id="reviews_findings_file",
         summary="Download the findings of a review for other tools",
         parameters=[OpenApiParameter("form", str, OpenApiParameter.PATH, enum=list(exports.FORMS))],
-        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, **_ERRORS, **_NOT_FOUND},
+        responses={
+            (200, "application/sarif+json"): OpenApiTypes.OBJECT,
+            (200, "application/json"): OpenApiTypes.ANY,  # rdjson is an object, GitLab's form a list
+            (200, "text/csv"): OpenApiTypes.STR,
+            **_ERRORS,
+            **_NOT_FOUND,
+        },
     )
     def get(self, request: Request, job_id: int, form: str) -> HttpResponse:
         if not _may_see(request, job_id) or not ReviewJob.objects.filter(pk=job_id).exists():

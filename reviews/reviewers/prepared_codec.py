@@ -15,7 +15,7 @@ from criticizer.redaction import RedactedText
 from criticizer.redaction.policy import parse
 from criticizer.redaction.redacted_text import restored
 from criticizer.redaction.rules.issuer_tokens import RULESET
-from reviews.reviewers.base import Finding, FindingSeverity, Side
+from reviews.reviewers.base import Finding, FindingSeverity, RawId, Side, Verification
 from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, ShownLine
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry
@@ -166,5 +166,8 @@ def _finding(fields: dict[str, Any]) -> Finding:
         "side": Side(fields["side"]),
         "excerpt": tuple((number, kind, text) for number, kind, text in fields["excerpt"]),
         "evidence": tuple(fields["evidence"]),
+        "merges": tuple(RawId(*raw) for raw in fields["merges"]),
+        "raw": RawId(*fields["raw"]) if fields["raw"] is not None else None,
+        "verification": Verification(fields["verification"]),
     }
     return Finding(**{**fields, **typed})

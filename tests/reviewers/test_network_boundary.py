@@ -90,12 +90,16 @@ def test_the_transport_sends_only_what_the_guard_returns() -> None:
     assert [ast.unparse(call.args[-1]) for call in calls_in("transport.py", "Request")] == ["content"]
 
 
-def test_the_health_check_sends_no_body() -> None:
-    assert [ast.unparse(call.args[0]) for call in calls_in("health_checks.py", *SENDING)] == ["request"]
-    (made,) = calls_in("health_checks.py", "Request")
-    assert ast.unparse(made.args[0]) == "'GET'"
-    assert len(made.args) == 3  # method, URL and headers
-    assert {keyword.arg for keyword in made.keywords} == {"reads_answer"}
+def test_the_health_check_sends_no_body_and_the_window_probe_the_models_name_alone() -> None:
+    sends = calls_in("health_checks.py", *(set(SENDING) - {"get"}))
+    assert [ast.unparse(call.args[0]) for call in sends] == ["request", "request"]
+    health, probe = calls_in("health_checks.py", "Request")
+    assert ast.unparse(health.args[0]) == "'GET'"
+    assert len(health.args) == 3  # method, URL and headers
+    assert {keyword.arg for keyword in health.keywords} == {"reads_answer"}
+    assert ast.unparse(probe.args[3]) == "body"
+    bodies = [ast.unparse(body) for call in calls_in("health_checks.py", "_asked") for body in call.args[2:]]
+    assert bodies == ["json.dumps({'model': config.model}).encode()"]
 
 
 def test_the_fake_server_runs_as_a_process_and_takes_a_script() -> None:

@@ -34,6 +34,7 @@ OPERATIONS = (
     "GET /api/v1/reviews/{job_id}/",
     "GET /api/v1/reviews/{job_id}/coverage/",
     "GET /api/v1/reviews/{job_id}/findings/",
+    "GET /api/v1/reviews/{job_id}/findings.{form}",
     "POST /api/v1/reviews/{job_id}/cancel/",
     "POST /api/v1/triggers/perforce/",
     "GET /api/v1/dead-letters/",
@@ -96,7 +97,7 @@ CALLERS = [
 def test_no_answer_is_undocumented(label: str, caller: str, mode: GenerationMode, document: Any) -> None:
     job = factories.job_with_stages()
     factories.FindingRowFactory(job=job)
-    known = {"job_id": job.pk, "letter_id": factories.DeadLetterFactory().pk}
+    known = {"job_id": job.pk, "letter_id": factories.DeadLetterFactory().pk, "form": "sarif"}
     headers = {}
     if caller != "none":
         headers["Authorization"] = (
