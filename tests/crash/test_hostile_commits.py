@@ -1,4 +1,4 @@
-"""Commits that are expensive to redact, beside the reviews of others, on a real installation."""
+"""Commits that are expensive to redact, and a flood beside hung receivers, on a real installation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import ReviewJob
+from tests.fakes.webhook import Behaviour, WebhookReceiver
 from tests.stack import Stack, eventually, git_repository, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -19,6 +20,7 @@ HOSTILE = 8
 FILES = 19
 BYTES = 1_000_000
 LINE = "curl -u a: "
+FLOOD = 1_759
 MAX_GROWTH = 50_000_000  # bytes of a worker that its work may leave behind
 
 
@@ -52,6 +54,48 @@ def memory(stack: Stack) -> dict[int, int]:
     return found
 
 
+def flood_commits(repository: Path) -> list[str]:
+    """Return FLOOD small commits on a branch of their own."""
+    stream = []
+    for number in range(FLOOD):
+        parent = "" if number else "from refs/heads/main^0\n"
+        text, title = f"flood {number}\n", f"Flood {number}"
+        stream.append(
+            f"commit refs/heads/flood\ncommitter Eve <eve@example.com> {1_700_000_000 + number} +0000\n"
+            f"data {len(title)}\n{title}\n{parent}M 100644 inline flood.txt\ndata {len(text)}\n{text}\n"
+        )
+    command = ["git", "-C", str(repository), "fast-import", "--quiet"]
+    subprocess.run(command, input="".join(stream), text=True, check=True)
+    return git(repository, "rev-list", "--reverse", "main..flood").split()
+
+
+def request(commit: str, key: str, number: int, *recipients: str) -> int:
+    wanted = ReviewRequest(
+        f"{key}-{number}",
+        f"git:demo@{commit}",
+        recipients=recipients or ("mail:ann@example.com",),
+        requested_by=key,
+    )
+    job = request_review(wanted).job_id
+    assert job is not None
+    return job
+
+
+def end_of(job: int, seconds: float) -> str:
+    ended = ReviewJob.objects.filter(pk=job, finished_at__isnull=False)
+    return str(eventually(lambda: ended.values_list("status", flat=True).first(), seconds))
+
+
+def environment(repository: Path) -> dict[str, str]:
+    return {
+        "CHANGE_SOURCES": "git",
+        "GIT_REPOSITORIES": f"demo={repository}",
+        "DEPOT_ALLOW_LIST": "//demo/...",
+        "OUTBOUND_ALLOW": "127.0.0.0/8",
+        "LLM_PROVIDER": "none",
+    }
+
+
 def test_hostile_commits_delay_no_other_review_and_leave_no_memory_behind(
     tmp_path: Path, transactional_db: Any
 ) -> None:
@@ -59,28 +103,9 @@ def test_hostile_commits_delay_no_other_review_and_leave_no_memory_behind(
     repository = tmp_path / "repository"
     ordinary = git_repository(repository, 6)
     hostile = hostile_commits(repository)
-
-    def request(commit: str, key: str, number: int) -> int:
-        wanted = ReviewRequest(
-            f"{key}-{number}", f"git:demo@{commit}", recipients=("mail:ann@example.com",), requested_by=key
-        )
-        job = request_review(wanted).job_id
-        assert job is not None
-        return job
-
-    def end_of(job: int, seconds: float) -> str:
-        ended = ReviewJob.objects.filter(pk=job, finished_at__isnull=False)
-        return str(eventually(lambda: ended.values_list("status", flat=True).first(), seconds))
-
-    environment = {
-        "CHANGE_SOURCES": "git",
-        "GIT_REPOSITORIES": f"demo={repository}",
-        "DEPOT_ALLOW_LIST": "//demo/...",
-        "LLM_PROVIDER": "none",
-    }
     files = tmp_path / "files"
     files.mkdir()
-    with running(files, environment=environment) as stack:
+    with running(files, environment=environment(repository)) as stack:
         warm = [request(commit, "key:warm", number) for number, commit in enumerate(ordinary[:4])]
         for job in warm:
             assert end_of(job, 30) == "succeeded"
@@ -92,3 +117,31 @@ def test_hostile_commits_delay_no_other_review_and_leave_no_memory_behind(
         grown = {pid: used - before[pid] for pid, used in memory(stack).items() if pid in before}
         assert grown
         assert max(grown.values()) < MAX_GROWTH, grown
+
+
+def test_everything_at_once_delays_no_other_review(tmp_path: Path, transactional_db: Any) -> None:
+    """A flood of 1,759 requests, eight hostile commits, 20 reviews that tell a receiver that hangs, and
+    200 recipients at one that drips: another key's reviews end within 30 s each (G133 to G135, G140)."""
+    repository = tmp_path / "repository"
+    ordinary = git_repository(repository, 28)
+    flood, hostile = flood_commits(repository), hostile_commits(repository)
+    files = tmp_path / "files"
+    files.mkdir()
+    with (
+        running(files, environment=environment(repository)),
+        WebhookReceiver() as hung,
+        WebhookReceiver() as slow,
+    ):
+        hung.always(Behaviour(hang=True))
+        slow.always(Behaviour(drip=True))
+        for n in range(20):
+            request(ordinary[n], "key:hangs", n, f"webhook:{hung.url}/{n}")
+        for n in range(2):
+            request(ordinary[20 + n], "key:drips", n, *(f"webhook:{slow.url}/{n}/{m}" for m in range(100)))
+        for n, commit in enumerate(hostile):
+            request(commit, "key:eve", n)
+        posts = [request(commit, "key:flood", n) for n, commit in enumerate(flood)]
+        eventually(lambda: hung.requests or slow.requests)
+        for n, commit in enumerate(ordinary[22:]):
+            assert end_of(request(commit, "key:ann", n), 30) == "succeeded"
+        assert ReviewJob.objects.filter(pk__in=posts, finished_at__isnull=True).exists()
