@@ -90,6 +90,7 @@ def _uses() -> dict[str, str]:
         **{f"{name}_NEXT": f"tried when {name} is refused" for name in rotated},
         "LLM_FALLBACK_API_KEY": "in use while the first model cannot answer",
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
+        "GITHUB_WEBHOOK_SECRETS": f"{len(settings.GITHUB_WEBHOOK_SECRETS)} in use, each is accepted",
         "IMAP_ARCHIVE_PASSWORD_NEXT": "tried when the password of IMAP_ARCHIVE_URL is refused",
         "DATABASE_URL": "in use",
         "ARTIFACT_S3_SECRET_KEY": "in use",

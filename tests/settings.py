@@ -33,6 +33,7 @@ if not _database_name:
             "SWARM",
             "BASE",
             "DEFAULT",
+            "GITHUB",
         }:
             del os.environ[_name]
     os.environ.update(_FIXED)

@@ -29,6 +29,7 @@ _P4_USER = re.compile(r"[^\s@#*%/\"'-][^\s@#*%/\"']{0,99}")
 _GIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _GIT_REFERENCE = re.compile(r"refs/[A-Za-z0-9_][A-Za-z0-9._/+-]{0,99}\*?")
 _GIT_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,99}")
+_GLOB = r"[A-Za-z0-9._*?-]{1,100}"
 _DEPENDENCY = re.compile(r"(?:llm|p4|provider)(?::[A-Za-z0-9._:\[\]#-]{1,120})?")
 _PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -279,6 +280,14 @@ def _git_references(text: str) -> list[str]:
     return found
 
 
+def _repository_globs(text: str) -> list[str]:
+    found = items(text)
+    for item in found:
+        if not re.fullmatch(f"{_GLOB}/{_GLOB}", item):
+            raise ValueError(f"{item!r} is not owner/repository")
+    return [item.lower() for item in found]
+
+
 def _limits(parse_limit: Callable[[str], float | None], accepts: str) -> Parser:
     """Return the parser of `<dependency>=<limit>,...`."""
 
@@ -368,5 +377,10 @@ ABSOLUTE_PATH = Parser(
 GIT_REPOSITORIES = Parser(_git_repositories, "name=/path,name2=/path2, each name once", dict)
 GIT_WATCH = Parser(_git_watch, "name:branch,name2:branch with names of GIT_REPOSITORIES", list)
 GIT_REFERENCES = Parser(_git_references, "references such as refs/heads/*,refs/pull/*", list)
+GITHUB_APP_ID = Parser(matching(re.compile(r"[1-9][0-9]{0,17}").fullmatch, "a number"), "the App's number")
+GITHUB_SLUG = Parser(
+    matching(re.compile(r"[a-z0-9][a-z0-9-]{0,99}").fullmatch, "such a name"), "a name such as criticizer"
+)
+REPOSITORY_GLOBS = Parser(_repository_globs, "repositories such as acme/website,acme/lib-*,octo/*", list)
 RATE_LIMITS = _limits(_calls_per_second, "limits such as llm:openai=60/m,provider:mail=10/s")
 CONCURRENCY_LIMITS = _limits(_concurrent_calls, "limits such as llm:openai=200")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+_PEM = "-----BEGIN "
+
 
 def wrong(name: str, problem: str, remedy: str) -> ImproperlyConfigured:
     """Return the error for a wrong variable."""
@@ -36,7 +38,10 @@ class Environment:
         self._values = values
 
     def text(self, name: str) -> str:
-        """Return a variable's text, from its file if it has one; "" when it is not set."""
+        """Return a variable's text, from its file if it has one; "" when it is not set.
+
+        The lines of a PEM are joined by a backslash and an n, as such keys are written in environments.
+        """
         value, file = self._values.get(name, ""), self._values.get(f"{name}_FILE", "")
         if file:
             try:
@@ -46,6 +51,8 @@ class Environment:
                     f"{name}_FILE", "the file cannot be read", "the path of a readable text file"
                 ) from None
         value = value.strip()
+        if value.startswith(_PEM) and value.endswith("-----"):
+            value = "\\n".join(value.splitlines())
         if not value.isprintable():
             problem = "holds line breaks or control characters"
             raise wrong(f"{name}_FILE" if file else name, problem, "one line of text; lists have commas")

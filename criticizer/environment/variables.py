@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.fernet import Fernet
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from criticizer.environment import WORK_DIR, parsers
 from criticizer.environment.parsers import (
@@ -118,6 +121,17 @@ def _user_and_password(text: str) -> str:
     return text
 
 
+def _rsa_key(text: str) -> str:
+    pem = text.replace("\\n", "\n")
+    try:
+        key = load_pem_private_key(pem.encode(), None)
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # the first: it has a passphrase
+        key = None
+    if not isinstance(key, RSAPrivateKey):
+        raise Invalid("is not an RSA key in PEM without a passphrase")
+    return pem
+
+
 RANDOM_TEXT = any_text("a random text of at least 50 characters, made with: openssl rand -base64 48")
 ALLOW_LIST = Parser(_allow_list, "depot prefixes such as //depot/projectA/...,//depot/libs/...", list)
 P4PORT = Parser(_p4port, "host:1666 or ssl:host:1666")
@@ -133,6 +147,7 @@ WEBHOOK_SECRETS = checked_list(
 RECIPIENTS = checked_list(
     normalise, "recipients such as mail:ann@example.com,webhook:https://ci.example.com/hook"
 )
+RSA_KEY = Parser(_rsa_key, "the file that GitHub made, as GITHUB_PRIVATE_KEY_FILE, or its text with \\n")
 FERNET_KEYS = checked_list(Fernet, "Fernet keys (manage.py generate_artifact_key), newest first")
 
 # fmt: off
@@ -166,6 +181,21 @@ _SOURCES = (
              "How many of the newest changes of each source the first poll reviews.", "0"),
     Variable("SHELVE_DEBOUNCE_SECONDS", number(0, 3600),
              "Shelves of one changelist within this time become one review; 0: none do.", "60"),
+)
+_HOSTS = (
+    Variable("GITHUB_APP_ID", parsers.GITHUB_APP_ID, "The App ID of the GitHub App: docs/github.md.",
+             example="123456"),
+    Variable("GITHUB_APP_SLUG", parsers.GITHUB_SLUG,
+             "The App's name in the address of its public page, github.com/apps/<name>.",
+             example="criticizer"),
+    _secret("GITHUB_PRIVATE_KEY", RSA_KEY, "The App's private key."),
+    _secret("GITHUB_PRIVATE_KEY_NEXT", RSA_KEY, "Tried when GITHUB_PRIVATE_KEY is refused."),
+    _secret("GITHUB_WEBHOOK_SECRETS", TEXTS, "Of the App's webhook, newest first: docs/github.md."),
+    Variable("GITHUB_API_URL", HTTP, "GitHub's API; of an Enterprise Server https://HOST/api/v3.",
+             "https://api.github.com"),
+    Variable("GITHUB_REPOSITORIES", parsers.REPOSITORY_GLOBS,
+             "Whose pull requests are reviewed. Unset: every repository's below //github/ in the allow-list.",
+             example="acme/*,octo/website"),
 )
 _DATA = (
     _secret("DATABASE_URL", parsers.DATABASE,
@@ -344,6 +374,7 @@ _LIMITS = (
 # fmt: on
 SECTIONS = {
     "Sources": _SOURCES,
+    "Code hosts": _HOSTS,
     "Database and data": _DATA,
     "Web": _WEB,
     "Language model": _MODEL,

@@ -1,6 +1,7 @@
-"""Models: jobs and their results, sources, access, subscriptions, rollups."""
+"""Models: jobs and their results, sources, code hosts, access, subscriptions, rollups."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
+from reviews.models.hosts import Host, HostChange, HostDelivery, HostInstallation, HostVersion
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
 from reviews.models.results import Artifact, CoverageRow, FindingFate, FindingRow
 from reviews.models.rollup import Rollup
@@ -16,6 +17,11 @@ __all__ = [
     "CoverageRow",
     "FindingFate",
     "FindingRow",
+    "Host",
+    "HostChange",
+    "HostDelivery",
+    "HostInstallation",
+    "HostVersion",
     "JobEvent",
     "RecipientMode",
     "RecipientOrigin",

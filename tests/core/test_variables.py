@@ -10,6 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
@@ -73,6 +80,12 @@ WRONG: Mapping[str, list[str]] = {
     "DLQ_ALERT_PER_DAY": [*_NUMBERS, "0"],
     "DLQ_MAX_AGE_DAYS": [*_NUMBERS, "0"],
     "DLQ_MAX_SIZE": [*_NUMBERS, "0"],
+    "GITHUB_API_URL": _URLS,
+    "GITHUB_APP_ID": ["abc", "0", "-1", "1.5", "Iv1.0123"],
+    "GITHUB_APP_SLUG": ["My App", "-app", "app/x", "app[bot]"],
+    "GITHUB_PRIVATE_KEY": ["abc", "-----BEGIN RSA PRIVATE KEY-----\\nabc\\n-----END RSA PRIVATE KEY-----"],
+    "GITHUB_PRIVATE_KEY_NEXT": ["abc"],
+    "GITHUB_REPOSITORIES": ["acme", "acme/a/b", "/a", "acme/", "https://github.com/acme/a", "a b/c"],
     "GIT_REPOSITORIES": ["app", "app=relative", "a/b=/srv", "app=/srv,app=/srv2"],
     "GIT_REFERENCES": [",", "main", "heads/*", "refs/", "refs/*/x", "refs/a..b", "refs/a//b", "refs/he?ds"],
     "GIT_WATCH": ["app", "app:", ":main", "app:-x", "app:a..b", "app:a//b", "app:a b", "app:@{1}", "app:..",
@@ -146,7 +159,14 @@ WRONG: Mapping[str, list[str]] = {
 # Every line of text is valid here. System checks look at programs and at the length of SECRET_KEY.
 ANY_TEXT = {
     *("ARTIFACT_S3_ACCESS_KEY", "ARTIFACT_S3_REGION", "ARTIFACT_S3_SECRET_KEY"),
-    *("LLM_SKIP_PATHS", "LLM_VERIFY", "GIT_EXECUTABLE", "P4_EXECUTABLE", "SECRET_KEY_FALLBACKS"),
+    *(
+        "GITHUB_WEBHOOK_SECRETS",
+        "LLM_SKIP_PATHS",
+        "LLM_VERIFY",
+        "GIT_EXECUTABLE",
+        "P4_EXECUTABLE",
+        "SECRET_KEY_FALLBACKS",
+    ),
     *("SMTP_PASSWORD", "SMTP_PASSWORD_NEXT", "SMTP_USER", "IMAP_ARCHIVE_PASSWORD_NEXT"),
 }
 
@@ -328,6 +348,20 @@ def started(monkeypatch: pytest.MonkeyPatch, **changes: str) -> dict[str, Any]:
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"], **COMPLETE, **changes})
     monkeypatch.setattr(dotenv, "load", lambda path, into: None)
     return runpy.run_path(str(settings.BASE_DIR / "criticizer" / "settings" / "__init__.py"))
+
+
+def test_a_private_key_is_read_from_its_file_and_from_one_line(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
+    (tmp_path / "key.pem").write_text(pem)
+    for given in (
+        {"GITHUB_PRIVATE_KEY_FILE": str(tmp_path / "key.pem")},
+        {"GITHUB_PRIVATE_KEY": pem},
+        {"GITHUB_PRIVATE_KEY": pem.strip().replace("\n", "\\n")},
+    ):
+        assert read(given)["GITHUB_PRIVATE_KEY"] == pem.strip()
+    sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pass"))
+    assert "without a passphrase" in error_of(lambda: read({"GITHUB_PRIVATE_KEY": sealed.decode()}))
 
 
 def test_settings_are_composed_from_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
