@@ -254,6 +254,26 @@ class RetryableFailure(Failure):
     retryable = True
 
 
+class QuotaExceeded(RetryableFailure):
+    """A server's quota is used up: nothing was done, and nothing may be asked before it is filled again.
+
+    `gate` makes a wait of it that costs no attempt, however long. Where the server does not say how long
+    (`retry_after_seconds` is None), it is a minute, doubled with each refusal in a row.
+    """
+
+    def __init__(
+        self,
+        place: Component,
+        detail: str,
+        retry_after_seconds: float | None,
+        *,
+        context: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(
+            ErrorClass.RATE_LIMITED, place, detail, context=context, retry_after_seconds=retry_after_seconds
+        )
+
+
 class PermanentFailure(Failure):
     """Repeating cannot help: the stage ends as a dead letter at once."""
 

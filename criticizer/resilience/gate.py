@@ -32,7 +32,13 @@ from django.db import DatabaseError, InterfaceError, connection
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker, health_checks, overrides, rate_limit
-from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    QuotaExceeded,
+)
 from criticizer.resilience.states import CircuitState
 
 log = structlog.get_logger(__name__)
@@ -182,8 +188,8 @@ class Permit:
         """Record the outcome of the call; `error` is None when it was answered. Repeating changes nothing.
 
         Returns DependencyUnavailable, to be raised, when the failure must cost no attempt: the
-        circuit was already open or a pause in force, or the call was a trial call. Never raises
-        because of the database: the caller's answer must not be lost.
+        circuit was already open or a pause in force, the call was a trial call, or a quota is used up.
+        Never raises because of the database: the caller's answer must not be lost.
         """
         if self._is_reported:
             return None
@@ -231,8 +237,11 @@ class Permit:
 
     def _slow_down(self, error: Failure) -> DependencyUnavailable | None:
         self._release_trial()
-        paused = rate_limit.pause(self.name, self.rate_generation, error.retry_after_seconds)
-        if not paused.was_in_force and self.trial is None:
+        is_quota = isinstance(error, QuotaExceeded)
+        paused = rate_limit.pause(
+            self.name, self.rate_generation, error.retry_after_seconds, is_quota=is_quota
+        )
+        if not paused.was_in_force and self.trial is None and not is_quota:
             return None
         return _after_pause(self.name, paused.seconds, paused.rate)
 

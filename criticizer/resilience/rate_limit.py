@@ -2,7 +2,8 @@
 
 Three limits, all in PostgreSQL and on its clock:
 
-- a pause, as long as a 429 asked for (Retry-After, at most 5 minutes) or as the backoff says;
+- a pause, as long as a 429 asked for (Retry-After, at most 5 minutes) or as the backoff says; of a server
+  whose quota is used up as long as it says (at most 2 hours), or a minute, doubled each time;
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
 - slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks: leased rows, so
@@ -34,6 +35,12 @@ SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstil
 # all of them together one worker less than there are.
 RECEIVERS = "provider:webhook"
 RECEIVER_CALL_SECONDS = 20.0  # above the longest call of a webhook
+QUOTA_CEILING_SECONDS = 7200.0  # GitHub's longest is an hour
+QUOTA_SECONDS = 60.0  # of a server that does not say how long
+# Of dependencies that publish limits, where no variable sets others. GitHub wants one writer for each
+# installation, and a second between its writes.
+_RATES = {"github": 1.0}
+_CONCURRENCY = {"github": 1}
 _UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number
 
 # The rate in force, calls a second: the configured one, or less after a pause.
@@ -143,13 +150,13 @@ def configured(limits: Mapping[str, T], name: str) -> T | None:
 def rate_of(name: str) -> float | None:
     """Return the configured calls a second, or None."""
     rates: Mapping[str, float] = settings.RATE_LIMITS
-    return configured(rates, name)
+    return configured(rates, name) or configured(_RATES, name)
 
 
 def concurrency_limit_of(name: str) -> int | None:
     """Return how many calls may be in flight at once, or None."""
     slots: Mapping[str, int] = settings.CONCURRENCY_LIMITS
-    return configured(slots, name)
+    return configured(slots, name) or configured(_CONCURRENCY, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +232,12 @@ def free_slot(name: str, token: UUID) -> None:
             outbox.wake(name, limit=1)
 
 
-def pause(name: str, generation: int, retry_after_seconds: float | None) -> Throttled:
+def pause(
+    name: str, generation: int, retry_after_seconds: float | None, *, is_quota: bool = False
+) -> Throttled:
     """Stop calls for as long as a refusal asks, then halve the rate.
+
+    `is_quota`: the server enforces it for as long as it says, also beyond the backoff's ceiling.
 
     Refusals of calls that began before the pause (`generation` is older) belong to it: they prolong
     it when they ask for more, and change nothing else.
@@ -238,11 +249,13 @@ def pause(name: str, generation: int, retry_after_seconds: float | None) -> Thro
         assert found is not None
         left = max(found["paused_in"] or 0.0, 0.0)
         if found["generation"] != generation or left > 0:
-            asked = outbox.scaled(min(retry_after_seconds or 0.0, BACKOFF.ceiling))
+            ceiling = QUOTA_CEILING_SECONDS if is_quota else BACKOFF.ceiling
+            asked = outbox.scaled(min(retry_after_seconds or 0.0, ceiling))
             if asked > left:
                 prepared.rows(_PROLONG, {"name": name, "seconds": asked})
             return Throttled(max(left, asked), found["rate"], was_in_force=True)
-        seconds = outbox.scaled(BACKOFF.delay(found["refusals"] + 1, retry_after_seconds))
+        delay = _quota_seconds if is_quota else BACKOFF.delay
+        seconds = outbox.scaled(delay(found["refusals"] + 1, retry_after_seconds))
         rate = found["rate"]
         is_limited = rate < _UNLIMITED
         base = rate_of(name) or (found["base_rate"] if is_limited else None)
@@ -251,3 +264,11 @@ def pause(name: str, generation: int, retry_after_seconds: float | None) -> Thro
         prepared.rows(_PAUSE, {"name": name, "base": base, "slow": min(slow, base), "seconds": seconds})
     log.warning("dependency_paused", dependency=name, seconds=round(seconds, 3), calls_per_second=slow)
     return Throttled(seconds, slow, was_in_force=False)
+
+
+def _quota_seconds(refusal: int, retry_after_seconds: float | None) -> float:
+    """Return the wait for a quota after so many refusals in a row."""
+    seconds = (
+        QUOTA_SECONDS * 2.0 ** min(refusal - 1, 16) if retry_after_seconds is None else retry_after_seconds
+    )
+    return min(seconds, QUOTA_CEILING_SECONDS)

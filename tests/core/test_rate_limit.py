@@ -18,6 +18,7 @@ from criticizer.resilience.failures import (
     DependencyUnavailable,
     ErrorClass,
     Failure,
+    QuotaExceeded,
     RetryableFailure,
 )
 from criticizer.resilience.health_checks import CHECKS
@@ -103,6 +104,46 @@ def test_a_refusal_pauses_for_as_long_as_it_asks_five_minutes_at_most(asked: flo
     assert 0 < waiting_of().seconds <= expected + 1
     with pytest.raises(DependencyUnavailable):
         gate.check(LLM)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("told", "expected"), [(2, 2), (2400, 2400), (90_000, 7200)])
+def test_a_quota_that_is_used_up_is_a_wait_for_as_long_as_the_server_says(
+    told: float, expected: float
+) -> None:
+    permit = gate.acquire_permit(LLM)
+    refused = QuotaExceeded(Component.PROVIDER, "used up", float(told))
+    before = clock()
+    waiting = permit.report(refused)
+    assert waiting is not None  # so that it costs no attempt, also the first time
+    assert waiting.seconds >= expected
+    end = Pace.objects.get(pk=LLM).paused_until
+    assert end is not None
+    assert before <= end - timedelta(seconds=expected) <= clock()
+    assert waiting_of().seconds > expected - 60
+
+
+@pytest.mark.django_db
+def test_a_quota_without_a_time_is_a_minute_and_twice_as_long_each_time() -> None:
+    found = []
+    for _ in range(3):
+        permit = gate.acquire_permit(LLM)
+        permit.report(QuotaExceeded(Component.PROVIDER, "used up", None))
+        pace = Pace.objects.get(pk=LLM)
+        assert pace.paused_until is not None
+        found.append(round((pace.paused_until - clock()).total_seconds()))
+        time_passes(found[-1] + 1)
+        gate.forget()
+    assert found == [60, 120, 240]
+
+
+@pytest.mark.django_db
+def test_one_writer_for_each_installation_of_a_github_app() -> None:
+    name = "github:api.github.com:443:acme"
+    permit = gate.acquire_permit(name)
+    assert waiting_of(name).dependency == name
+    gate.acquire_permit("github:api.github.com:443:other").release()
+    permit.release()
 
 
 @pytest.mark.django_db

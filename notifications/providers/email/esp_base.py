@@ -15,6 +15,7 @@ from anymail.exceptions import AnymailInvalidAddress, AnymailRecipientsRefused, 
 from anymail.message import AnymailMessage
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
+from criticizer.resilience.exchange import exchange
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, UncertainFailure
 from criticizer.resilience.rotating_secrets import RotatingSecrets
 from criticizer.wording import server_words
@@ -28,7 +29,6 @@ from notifications.providers.failures import (
     temporary_failure,
     uncertain,
 )
-from notifications.providers.http import exchange
 
 _SERVICE_WRITES = {"From", "To", "Subject", "Date", "Message-ID"}
 _PERMANENT = {

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import httpx
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
+from criticizer.resilience.exchange import exchange
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
 from criticizer.resilience.rotating_secrets import RotatingSecrets
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
@@ -29,7 +30,6 @@ from notifications.providers.failures import (
     temporary_failure,
     uncertain,
 )
-from notifications.providers.http import exchange
 from notifications.providers.swarm import markdown
 
 _PAGE = 100

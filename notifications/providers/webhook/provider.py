@@ -22,11 +22,11 @@ from math import inf
 import httpx
 
 from criticizer.http_client import Limits, Request, retry_after
+from criticizer.resilience.exchange import exchange
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
 from notifications import webhook_address
 from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
 from notifications.providers.failures import answered, permanent, retryable, temporary_failure
-from notifications.providers.http import exchange
 from notifications.providers.webhook import ssrf_policy
 from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
 from notifications.webhook_address import WebhookAddress

@@ -1,4 +1,4 @@
-"""One HTTP exchange with a provider; its failures say whether the provider may have acted."""
+"""One HTTP exchange with an outside service; its failures say whether the service may have acted."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ import ssl
 
 from criticizer import http_client
 from criticizer.http_client import Answer, ExchangeFailed, Fault, Limits, Phase, Request
-from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure, UncertainFailure
-from notifications.providers.failures import misconfigured
+from criticizer.resilience.failures import (
+    Component,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+)
 
 
 def exchange(
-    request: Request, limits: Limits, who: str, *, acts: bool = True, tls: ssl.SSLContext | None = None
+    request: Request,
+    limits: Limits,
+    who: str,
+    *,
+    acts: bool = True,
+    tls: ssl.SSLContext | None = None,
+    place: Component = Component.PROVIDER,
 ) -> Answer:
-    """Make one request without redirects, proxies or retries; `who` names the provider in failures.
+    """Make one request without redirects, proxies or retries; `who` names the service in failures.
 
     `acts` is False for a question: one that was not answered is asked again. Raises RetryableFailure
     NETWORK_* when no request reached the server, or when it was only a question; UncertainFailure
@@ -22,10 +34,10 @@ def exchange(
     try:
         return http_client.exchange(request, limits, tls=tls)
     except ExchangeFailed as error:
-        raise _failure(error, who, acts=acts) from error
+        raise _failure(error, who, place, acts=acts) from error
 
 
-def _failure(error: ExchangeFailed, who: str, *, acts: bool) -> Failure:
+def _failure(error: ExchangeFailed, who: str, place: Component, *, acts: bool) -> Failure:
     is_late = error.fault is Fault.TIMEOUT
     error_class = ErrorClass.NETWORK_TIMEOUT if is_late else ErrorClass.NETWORK_UNREACHABLE
     kind: type[Failure] = RetryableFailure
@@ -33,9 +45,10 @@ def _failure(error: ExchangeFailed, who: str, *, acts: bool) -> Failure:
         kind = UncertainFailure if acts else RetryableFailure
         detail = f"{who} did not answer the request it was sent"
     elif error.fault is Fault.UNUSABLE_REQUEST:
-        return misconfigured(f"{who}: its address or a key has characters that cannot be sent")
+        detail = f"{who}: its address or a key has characters that cannot be sent"
+        return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
     elif error.certificate:
         detail = f"the certificate of {who} is not trusted: {error.certificate}"
     else:
         detail = f"no connection to {who}"
-    return kind(error_class, Component.PROVIDER, detail, context={"cause": error.cause})
+    return kind(error_class, place, detail, context={"cause": error.cause})

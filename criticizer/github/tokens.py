@@ -1,0 +1,128 @@
+"""Tokens of a GitHub App: its own signed one, and one of an hour for each repository.
+
+Tokens stay in memory, known to the filters of logs and texts. Nothing is assumed about their form:
+`ghs_` with 36 letters, or `ghs_<app>_<JWT>`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import jwt
+
+from criticizer.github.names import Repository
+from criticizer.http_client import Limits
+from criticizer.redaction import register_own_secrets
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+
+# What one installation token may do: everything below, and nothing else of what the App was granted.
+PERMISSIONS: Final = {"checks": "write", "contents": "read", "metadata": "read", "pull_requests": "write"}
+RENEWED_BEFORE_SECONDS = 600.0
+FRESH_SECONDS = 30.0  # GitHub's servers may not know a token yet that was made this long ago
+_BACKDATED_SECONDS = 60  # the clock of the other side may run behind ours ...
+_VALID_SECONDS = 540  # ... or ahead: GitHub takes at most 600
+_MAX_TOKENS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AppConfig:
+    """A GitHub App. `private_keys`: PEM; the next one is tried when the first is refused.
+
+    `lag_pauses_seconds`: the pauses before a refused token that is fresh is shown again.
+    """
+
+    app_id: str
+    private_keys: Sequence[str] = field(repr=False)
+    api_url: str = "https://api.github.com"
+    slug: str = ""
+    limits: Limits = field(default_factory=lambda: Limits(total_timeout_seconds=40.0))
+    lag_pauses_seconds: tuple[float, ...] = (3.0, 10.0)
+
+
+@dataclass(slots=True)
+class Token:
+    """An installation's token for one repository. `is_proven`: GitHub has accepted it once."""
+
+    value: str = field(repr=False)
+    made_at: float  # both: seconds of the clock
+    expires_at: float
+    is_proven: bool = False
+
+    def may_be_unknown(self, now: float) -> bool:
+        """Say whether a refusal may only mean that GitHub's servers do not all know the token yet."""
+        return not self.is_proven and now - self.made_at <= FRESH_SECONDS
+
+
+def app_token(app_id: str, private_key: str, now: float) -> str:
+    """Return the App's own token (RS256), valid for nine minutes.
+
+    Raises PermanentFailure CONFIG_INVALID for a key that is none.
+    """
+    claims = {"iat": int(now) - _BACKDATED_SECONDS, "exp": int(now) + _VALID_SECONDS, "iss": app_id}
+    try:
+        signed = jwt.encode(claims, private_key.replace("\\n", "\n"), algorithm="RS256")
+    except (jwt.PyJWTError, ValueError, TypeError):
+        # Without the cause: an error may quote a part of the key.
+        raise PermanentFailure(
+            ErrorClass.CONFIG_INVALID,
+            Component.CONFIGURATION,
+            "GITHUB_PRIVATE_KEY is not an RSA key in PEM form: download a key of the App and set it whole",
+        ) from None
+    register_own_secrets([signed])
+    return signed
+
+
+class TokenCache:
+    """Tokens by repository, in memory only."""
+
+    def __init__(
+        self, mint: Callable[[Repository], Mapping[str, object]], clock: Callable[[], float]
+    ) -> None:
+        """`mint` asks GitHub for a token and returns its answer."""
+        self._mint = mint
+        self._clock = clock
+        self._tokens: dict[Repository, Token] = {}
+        self._lock = threading.Lock()
+
+    def get(self, repository: Repository) -> Token:
+        """Return a token that lasts for ten more minutes, a new one where needed. Raises as `mint`."""
+        with self._lock:
+            token = self._tokens.get(repository)
+            if token is None or token.expires_at - self._clock() < RENEWED_BEFORE_SECONDS:
+                if len(self._tokens) >= _MAX_TOKENS:
+                    self._tokens.clear()
+                token = self._tokens[repository] = self._new(repository)
+            return token
+
+    def drop(self, repository: Repository, token: Token) -> None:
+        """Forget a refused token, unless another one has taken its place."""
+        with self._lock:
+            if self._tokens.get(repository) is token:
+                del self._tokens[repository]
+
+    def _new(self, repository: Repository) -> Token:
+        asked_at = self._clock()
+        found = self._mint(repository)
+        value, expires = found.get("token"), found.get("expires_at")
+        if not isinstance(value, str) or not value.isprintable() or not isinstance(expires, str):
+            raise _unusable()
+        register_own_secrets([value])
+        try:
+            expires_at = datetime.fromisoformat(expires).timestamp()
+        except ValueError:
+            raise _unusable() from None
+        return Token(value, asked_at, expires_at)
+
+
+def _unusable() -> PermanentFailure:
+    detail = "GitHub's answer to a request for a token has no token or no time of expiry"
+    return PermanentFailure(ErrorClass.SCHEMA_INVALID, Component.PROVIDER, detail)
+
+
+def wall_clock() -> float:
+    return time.time()
