@@ -46,6 +46,14 @@ class Recovery(Protocol):
         """Queue the job again inside the caller's transaction; return False if it cannot be."""
         ...
 
+    def why_not_give_up(self, job_id: int) -> str:
+        """Return why a job cannot end without its refused recipients, one sentence, or an empty string."""
+        ...
+
+    def give_up(self, job_id: int, *, actor: str, reason: str) -> None:
+        """Give up the refused recipients of a job inside the caller's transaction."""
+        ...
+
     def verify(self, failed: Failed) -> list[Check]:
         """Return whether the effects of the stage exist, and of the whole job if it succeeded."""
         ...

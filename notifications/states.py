@@ -14,7 +14,10 @@ class DeliveryStatus(models.TextChoices):
     FAILED = "failed", "Failed"  # permanently refused
     SUPERSEDED = "superseded", "Superseded"  # unsent: a newer version, or its recipient was edited away
     CANCELLED = "cancelled", "Cancelled"  # its job was cancelled or timed out before it was sent
-    ABANDONED = "abandoned", "Abandoned"  # by an operator; whether it arrived is unknown
+    ABANDONED = (
+        "abandoned",
+        "Abandoned",
+    )  # by an operator: uncertain whether it arrived, or its recipient was refused
 
 
 UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)
@@ -40,6 +43,7 @@ DELIVERY_TRANSITIONS: tuple[tuple[DeliveryStatus, DeliveryStatus], ...] = (
     (DeliveryStatus.UNCERTAIN, DeliveryStatus.ABANDONED),  # operator abandons it
     (DeliveryStatus.ABANDONED, DeliveryStatus.SENT),  # evidence arrives late
     (DeliveryStatus.FAILED, DeliveryStatus.PENDING),  # replay
+    (DeliveryStatus.FAILED, DeliveryStatus.ABANDONED),  # operator gives up a refused recipient
     (DeliveryStatus.CANCELLED, DeliveryStatus.PENDING),  # a late result was accepted
     (DeliveryStatus.PENDING, DeliveryStatus.FAILED),
     (DeliveryStatus.PENDING, DeliveryStatus.RECONCILING),  # has the mark of a send: looked up first

@@ -256,6 +256,17 @@ class NoteForm(AdminForm):
         return {name: value or None for name, value in cleaned.items()}
 
 
+class CauseFixedForm(AdminForm):
+    """The one text of a replay: what was done about the cause."""
+
+    evidence = reason_field(
+        max_length=MAX_TEXT,
+        label="What was done",
+        error_messages={"required": "Not saved. Say what was done, or link a ticket."},
+        help_text="A sentence or a ticket: the evidence of the replay, and the resolution of what it proves.",
+    )
+
+
 class GroupReasonForm(AdminForm):
     """The reason of a change to a group."""
 

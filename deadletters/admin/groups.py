@@ -10,9 +10,10 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html_join
@@ -26,8 +27,10 @@ from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.db import prepared
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass, kind_with_code
-from deadletters import groups
+from criticizer.security import reauthentication
+from deadletters import batches, groups
 from deadletters.admin.base import DeadLetterPages, OpenFirst
+from deadletters.admin.forms import CauseFixedForm
 from deadletters.admin.group_actions import GROUP_ACTIONS, WORK, actions_for
 from deadletters.admin.letter_actions import BATCH_OF_GROUPS, REPLAY
 from deadletters.admin.letter_page import safe_link
@@ -186,16 +189,42 @@ class DeadLetterGroupAdmin(DeadLetterPages):
 
     # -- the group ----------------------------------------------------------------------------
 
-    def row_page(self, request: HttpRequest, row: DeadLetterGroup) -> HttpResponse:
-        may_work = request.user.has_perm(WORK)
+    def get_urls(self) -> list[Any]:
+        return [self.url("fixed", self.fixed_view), *super().get_urls()]
+
+    def row_page(
+        self, request: HttpRequest, row: DeadLetterGroup, form: CauseFixedForm | None = None
+    ) -> HttpResponse:
+        may_work, may_replay = request.user.has_perm(WORK), request.user.has_perm(REPLAY)
         context = {
             "title": f"{row.error_class} in stage {row.stage}",
             "original": row,
-            "may_replay": request.user.has_perm(REPLAY),
+            "may_replay": may_replay,
             "actions": actions_for(row) if may_work else (),
+            "form": form or CauseFixedForm(),
+            **reauthentication.asking(
+                request, "admin:deadletters_deadlettergroup_fixed", self.address_of(row.pk)
+            ),
             **_group_context(row),
         }
         return self.render(request, "change_form.html", context)
+
+    def fixed_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Replay the group's open letters on one text; lead to the page that follows the replay."""
+        if not request.user.has_perm(REPLAY):
+            raise PermissionDenied
+        group = self.row(request, pk)
+        if group is None or request.method != "POST":
+            return self.back(request, pk)
+        form = CauseFixedForm(request.POST)
+        if not form.is_valid():
+            return self.row_page(request, group, form)
+        actor = request.user.get_username()
+        started = batches.replay_fixed(pk, actor=actor, evidence=form.cleaned_data["evidence"])
+        if started.batch_id is None:
+            return self.back(request, pk, started.result)
+        self.report(request, started.result)
+        return HttpResponseRedirect(reverse("admin:deadletters_replaybatch_change", args=[started.batch_id]))
 
 
 def days_of(group_ids: Sequence[int]) -> dict[int, list[int]]:
@@ -230,6 +259,7 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
     # Replayed ones need no further replay, whatever their number.
     replayed = sum(row["count"] for row in by_state if row["state"] in _REPLAYED)
     to_replay = max(0, group.open_count - replayed)
+    to_fix = batches.replayable(group)[:MAX_STATES_COUNTED].count()
     is_recovered = bool(by_state) and not to_replay and all(row["state"] == _VERIFIED for row in by_state)
     return {
         "kind": kind_with_code(letters[0].code) if letters else None,
@@ -241,6 +271,9 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
         "trend_words": sentence(counts),
         "by_state": by_state,
         "to_replay": to_replay,
+        "to_fix": to_fix,
+        "is_replay_default": not to_fix,
+        "approval_above": settings.REPLAY_APPROVAL_ABOVE,
         "recovered": letters_address(f"group:{group.pk} is:verified") if is_recovered else "",
         "letters": letters,
         "own_words": letters[0].detail.strip() if letters else "",

@@ -8,6 +8,7 @@ from typing import Any
 from django.urls import reverse
 
 from criticizer.admin_site.bulk_actions import Act, ActionResult, AdminForm, BulkAction
+from criticizer.resilience.failures import ErrorClass
 from deadletters import batches, workflow
 from deadletters.admin.base import RowAction
 from deadletters.admin.forms import (
@@ -19,7 +20,8 @@ from deadletters.admin.forms import (
     TriageManyForm,
 )
 from deadletters.models import DeadLetter
-from deadletters.states import DISCARDABLE, OPEN_LETTER
+from deadletters.ports import recovery
+from deadletters.states import BEFORE_REPLAY, DISCARDABLE, OPEN_LETTER
 from deadletters.types import Tally
 
 REPLAY = "deadletters.replay_deadletter"
@@ -45,10 +47,30 @@ def _discard_problem(letter: DeadLetter, user: Any) -> str:
 DISCARD_ONE = RowAction(
     "discard",
     "Discard",
-    "The dead letter is closed without another attempt.",
+    "The dead letter is closed without another attempt. The job does not change and can still be read; a "
+    "newer version of the changelist can still be reviewed.",
     workflow.discard,
     REPLAY,
     _discard_problem,
+)
+
+
+def _give_up_problem(letter: DeadLetter, user: Any) -> str:
+    if not user.has_perm("notifications.decide_delivery"):
+        return "you need the permission to decide about deliveries"
+    if letter.error_class != ErrorClass.RECIPIENT_REJECTED or letter.status not in BEFORE_REPLAY:
+        return f"the dead letter is {letter.state_word.lower()}, for {letter.error_class}"
+    return recovery().why_not_give_up(letter.job_id)
+
+
+GIVE_UP = RowAction(
+    "give_up",
+    "Give up this recipient",
+    "The recipient's server refused the message. The review ends without it, as delivered to the others; "
+    "the dead letter is resolved by itself.",
+    batches.give_up_recipients,
+    REPLAY,
+    _give_up_problem,
 )
 
 

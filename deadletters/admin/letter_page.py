@@ -25,7 +25,7 @@ from deadletters.admin.forms import OverrideForm, RemediateForm, ReplayForm, Res
 from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter
 from deadletters.retention.policy import batch_in_hand
-from deadletters.states import CLOSED_LETTER, DISCARDABLE, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
+from deadletters.states import CLOSED_LETTER, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
 
 STEPS = {
     "triage": "Triage",
@@ -337,7 +337,6 @@ def letter_context(letter: DeadLetter) -> dict[str, Any]:
     runs = letter.job.stages.filter(stage=letter.stage)
     return {
         "letter": letter,
-        "may_discard": letter.status in DISCARDABLE,
         **_reopening(letter),
         "kind": kind_with_code(letter.code),
         "steps": steps_of(letter),

@@ -116,7 +116,7 @@ class DeadLetterAdmin(DeadLetterPages):
     scope = of_whole_job("job")
     change_list = LetterChangeList
     templates = "deadletter"
-    row_actions = (actions.DISCARD_ONE,)
+    row_actions = (actions.GIVE_UP, actions.DISCARD_ONE)
     bulk_actions = (
         actions.TRIAGE,
         actions.REMEDIATE,
@@ -275,7 +275,13 @@ class DeadLetterAdmin(DeadLetterPages):
         self, request: HttpRequest, row: DeadLetter, action: RowAction, form: AdminForm
     ) -> dict[str, Any]:
         shown = super().action_context(request, row, action, form)
-        return {**shown, "title": "Discard the dead letter", "letter": row, "days": settings.DLQ_MAX_AGE_DAYS}
+        return {
+            **shown,
+            "letter": row,
+            "days": settings.DLQ_MAX_AGE_DAYS,
+            "named": named_in(row, request.user),
+            "is_discard": action is actions.DISCARD_ONE,
+        }
 
     def changed_page(
         self, request: HttpRequest, row: DeadLetter, version: RowVersion, form: AdminForm | None = None
@@ -314,6 +320,7 @@ class DeadLetterAdmin(DeadLetterPages):
             form = wanted  # what was filled in belongs to another step
         return {
             "may_act": self.may_replay(request),
+            "actions": self.buttons(request, letter),
             "sees_groups": visible_to(request.user) is None,
             **letter_context(letter),
             "named": named_in(letter, request.user),

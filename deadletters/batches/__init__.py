@@ -21,6 +21,7 @@ from deadletters.batches.approval import (
     submit,
     why_not_approve,
 )
+from deadletters.batches.cause_fixed import give_up_recipients, replay_fixed, replayable
 from deadletters.batches.drafts import MAX_ITEMS, MAX_RATE_PER_MINUTE, configure, draft, set_pace
 from deadletters.batches.preflight import dry_run
 from deadletters.batches.report import Progress, csv_rows, progress
@@ -39,6 +40,7 @@ __all__ = [
     "csv_rows",
     "draft",
     "dry_run",
+    "give_up_recipients",
     "is_dangerous",
     "makers",
     "needs_approval",
@@ -46,6 +48,8 @@ __all__ = [
     "pause",
     "progress",
     "refuse",
+    "replay_fixed",
+    "replayable",
     "resume",
     "set_pace",
     "submit",

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from criticizer.redaction import clean
 from deadletters import workflow
+from deadletters.batches.closing import resolve_verified
 from deadletters.batches.store import locked, stop
 from deadletters.models import DeadLetter, DeadLetterEvent, ReplayItem
 from deadletters.states import ItemStatus, LetterAction, LetterStatus
@@ -18,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 SETTLED_AT_ONCE = 50  # outcomes a commit
 
+_GOOD = ItemStatus.SUCCEEDED
 _ENDS = (LetterAction.SUCCEEDED, LetterAction.FAILED_AGAIN, LetterAction.DISCARDED)
 
 
@@ -41,6 +43,7 @@ def settle(batch_id: int, renew: Callable[[], object]) -> None:
             ]
             if reason := next(filter(None, reasons), ""):
                 stop(batch, reason)
+            resolve_verified(batch, [item.letter_id for item, outcome, _ in part if outcome == _GOOD])
 
 
 def _why_stop(item: ReplayItem, end: DeadLetterEvent, detail: str) -> str:

@@ -26,6 +26,7 @@ _SETTINGS = {
     "evidence_note": "what was done",
     "override_reason": "failed checks overridden",
     "is_restart": "begins at the first stage",
+    "resolves_verified": "resolves what it verified",
     "canary_size": "first a few",
     "rate_per_minute": "a minute",
     "max_in_flight": "at most at once",

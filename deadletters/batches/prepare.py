@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from criticizer.redaction import clean
 from deadletters import transitions, workflow
+from deadletters.batches.closing import actor_of
 from deadletters.batches.drafts import choose_canaries
 from deadletters.batches.store import OVERRULED, locked, validated_now
 from deadletters.models import DeadLetter, DeadLetterEvent, ReplayBatch, ReplayItem
@@ -102,7 +103,7 @@ def _walk(batch: ReplayBatch, letter_ids: list[int], port: Recovery) -> dict[int
 
     A pause or a cancel may come between two steps; steps that an operator took since stand.
     """
-    actor = f"{batch.requested_by} (batch {batch.pk})"
+    actor = actor_of(batch)
     with transaction.atomic():
         letters = _held(batch, letter_ids, LetterStatus.NEW)
         workflow.triage_many(letters, actor=actor, category=batch.category, note=batch.reason)

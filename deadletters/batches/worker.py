@@ -21,6 +21,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from deadletters import batches, transitions, workflow
+from deadletters.batches.closing import actor_of, resolve_late
 from deadletters.batches.collect import settle
 from deadletters.batches.prepare import prepare
 from deadletters.batches.store import locked, set_status, stop
@@ -62,9 +63,10 @@ def run_message(outbox_id: int, batch_id: int, token: str) -> None:
 
 
 def ensure() -> None:
-    """Publish the message of every batch that needs one. Run by maintenance."""
+    """Publish the message of every batch that needs one, and resolve late proofs. Run by maintenance."""
     for row in prepared.rows(_LIVE):
         outbox.publish(batches.AGGREGATE, row["id"], batches.MESSAGE, batches.QUEUE)
+    resolve_late()
 
 
 def _hold(outbox_id: int, token: UUID) -> None:
@@ -135,7 +137,7 @@ def _replay_next(batch_id: int, port: Recovery) -> float:
 
 
 def _replay(batch: ReplayBatch, item: ReplayItem, port: Recovery) -> None:
-    actor = f"{batch.requested_by} (batch {batch.pk})"
+    actor = actor_of(batch)
     # The letter and the item move together, or neither.
     result = workflow.replay_from(
         LetterStatus.REPLAY_PENDING, item.letter_id, actor, batch.reason, restart=batch.is_restart, port=port

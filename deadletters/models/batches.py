@@ -20,7 +20,7 @@ MAKING = ("drafted", "configured", BatchStatus.AWAITING.value)
 # Columns that stay as they were submitted and approved.
 _SUBMITTED = (
     "filter", "item_count", "reason", "category", "evidence_link", "evidence_note", "override_reason",
-    "is_restart", "needs_approval", "canary_size", "requested_by", "requested_at",
+    "is_restart", "resolves_verified", "needs_approval", "canary_size", "requested_by", "requested_at",
 )  # fmt: skip
 
 
@@ -97,6 +97,7 @@ class ReplayBatch(models.Model):
     evidence_note = models.TextField(blank=True, db_default="")
     override_reason = models.TextField(blank=True, db_default="")
     is_restart = models.BooleanField(db_default=False)
+    resolves_verified = models.BooleanField(db_default=False)  # its letters, and their groups with the last
     needs_approval = models.BooleanField(db_default=False)
     canary_size = models.IntegerField(db_default=3)
     rate_per_minute = models.IntegerField(db_default=60)

@@ -20,7 +20,7 @@ from notifications.delivery import store
 from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.ports import jobs
-from notifications.states import DeliveryStatus, SendOutcome
+from notifications.states import NOT_REQUIRED_DELIVERY, DeliveryStatus, SendOutcome
 
 log = structlog.get_logger(__name__)
 
@@ -166,6 +166,29 @@ def cancel_for_recipients(job_id: int, *, removed: Collection[str], added: Colle
         if not store.move(row, DeliveryStatus.SUPERSEDED):
             raise RuntimeError("a guarded update of a delivery changed no row")
     return ""
+
+
+def why_not_give_up(job_id: int) -> str:
+    """Return why a job cannot end without its refused recipients, one sentence, or ""."""
+    rows = Delivery.objects.filter(job_id=job_id)
+    if not rows.filter(**store.REFUSED).exists():
+        return "none of its recipients was refused"
+    settled = (DeliveryStatus.SENT, *NOT_REQUIRED_DELIVERY)
+    for row in rows.exclude(**store.REFUSED).exclude(status__in=settled).order_by("pk")[:1]:
+        return f"its message to {row.recipient} is {row.get_status_display().lower()}: see to that first"
+    return ""
+
+
+def give_up_refused(job_id: int, *, actor: str, reason: str) -> int:
+    """Abandon the messages of a job to refused recipients; return how many. (guarantee G271)
+
+    Part of the caller's transaction. Raises ValueError without a reason.
+    """
+    assert connection.in_atomic_block
+    count = store.abandon_refused(job_id, _evidence("recipient given up", actor, reason))
+    jobs().note(job_id, actor=actor, words=f"{count} refused recipient(s) given up: {reason.strip()}")
+    log.warning("recipients_given_up", job=job_id, actor=actor, count=count)
+    return count
 
 
 def confirm_delivered(delivery_id: int, actor: str, reason: str) -> bool:

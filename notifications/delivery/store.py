@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from criticizer.db import reconnect
 from criticizer.redaction import clean
-from criticizer.resilience.failures import Failure
+from criticizer.resilience.failures import ErrorClass, Failure
 from notifications.digests import lifecycle
 from notifications.digests.lifecycle import Closing
 from notifications.models import Delivery, DeliveryAttempt
@@ -38,6 +38,7 @@ RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 3
 
 _OPEN_OUTCOMES = (SendOutcome.STARTED, SendOutcome.ACCEPTED)
 _LEAVES_DIGEST = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED)
+REFUSED = {"status": DeliveryStatus.FAILED, "error_class": ErrorClass.RECIPIENT_REJECTED}
 _NO_FAILURE = {"error_class": "", "detail": ""}
 _NOT_SENT = {"notified_at": None, "notification_id": ""}
 _LOOKUPS = {
@@ -258,6 +259,18 @@ def move_all(job_id: int, before: DeliveryStatus, to: DeliveryStatus) -> int:
     """Move all rows of a job in one state to another and out of their digests; return how many."""
     rows = Delivery.objects.filter(job_id=job_id, status=before)
     return _leave_digests(rows, status=to, **_NO_FAILURE)
+
+
+def abandon_refused(job_id: int, detail: str) -> int:
+    """Abandon the refused rows of a job and take them out of their digests; return how many."""
+    rows = Delivery.objects.filter(job_id=job_id, **REFUSED)
+    with transaction.atomic(savepoint=False):
+        lifecycle.lock_digests(rows)
+        refused = list(rows.select_for_update(no_key=True).order_by("pk"))
+        _leave_digests(rows, status=DeliveryStatus.ABANDONED)
+        for row in refused:
+            _note(row, SendOutcome.ABANDONED, detail)
+    return len(refused)
 
 
 def leave_digests(job_id: int) -> int:

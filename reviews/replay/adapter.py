@@ -94,6 +94,12 @@ class JobRecovery:
     def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:
         return pipeline.replay(job_id, Stage.FETCH if restart else Stage(stage))
 
+    def why_not_give_up(self, job_id: int) -> str:
+        return editing.why_not_give_up(job_id)
+
+    def give_up(self, job_id: int, *, actor: str, reason: str) -> None:
+        editing.give_up(job_id, actor=actor, reason=reason)
+
     def verify(self, failed: Failed) -> list[Check]:
         return effects.verify(failed)
 

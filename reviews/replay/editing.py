@@ -111,6 +111,21 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
     return ""
 
 
+def why_not_give_up(job_id: int) -> str:
+    """Return why a job cannot end without its refused recipients, one sentence, or an empty string."""
+    job = ReviewJob.objects.filter(pk=job_id).first()
+    if job is None:
+        return "the job no longer exists"
+    if job.status != JobStatus.DEAD_LETTERED:
+        return f"the job is {job.get_status_display().lower()}, not dead-lettered"
+    return operator_actions.why_not_give_up(job_id)
+
+
+def give_up(job_id: int, *, actor: str, reason: str) -> None:
+    """Give up the refused recipients of a job, inside the caller's transaction."""
+    operator_actions.give_up_refused(job_id, actor=actor, reason=reason)
+
+
 def _locked(name: str, label: str, value: str, why: str) -> DataField:
     return DataField(name, label, (value,), FieldKind.LOCKED, why)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
+from criticizer.resilience.failures import ErrorClass
+from criticizer.wording import plural_count
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER, LetterStatus
 from notifications.models import Delivery
@@ -25,15 +27,30 @@ class Outcome:
 
 
 def outcomes(jobs: Sequence[ReviewJob]) -> dict[int, Outcome]:
-    """Return the outcome of each job by id, in at most three queries.
+    """Return the outcome of each job by id, in at most four queries.
 
-    A review of which only messages failed is reviewed; a discarded dead letter leaves nothing to do.
+    A review of which only messages failed is reviewed, and stays so when an operator gives up their
+    recipients; a discarded dead letter leaves nothing to do.
     """
     stopped = [job.pk for job in jobs if job.status == JobStatus.DEAD_LETTERED]
-    special = _special(stopped) if stopped else {}
+    done = [job.pk for job in jobs if job.status == JobStatus.SUCCEEDED]
+    special = {**(_special(stopped) if stopped else {}), **(_given_up(done) if done else {})}
     return {
         job.pk: special.get(job.pk, Outcome(state_for_readers(job.status), str(job.status))) for job in jobs
     }
+
+
+def _given_up(done: list[int]) -> dict[int, Outcome]:
+    given_up = Delivery.objects.filter(
+        job__in=done, status=DeliveryStatus.ABANDONED, error_class=ErrorClass.RECIPIENT_REJECTED
+    )
+    counted = given_up.order_by().values_list("job").annotate(number=Count("pk"))
+    return {job: _undelivered(number) for job, number in counted}
+
+
+def _undelivered(number: int) -> Outcome:
+    word = f"Reviewed; {plural_count(number, 'message')} not delivered"
+    return Outcome(word, JobStatus.RETRYABLE_FAILED.value)
 
 
 def _special(stopped: list[int]) -> dict[int, Outcome]:
@@ -55,8 +72,7 @@ def _special(stopped: list[int]) -> dict[int, Outcome]:
     found = {}
     for job in stopped:
         if number := undelivered.get(job):
-            word = f"Reviewed; {number} message{'' if number == 1 else 's'} not delivered"
-            found[job] = Outcome(word, JobStatus.RETRYABLE_FAILED.value)
+            found[job] = _undelivered(number)
         elif statuses.get(job) == {LetterStatus.DISCARDED}:
             found[job] = Outcome("Stopped: given up by an operator", JobStatus.CANCELLED.value)
     return found

@@ -27,6 +27,7 @@ _SUBMITTED = [
     "reason = 'something else'",
     'filter = \'{"q": "else"}\'',
     "is_restart = NOT is_restart",
+    "resolves_verified = NOT resolves_verified",
     "override_reason = 'because'",
     "evidence_link = 'https://ops.example.com/2'",
     "evidence_note = 'nothing at all'",

@@ -72,10 +72,10 @@ TABLES = {
     "reviews_sourceposition": read_only(TROUBLE),
         "notifications_suppression": read_only(TROUBLE),
     "notifications_delivery": read_only(TROUBLE),
-    "deadletters_deadlettergroup": read_only(TROUBLE),
+    "deadletters_deadlettergroup": {**read_only(TROUBLE), "fixed": "OX"},
     "deadletters_deadletter": {
         **read_only(TROUBLE), "triage": "OX", "remediate": "OX", "validate": "OX", "replay": "OX",
-        "verify": "OX", "resolve": "OX", "discard": "OX", "edit": "OX", "live": TROUBLE,
+        "verify": "OX", "resolve": "OX", "discard": "OX", "give_up": "OX", "edit": "OX", "live": TROUBLE,
     },
     "deadletters_letterarchive": {**read_only(TROUBLE), "restore": "OX"},
     "deadletters_letteredit": {
