@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from criticizer.redaction import clean
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from criticizer.resilience.gate import name_of
 from notifications.recipients import normalise
+from reviews.hosts.base import Host
+from reviews.hosts.registry import HOSTS
 from reviews.models import AllowListEntry
 from reviews.reviewers.model import LlmConfig
 from reviews.sources.allowlist import AllowList, effective
@@ -50,6 +53,22 @@ def sources() -> SourcesConfig:
         git_executable=settings.GIT_EXECUTABLE or "git",
         git_references=settings.GIT_REFERENCES,
     )
+
+
+def hosts() -> dict[str, Host]:
+    """Return the code hosts by name. Without secrets, one takes no event for authentic."""
+    return {"github": HOSTS["github"](settings.GITHUB_WEBHOOK_SECRETS, settings.GITHUB_APP_ID)}
+
+
+def is_enabled_repository(host: str, full_name: str) -> bool:
+    """Return whether pull requests of a repository are reviewed.
+
+    GITHUB_REPOSITORIES decides; where it is not set, the allow-list: nothing below it could be read.
+    """
+    name = full_name.lower()
+    if settings.GITHUB_REPOSITORIES:
+        return any(fnmatchcase(name, pattern) for pattern in settings.GITHUB_REPOSITORIES)
+    return allow_list().may_touch(f"//{host}/{name}/")
 
 
 def perforce_dependency() -> str:

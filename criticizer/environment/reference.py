@@ -58,10 +58,8 @@ def _shown(variable: Variable) -> str:
 
 def page() -> str:
     """Return docs/configuration.md."""
-    return _PAGE_HEAD + "".join(
-        f"\n## {title}\n\n| variable | default | accepts | meaning |\n|---|---|---|---|\n"
-        + "".join(map(_row, variables))
-        for title, variables in SECTIONS.items()
+    return f"{_PAGE_HEAD}\n| variable | default | accepts | meaning |\n|---|---|---|---|\n" + "".join(
+        f"| **{title}** | | | |\n" + "".join(map(_row, variables)) for title, variables in SECTIONS.items()
     )
 
 

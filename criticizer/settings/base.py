@@ -213,6 +213,7 @@ MAINTENANCE = [
     "reviews.artifacts.integrity.verify_round",
     "reviews.audit.hash_chain.seal_all",
     "reviews.intake.source_events.delete_expired",
+    "reviews.intake.pull_requests.delete_expired",
     "reviews.intake.polling.ensure",
     "deadletters.batches.worker.ensure",
     "deadletters.edits.edit_requests.refuse_stale",

@@ -26,25 +26,33 @@ class BoundedJSONParser(BaseParser):
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         """Return the decoded body. Raises ApiError (413) and ParseError (400)."""
-        declared = _declared_length(parser_context or {})
-        if declared > MAX_BODY_BYTES:
-            if declared <= _DRAIN_BYTES:
-                _drain(stream)
-            raise ApiError(PAYLOAD_TOO_LARGE)
-        body = _read(stream, MAX_BODY_BYTES + 1)
-        if len(body) > MAX_BODY_BYTES:
-            _drain(stream)
-            raise ApiError(PAYLOAD_TOO_LARGE)
+        request = (parser_context or {}).get("request")
+        body = bounded_body(request, stream, MAX_BODY_BYTES)
         try:
-            return json.loads(body.decode(), parse_constant=_refuse_constant)
+            return json.loads(body.decode(), parse_constant=refuse_constant)
         except RecursionError:
             raise ParseError("The JSON is nested too deeply.") from None
         except ValueError as error:
             raise ParseError(f"The body is not JSON: {error}") from None
 
 
-def _declared_length(context: Mapping[str, Any]) -> int:
-    request = context.get("request")
+def bounded_body(request: Any, stream: IO[Any] | None, limit: int) -> bytes:
+    """Return the whole body of a request from its stream. Raises ApiError (413) and ParseError (400)."""
+    if stream is None:
+        return b""
+    declared = _declared_length(request)
+    if declared > limit:
+        if declared <= limit + _DRAIN_BYTES:
+            _drain(stream)
+        raise ApiError(PAYLOAD_TOO_LARGE)
+    body = _read(stream, limit + 1)
+    if len(body) > limit:
+        _drain(stream)
+        raise ApiError(PAYLOAD_TOO_LARGE)
+    return body
+
+
+def _declared_length(request: Any) -> int:
     length = str(request.META.get("CONTENT_LENGTH") or "") if request is not None else ""
     return int(length) if length.isdecimal() and len(length) < 20 else 0
 
@@ -69,5 +77,5 @@ def _drain(stream: IO[Any]) -> None:
     _read(stream, _DRAIN_BYTES)
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")

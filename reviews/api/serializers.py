@@ -117,7 +117,8 @@ class ReviewRequestSerializer(StrictSerializer):
     )  # fmt: skip
     changelist_id = Changelist(
         max_length=128,
-        help_text="A Perforce changelist, `12345`, or a git commit, `git:<repository>@<40 hex digits>`.",
+        help_text="A Perforce changelist, `12345`, a git commit, `git:<repository>@<40 hex digits>`, or a "
+        "pull request, `github:<owner>/<repository>#<number>`.",
     )
     review_version = Whole(
         min_value=1, max_value=MAX_VERSION, default=1,

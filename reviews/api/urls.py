@@ -4,7 +4,9 @@ from django.urls import path, re_path
 
 from reviews.api import views
 from reviews.api.openapi import DocsView, SchemaView
+from reviews.api.webhooks import HostWebhook
 from reviews.exports import FORMS
+from reviews.hosts.registry import HOSTS
 
 urlpatterns = [
     path("v1/reviews/", views.ReviewList.as_view(), name="api-reviews"),
@@ -18,6 +20,9 @@ urlpatterns = [
     path("v1/reviews/<int:job_id>/coverage/", views.ReviewCoverage.as_view(), name="api-review-coverage"),
     path("v1/reviews/<int:job_id>/cancel/", views.ReviewCancel.as_view(), name="api-review-cancel"),
     path("v1/triggers/perforce/", views.PerforceTrigger.as_view(), name="api-perforce"),
+    re_path(
+        rf"^v1/hosts/(?P<host>{'|'.join(HOSTS)})/webhook/$", HostWebhook.as_view(), name="api-host-webhook"
+    ),
     path("v1/dead-letters/", views.DeadLetterList.as_view(), name="api-dead-letters"),
     path("v1/dead-letters/<int:letter_id>/", views.DeadLetterDetail.as_view(), name="api-dead-letter"),
     path("schema/", SchemaView.as_view(), name="api-schema"),

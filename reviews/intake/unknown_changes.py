@@ -9,8 +9,9 @@ from django.conf import settings
 from criticizer.db import prepared
 from criticizer.resilience.failures import ErrorClass, Failure
 from reviews import config
+from reviews.models import HostChange
 from reviews.recipients.scopes import EVERYTHING, Scope
-from reviews.sources import registry
+from reviews.sources import pull, registry
 
 LOOK_UP_SECONDS = 2.0  # then the fetch decides
 NAMES = 20  # of repositories in one answer
@@ -32,12 +33,16 @@ def why_unknown(changelist_id: str, scope: Scope) -> str:
     """Return why a change cannot be reviewed; empty when it can, or when only the fetch can tell.
 
     Its source is not configured (then with the configured names that `scope` may see), the commit is not in
-    its repository, or no reference leads to it. A Perforce server is not asked: it waits for this answer in
-    its trigger (docs/api.md). A repository that does not answer in time leaves it to the fetch.
+    its repository, no reference leads to it, or no webhook reported the pull request. A Perforce server is
+    not asked: it waits for this answer in its trigger (docs/api.md). A repository that does not answer in
+    time leaves it to the fetch.
     """
     prefix = registry.depot_prefix(changelist_id)
     if prefix is None:
         return why_no_perforce(scope)
+    if pull.depot_prefix(changelist_id) is not None:
+        is_known = HostChange.objects.filter(changelist_id=changelist_id).exists()
+        return "" if is_known else "no webhook reported this pull request, so its head is unknown"
     name = prefix.strip("/")
     sources = config.sources()
     if name not in sources.git:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from reviews.sources import pull
 from reviews.sources.base import Source
 from reviews.sources.git import BRANCHES, REPOSITORY_NAME, GitSource
 from reviews.sources.perforce.client import PerforceConfig
@@ -29,7 +30,9 @@ class SourcesConfig:
 
 
 def validate_changelist_id(value: object) -> str:
-    """Return the canonical form of a changelist's id: `12345` or `git:<name>@<40 hex>`.
+    """Return the canonical form of a changelist's id.
+
+    `12345`, `git:<name>@<40 hex>` or `github:<owner>/<repository>#<number>`.
 
     Raises ValueError with a message for the caller of the API.
     """
@@ -39,20 +42,23 @@ def validate_changelist_id(value: object) -> str:
         found = _GIT_ID.fullmatch(value)
         if found is not None and REPOSITORY_NAME.fullmatch(found[1]):
             return f"git:{found[1]}@{found[2].lower()}"
+        if (canonical := pull.canonical_id(value)) is not None:
+            return canonical
     raise ValueError(
-        "a changelist is a number such as 12345, or git:<repository>@<40 hexadecimal digits of the commit>"
+        "a changelist is a number such as 12345, or git:<repository>@<40 hexadecimal digits of the commit>,"
+        " or github:<owner>/<repository>#<number>"
     )
 
 
 def depot_prefix(changelist_id: str) -> str | None:
     """Return the depot directory that holds all of a change, known from its id alone, or None."""
     found = _GIT_ID.fullmatch(changelist_id)
-    return f"//{found[1]}/" if found else None
+    return f"//{found[1]}/" if found else pull.depot_prefix(changelist_id)
 
 
 def look_up(changelist_id: str, config: SourcesConfig, *, timeout_seconds: float) -> None:
-    """Raise as `GitSource.look_up`; a Perforce server is not asked."""
-    if depot_prefix(changelist_id) is not None:
+    """Raise as `GitSource.look_up`; servers are not asked."""
+    if _GIT_ID.fullmatch(changelist_id):
         source = source_for(changelist_id, config, git_timeout_seconds=timeout_seconds)
         assert isinstance(source, GitSource)
         source.look_up(changelist_id)

@@ -151,6 +151,7 @@ API = {
 OPEN = {"api-schema", "api-docs", "api-unknown", "metrics"}  # tested by name below
 # Signed requests of mail services only: tests/notifications/test_tracking.py.
 OPEN |= {"mail-events-resend", "mail-events-postmark"}
+OPEN |= {"api-host-webhook"}  # signed requests of code hosts only: tests/hosts/test_webhook.py
 OPEN |= {"unsubscribe"}  # the signed link is the right: tests/notifications/test_unsubscribe.py
 # Shown in a frame without an origin, under a policy of their own.
 MESSAGES = {"delivery-message-html", "job-message-html"}

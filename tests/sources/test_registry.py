@@ -21,6 +21,7 @@ SHA = "0123456789abcdef" * 2 + "01234567"
         ("1234567890", "1234567890"),
         (f"git:app@{SHA}", f"git:app@{SHA}"),
         (f"git:my-app_2.x@{SHA.upper()}", f"git:my-app_2.x@{SHA}"),
+        ("github:Acme/Web.site#7", "github:acme/web.site#7"),
     ],
 )
 def test_ids_of_changes_are_accepted_in_one_form(given: str, canonical: str) -> None:
@@ -54,6 +55,8 @@ def test_ids_of_changes_are_accepted_in_one_form(given: str, canonical: str) -> 
         f"git:{'a' * 65}@{SHA}",
         f"hg:app@{SHA}",
         "git:app@HEAD",
+        *("github:acme#7", "github:acme/a/b#7", "github:acme/web#0", "github:acme/web", "github:acme/w b#1"),
+        *("github:../web#1", "github:acme/..#1", "github:acme/web#7\n", "github:\u212aim/web#1"),
     ],
 )
 def test_everything_else_is_refused_with_an_example(given: object) -> None:
@@ -63,6 +66,7 @@ def test_everything_else_is_refused_with_an_example(given: object) -> None:
 
 def test_the_id_of_a_commit_tells_its_depot() -> None:
     assert depot_prefix(f"git:app@{SHA}") == "//app/"
+    assert depot_prefix("github:acme/web#7") == "//github/acme/web/"
     assert depot_prefix("123") is None
 
 

@@ -1,0 +1,139 @@
+"""Interface of a code host's webhooks, and the events they are read as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias
+
+
+class NotAuthentic(Exception):
+    """The request does not prove that the host sent it. Says nothing of the request."""
+
+
+class Unreadable(ValueError):
+    """An authentic event lacks a field that is needed, or has it in another form. `field` names it."""
+
+    def __init__(self, field: str, accepts: str) -> None:
+        super().__init__(f"{field}: not {accepts}")
+        self.field, self.accepts = field, accepts
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository of a host. Its number stays when its name changes."""
+
+    number: int
+    full_name: str  # `<owner>/<name>`
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull request as an event reports it. `state` is a value of `HostChange.State`."""
+
+    number: int
+    head_sha: str
+    base_sha: str
+    base_ref: str
+    state: str
+    reported_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Review this head, unless it has a review. `is_opening`: it was closed, or a draft, before."""
+
+    pull: PullRequest
+    is_opening: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """The head of a draft: known, but reviewed only when somebody asks for it."""
+
+    pull: PullRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The pull request was closed or became a draft: cancel what still runs, publish nothing."""
+
+    pull: PullRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """A person asks for another review: of a pull request's head, or of this head wherever it is."""
+
+    number: int | None = None
+    head_sha: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationChanged:
+    """Our App's installation: `status` is a value of `HostInstallation.Status`, or "" for the one it has."""
+
+    account: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoriesRemoved:
+    """Repositories that left the installation, or became read-only: no review of theirs goes on."""
+
+    numbers: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryRenamed:
+    """The repository of the event has another name, or owner."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Asks for nothing. `reason` holds no word of the event but its name."""
+
+    reason: str
+
+
+Asked: TypeAlias = (
+    Wanted | Noted | Stopped | Rerun | InstallationChanged | RepositoriesRemoved | RepositoryRenamed | Ignored
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent:
+    """A webhook as it is read. `name` holds the event and its action: `pull_request.opened`."""
+
+    name: str
+    asked: Asked
+    repository: Repository | None = None
+    installation_id: int | None = None
+
+
+class Host(Protocol):
+    """A code host's webhooks. One object per configured host."""
+
+    @property
+    def name(self) -> str:
+        """Return the host's value of `reviews.models.Host`."""
+        ...
+
+    def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Raise NotAuthentic unless the host sent exactly these bytes."""
+        ...
+
+    def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
+        """Return the id that a repeated delivery has again: at most 128 characters, never empty."""
+        ...
+
+    def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
+        """Return what an authentic event asks for. Raises Unreadable."""
+        ...

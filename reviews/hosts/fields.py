@@ -1,0 +1,94 @@
+"""Reads single fields of a webhook's content: what is not of the expected form is `Unreadable`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from reviews.hosts.base import Repository, Unreadable
+
+MAX_NUMBER = 2**31 - 1
+MAX_ID = 2**63 - 1
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_FULL_NAME = re.compile(r"(?!\.{1,2}/)[A-Za-z0-9._-]{1,100}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
+# As `git check-ref-format` has it: nothing in it is a pattern, an option or the end of a line.
+_BRANCH = re.compile(r"(?!.*(?:\.\.|@\{|//))[^\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]{1,255}")
+
+
+def at(content: Mapping[str, Any], *path: str) -> Any:
+    """Return the value at a path of names, or None where there is none."""
+    value: Any = content
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def whole(content: Mapping[str, Any], *path: str, maximum: int = MAX_ID) -> int:
+    value = at(content, *path)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= maximum:
+        raise Unreadable(".".join(path), "a positive whole number")
+    return value
+
+
+def whole_or_none(content: Mapping[str, Any], *path: str) -> int | None:
+    return None if at(content, *path) is None else whole(content, *path)
+
+
+def flag(content: Mapping[str, Any], *path: str) -> bool:
+    """Return a switch, off where it is absent."""
+    value = at(content, *path)
+    if value is not None and not isinstance(value, bool):
+        raise Unreadable(".".join(path), "true or false")
+    return bool(value)
+
+
+def text(content: Mapping[str, Any], *path: str) -> str:
+    value = at(content, *path)
+    if not isinstance(value, str):
+        raise Unreadable(".".join(path), "text")
+    return value
+
+
+def sha(content: Mapping[str, Any], *path: str) -> str:
+    return _matching(_SHA, "the id of a commit", content, path)
+
+
+def branch(content: Mapping[str, Any], *path: str) -> str:
+    return _matching(_BRANCH, "the name of a branch", content, path)
+
+
+def moment(content: Mapping[str, Any], *path: str) -> datetime:
+    value = text(content, *path)
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise Unreadable(".".join(path), "a time such as 2026-01-31T12:00:00Z")
+    return found
+
+
+def repository(content: Mapping[str, Any], *path: str) -> Repository:
+    full_name = _matching(_FULL_NAME, "<owner>/<name>", content, (*path, "full_name"))
+    return Repository(whole(content, *path, "id"), full_name)
+
+
+def objects(content: Mapping[str, Any], *path: str) -> Sequence[Mapping[str, Any]]:
+    """Return a list of objects; an empty one where it is absent."""
+    value = at(content, *path)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise Unreadable(".".join(path), "a list of objects")
+    return value
+
+
+def _matching(
+    pattern: re.Pattern[str], accepts: str, content: Mapping[str, Any], path: tuple[str, ...]
+) -> str:
+    value = text(content, *path)
+    if not pattern.fullmatch(value):
+        raise Unreadable(".".join(path), accepts)
+    return value
