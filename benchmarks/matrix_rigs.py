@@ -7,6 +7,7 @@ Servers are doubles of documented protocols (`tests.fakes`), an SMTP server and 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
+from criticizer.github import AppConfig
 from criticizer.http_client import Limits
 from notifications.providers.base import Provider
 from notifications.providers.email import smtp
@@ -26,11 +28,12 @@ from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig
+from notifications.providers.github.provider import PullRequests
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
-from tests.fakes import dovecot, mail_service, slack, swarm
+from tests.fakes import dovecot, github, mail_service, slack, swarm
 from tests.fakes.postmark import PostmarkService
 from tests.fakes.resend import ResendService
 from tests.fakes.smtp import SmtpServer, Switches
@@ -139,6 +142,10 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
         return Postmark(PostmarkConfig(SENDER, ("pm-for-tests",), where, _LIMITS))
     if name == "slack":
         return Slack(SlackConfig((slack.TOKEN,), api_url=where, limits=_LIMITS))
+    if name == "github":
+        return PullRequests(
+            AppConfig(str(github.APP_ID), (rest[0],), where, github.SLUG, _LIMITS, lag_pauses_seconds=())
+        )
     return Swarm(SwarmConfig(where, swarm.USER, (swarm.TICKET,), _LIMITS))
 
 
@@ -444,6 +451,64 @@ def _swarm(stack: ExitStack, folder: Path, scale: float) -> Rig:
     )
 
 
+class _Comments(dict[int, Any]):
+    def __init__(self, hook: Hook) -> None:
+        super().__init__()
+        self._hook = hook
+
+    def __setitem__(self, number: int, comment: Any) -> None:
+        super().__setitem__(number, comment)
+        self._hook()
+
+
+class _Host(github.GitHubServer):
+    """Every owner has the repository `web` with pull request 1: each has its own limits."""
+
+    refuses = False
+
+    def __init__(self, hook: Hook) -> None:
+        super().__init__()
+        self._hook = hook
+
+    def _acted(self, asked: Any) -> Any:
+        if found := re.match(r"/repos/(\w+/web)/", asked.path):
+            self.repos.setdefault(
+                found[1], github.Repo(1, {1: github.Pull()}, comments=_Comments(self._hook))
+            )
+            self.repos[found[1]].pulls[1].is_locked = self.refuses
+        return super()._acted(asked)
+
+    def calm(self) -> None:
+        self._acts.clear()
+        self.refuses = False
+
+
+def _github(stack: ExitStack, folder: Path, scale: float) -> Rig:
+    hook = Hook()
+    server = stack.enter_context(_Host(hook))
+
+    def once(**what: Any) -> Callable[[], None]:
+        return lambda: server.script(github.Act(**what), on="POST /repos/")
+
+    return Rig(
+        "github",
+        ("github", server.url, github.private_key()),
+        lambda number: f"github:owner{number}/web#1",
+        lambda: (token for repo in list(server.repos.values()) for token in github.tokens_of(repo)),
+        {
+            NORMAL: _nothing,
+            SILENT: once(then="hang"),
+            RESET: once(then="reset"),
+            BROKEN: once(status=500),
+            NOT_TAKEN: once(status=500, keep=False),
+            REFUSES: lambda: setattr(server, "refuses", True),
+            SLOWER: once(status=429, keep=False, headers={"Retry-After": "1"}),
+        },
+        server.calm,
+        hook,
+    )
+
+
 def _documented(
     server: Any, act: Any, takes: str, refusal: Mapping[str, object], lag_seconds: float
 ) -> dict[str, Callable[[], object]]:
@@ -514,6 +579,7 @@ RIGS: Mapping[str, _Make] = {
     "webhook, not idempotent": _webhook_once,
     "slack": _slack,
     "swarm": _swarm,
+    "github": _github,
 }
 # Mail alone has digests.
 DIGEST_RIGS: Mapping[str, _Make] = {

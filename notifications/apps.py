@@ -31,5 +31,6 @@ class NotificationsConfig(AppConfig):
                 "provider:mail": health_checks.mail,
                 "provider:slack": health_checks.slack,
                 "provider:swarm": health_checks.swarm,
+                "github": health_checks.github,
             }
         )

@@ -9,7 +9,8 @@ from functools import lru_cache
 import structlog
 from django.conf import settings
 
-from criticizer import mail
+from criticizer import github, mail
+from criticizer.github import AppConfig
 from criticizer.queue.outbox import scaled
 from criticizer.resilience.gate import name_of
 from notifications import webhook_address
@@ -68,7 +69,18 @@ def from_settings() -> ProvidersConfig:
         swarm=SwarmConfig(settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET)
         if settings.SWARM_URL
         else None,
+        github=github_app(),
     )
+
+
+def github_app() -> AppConfig | None:
+    """Return the GitHub App of the settings; None where there is none."""
+    if not settings.GITHUB_APP_ID or not settings.GITHUB_PRIVATE_KEY:
+        return None
+    app = AppConfig(
+        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY, settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG
+    )
+    return replace(app, lag_pauses_seconds=tuple(map(scaled, app.lag_pauses_seconds)))
 
 
 def _archive() -> ArchiveConfig | None:
@@ -118,8 +130,8 @@ def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) 
     """Return the dependency (circuit, rate limit) of a normalised recipient of `provider`.
 
     `provider:webhook:<host[:port]>`, so that one dead receiver does not stop the others; mail is
-    `provider:mail`, or `provider:maildir`. `looking`: for a look-up, which may need another server than
-    the send: `provider:mail-archive`.
+    `provider:mail`, or `provider:maildir`; a pull request `github:<host>:<owner>`. `looking`: for a look-up,
+    which may need another server than the send: `provider:mail-archive`.
     """
     channel, address = split(recipient)
     if channel == "webhook":
@@ -127,6 +139,8 @@ def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) 
             return name_of("provider", channel, webhook_address.parse(address).netloc)
         except ValueError:  # of an earlier version: the provider refuses it
             return name_of("provider", channel, "unusable")
+    if channel == "github":
+        return name_of(github.dependency_of(settings.GITHUB_API_URL, address.partition("/")[0]))
     if looking and provider.capabilities.looks_elsewhere:
         return name_of("provider", f"{channel}-archive")
     return name_of("provider", "maildir" if provider.name == "maildir" else channel)

@@ -10,6 +10,7 @@ from notifications import config
 from notifications.providers.email.postmark import Postmark
 from notifications.providers.email.resend import Resend
 from notifications.providers.email.smtp import Smtp
+from notifications.providers.github.provider import PullRequests
 from notifications.providers.slack.provider import Slack
 from notifications.providers.swarm.provider import Swarm
 
@@ -42,6 +43,11 @@ def slack(name: str) -> None:
 def swarm(name: str) -> None:
     """Check P4 Code Review. Raises `Failure` when it does not work."""
     _check(Swarm, config.from_settings().swarm)
+
+
+def github(name: str) -> None:
+    """Check GitHub, with the App's key. Raises `Failure` when it does not work."""
+    _check(PullRequests, config.github_app())
 
 
 def _check(kind: type[Any], provider_config: Any | None) -> None:

@@ -1,7 +1,7 @@
 """Recipients: channel-qualified addresses in one normal form.
 
 `mail:ann@example.com`, `webhook:https://ci.example.com/x`, `slack:C0123ABCD` (a channel's id),
-`swarm:review-123`, `swarm:change-123`.
+`swarm:review-123`, `swarm:change-123`, `github:owner/repository#12`.
 
 The recipient is part of a delivery's key, so equal recipients must be equal texts: everything is
 normalised first. The messages of ValueError are shown to callers of the API.
@@ -22,6 +22,7 @@ MAX_LENGTH = 500  # of the whole text; the column holds 512
 _MAX_MAIL = 254  # RFC 5321, 4.5.3.1.3 less the angle brackets
 _MAX_LOCAL_PART = 64
 _SLACK_ID = re.compile(r"[CGD][A-Z0-9]{6,20}")
+_PULL_REQUEST = re.compile(r"([a-z0-9][a-z0-9_-]{0,99}/(?!\.{1,2}#)[a-z0-9._-]{1,100})#0*([1-9][0-9]{0,9})")
 _SWARM_TOPIC = re.compile(r"(review|change)s?[-/]0*([1-9][0-9]{0,9})")
 
 _valid_mail = EmailValidator(allowlist=["localhost"])
@@ -123,15 +124,30 @@ def _swarm(address: str) -> str:
     return f"{found[1]}-{int(found[2])}"
 
 
+def _github(address: str) -> str:
+    found = _PULL_REQUEST.fullmatch(address.lower())
+    if found is None:
+        raise ValueError(
+            "A GitHub recipient is a pull request by its repository and number."
+            " Write github:owner/repository#12."
+        )
+    return f"{found[1]}#{int(found[2])}"
+
+
 _CHANNELS: Mapping[str, Callable[[str], str]] = {
     "mail": _mail,
     "webhook": _webhook,
     "slack": _slack,
     "swarm": _swarm,
+    "github": _github,
 }
 CHANNELS = tuple(_CHANNELS)
 # The variables that configure a channel.
-VARIABLES = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET"}
+VARIABLES = {
+    "slack": "SLACK_BOT_TOKEN",
+    "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET",
+    "github": "GITHUB_APP_ID and GITHUB_PRIVATE_KEY",
+}
 
 
 def missing_provider_reason(channel: str, problem: str = "") -> str:

@@ -19,6 +19,7 @@ from notifications.rendering import (
     EarlierFinding,
     Ending,
     ExcerptLine,
+    PullRequest,
     Report,
     ReportFile,
     ReportFinding,
@@ -26,7 +27,7 @@ from notifications.rendering import (
 )
 from notifications.rendering.summary import in_order
 from notifications.states import DeliveryStatus
-from reviews.models import FindingRow, ReviewJob
+from reviews.models import FindingRow, HostVersion, ReviewJob
 from reviews.states import Stage
 
 _LATE = "Late result: this review was finished after its deadline."
@@ -48,8 +49,14 @@ def report_of(job: ReviewJob) -> Report:
         status_lines=(limited_to(job),) if job.series else (),
         budget=settings.FINDING_BUDGET,
         coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
+        pull_request=_pull_request(job),
         since=None if job.compared_with is None else Comparison(job.compared_with, _ended(job)),
     )
+
+
+def _pull_request(job: ReviewJob) -> PullRequest | None:
+    version = HostVersion.objects.filter(job=job).select_related("change").first()
+    return PullRequest(version.change.repository_id, version.head_sha) if version else None
 
 
 def _ended(job: ReviewJob) -> tuple[EarlierFinding, ...]:

@@ -75,8 +75,9 @@ class GitHub:
 
         def ask(key: str) -> Reply:
             token = app_token(self.config.app_id, key, self._clock())
-            answer = self._exchange(method, self._url(path), token, body, acts=False)
-            return self._judged(answer, acts=False)
+            return self._judged(
+                self._redirected(method, self._url(path), token, body, acts=False), acts=False
+            )
 
         return self._keys.call(ask)
 
@@ -139,7 +140,7 @@ class GitHub:
         is_renewed = False
         while True:
             token = self._tokens.get(repository)
-            answer = self._redirected(method, url, token, body, acts=acts)
+            answer = self._redirected(method, url, token.value, body, acts=acts)
             if answer.status < 300:
                 token.is_proven = True
             elif self._may_be_lag(answer, token):
@@ -159,10 +160,10 @@ class GitHub:
         return is_refusal and token.may_be_unknown(self._clock())
 
     def _redirected(
-        self, method: str, url: httpx.URL, token: Token, body: Mapping[str, object] | None, *, acts: bool
+        self, method: str, url: httpx.URL, token: str, body: Mapping[str, object] | None, *, acts: bool
     ) -> Answer:
         for _ in range(_MAX_REDIRECTS):
-            answer = self._exchange(method, url, token.value, body, acts=acts)
+            answer = self._exchange(method, url, token, body, acts=acts)
             if method != "GET" or answer.status not in _REDIRECTS:
                 return answer
             url = self._same_host(url.join(answer.headers.get("location", "")))

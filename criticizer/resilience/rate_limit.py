@@ -41,6 +41,7 @@ QUOTA_SECONDS = 60.0  # of a server that does not say how long
 # installation, and a second between its writes.
 _RATES = {"github": 1.0}
 _CONCURRENCY = {"github": 1}
+WRITER_CALL_SECONDS = 60.0  # of such a writer; GitHub ends a request after 10
 _UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number
 
 # The rate in force, calls a second: the configured one, or less after a pause.
@@ -175,7 +176,9 @@ def slots_of(name: str) -> list[Slots]:
     """
     limit = concurrency_limit_of(name)
     if not name.startswith(f"{RECEIVERS}:"):
-        return [Slots(name, limit, settings.CALL_SECONDS)] if limit else []
+        is_writer = configured(_CONCURRENCY, name) is not None
+        seconds = outbox.scaled(WRITER_CALL_SECONDS) if is_writer else settings.CALL_SECONDS
+        return [Slots(name, limit, seconds)] if limit else []
     stages: Mapping[str, tuple[str, str]] = settings.STAGES
     shared = max(prepared.value(_SENDERS, {"queue": stages["notify"][1]}) or 0, 2) - 1
     seconds = outbox.scaled(RECEIVER_CALL_SECONDS)

@@ -25,6 +25,7 @@ KEYS = {
     "mail": _recipient("mail", "ann@example.com"),
     "slack": _recipient("slack", "C0123ABCD"),
     "swarm": _recipient("swarm", "review-123"),
+    "github": _recipient("github", "acme/website#12"),
     "webhook": _recipient("webhook", "https://ci.example.com/hook"),
     "id": exact("notification_id", "The provider's own id", example="msg-1"),
     "provider": exact("provider", "The provider", example="smtp"),

@@ -31,6 +31,7 @@ _EXAMPLES = {
     "webhook": "https://ci.example.com/hooks/review",
     "slack": "C0123ABCD",
     "swarm": "review-123",
+    "github": "acme/website#12",
 }
 
 
@@ -59,8 +60,10 @@ def views(user: Any) -> list[ProviderView]:
     found = []
     for channel in CHANNELS:
         provider = providers.get(channel)
-        names = Q(name__startswith=f"provider:{channel}:") | Q(
-            name__in=[f"provider:{channel}", f"provider:{channel}-archive"]
+        names = (
+            Q(name__startswith=f"provider:{channel}:")
+            | Q(name__startswith=f"{channel}:")
+            | Q(name__in=[f"provider:{channel}", f"provider:{channel}-archive"])
         )
         if provider is not None:
             names |= Q(name=f"provider:{provider.name}")

@@ -36,6 +36,7 @@ from notifications.delivery.reconcile import Finding
 from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, capabilities_for
+from notifications.providers.failures import NotWanted
 from notifications.recipients import missing_provider_reason, split
 from notifications.states import WITHDRAWN_DELIVERY, DeliveryStatus, SendOutcome
 from notifications.suppressions import reports
@@ -228,6 +229,12 @@ def _send(
         _record(claimed, SendOutcome.NOT_SENT, unresolved, failure)
         _report_failure(permit, failure)
         raise
+    except NotWanted as failure:
+        _record(claimed, SendOutcome.NOT_SENT, unresolved, failure)
+        permit.report(None)
+        if not may_repeat:
+            store.move(store.read(row.pk), DeliveryStatus.SUPERSEDED)
+        return "withdrawn"
     except PermanentFailure as failure:
         if may_repeat:
             # A refusal now proves nothing about the attempt before it.

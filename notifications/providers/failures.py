@@ -20,6 +20,17 @@ _REQUEST_IDS = ("x-request-id", "request-id", "x-message-id", "x-slack-req-id", 
 _WORD = re.compile(r"[\w.:+=/-]{1,128}", re.ASCII)
 Context = Mapping[str, object]
 
+
+class NotWanted(PermanentFailure):
+    """The recipient has no use for the message any more: nothing was sent, and nothing is wrong.
+
+    Its delivery is superseded, and its job succeeds without it.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, detail)
+
+
 _STATUSES = {
     408: ErrorClass.NETWORK_TIMEOUT,
     502: ErrorClass.UPSTREAM_UNAVAILABLE,

@@ -24,6 +24,7 @@ class ReviewPayload:
 
     `findings`: each with its link. `findings_total` counts those left out too. `status_lines` begin with
     the changes since the previous version. `unread`: `file: status, reason` of files not read completely.
+    `head_sha`: the commit of a pull request that was reviewed.
     """
 
     changelist_id: str = ""
@@ -40,6 +41,8 @@ class ReviewPayload:
     files_total: int = 0
     files_read: int = 0
     unread: tuple[str, ...] = ()
+    repository_id: int = 0  # of a pull request
+    head_sha: str = ""
 
     @property
     def name(self) -> str:
@@ -85,6 +88,8 @@ def review_payload(message: Message) -> ReviewPayload | None:
         return None
     findings = tuple((_finding(found), _text(found, "url", MAX_TEXT)) for found in _dicts(data["findings"]))
     counts = data.get("severities")
+    pull = data.get("pull_request")
+    pull = pull if isinstance(pull, dict) else {}
     return ReviewPayload(
         changelist_id=_text(data, "changelist_id"),
         version=_number(data, "review_version") or 1,
@@ -112,6 +117,8 @@ def review_payload(message: Message) -> ReviewPayload | None:
             for file in _dicts(_list(data, "coverage"))
             if file.get("status") not in {"reviewed", "checked"}
         ),
+        repository_id=_number(pull, "repository_id"),
+        head_sha=_text(pull, "head_sha"),
     )
 
 

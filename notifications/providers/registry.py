@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from criticizer.github import AppConfig
 from notifications.providers.base import Provider
 from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig, Unarchived
+from notifications.providers.github.provider import PullRequests
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
@@ -33,6 +35,7 @@ class ProvidersConfig:
     postmark: PostmarkConfig | None = None
     slack: SlackConfig | None = None
     swarm: SwarmConfig | None = None
+    github: AppConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ PROVIDERS = (
     Entry("webhook", Webhook, lambda config: Webhook(config.webhook)),
     Entry("slack", Slack, lambda config: Slack(config.slack) if config.slack else None),
     Entry("swarm", Swarm, lambda config: Swarm(config.swarm) if config.swarm else None),
+    Entry("github", PullRequests, lambda config: PullRequests(config.github) if config.github else None),
 )
 
 

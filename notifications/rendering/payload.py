@@ -38,8 +38,17 @@ def payload_of(report: Report, summary: Summary) -> dict[str, object]:
             "files_total": summary.files.total,
             "files_read": summary.files.read,
             "files_read_in_part": summary.files.partial,
+            **_pull_request(report),
         },
     }
+
+
+def _pull_request(report: Report) -> dict[str, object]:
+    """Return which commit of a pull request was reviewed; nothing for other changes."""
+    pull = report.pull_request
+    if pull is None:
+        return {}
+    return {"pull_request": {"repository_id": pull.repository_id, "head_sha": pull.head_sha}}
 
 
 def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:

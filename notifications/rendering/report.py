@@ -119,6 +119,14 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class PullRequest:
+    """The pull request that was reviewed: the number of its repository, and the commit."""
+
+    repository_id: int
+    head_sha: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A finished review. All text is redacted.
 
@@ -138,6 +146,7 @@ class Report:
     status_lines: tuple[str, ...] = ()
     since: Comparison | None = None
     budget: int = 50  # findings shown in full, besides critical ones
+    pull_request: PullRequest | None = None
     hidden_files: int = 0  # left out of `coverage`: the recipient may not read them
 
 

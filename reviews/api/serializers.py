@@ -101,8 +101,8 @@ class StrictSerializer(serializers.Serializer[Any]):
 
 # In backticks: Markdown would drop <…> as a tag.
 ANY_CHANNEL = (
-    "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>` or"
-    " `swarm:change-<number>`"
+    "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>`,"
+    " `swarm:change-<number>` or `github:<owner>/<repository>#<number>`"
 )
 
 

@@ -57,6 +57,7 @@ class RecipientOrigin(models.TextChoices):
     SUBSCRIPTION = "subscription", "Subscription made by an administrator"
     OWN = "own", "Subscription of their own"
     PERFORCE = "perforce", "Reviews field of their Perforce user"
+    PULL_REQUEST = "pull_request", "The pull request that is reviewed"
     DEFAULT = "default", "DEFAULT_RECIPIENTS"
 
 

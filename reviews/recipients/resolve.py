@@ -1,4 +1,5 @@
-"""Recipients of a trigger's job: subscriptions, readers that Perforce names, else DEFAULT_RECIPIENTS.
+"""Recipients of a trigger's job: its pull request, subscriptions, readers that Perforce names, or else
+DEFAULT_RECIPIENTS.
 
 They are found once, when the files of the change are known, and frozen in the job with its fetch: a
 replay notifies the same people. Recipients that a request gave stay as given.
@@ -64,6 +65,9 @@ def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
                 raise
             problem = f"Perforce could not list the readers of this change ({failure.error_class})"
             log.error("perforce_readers_unknown", job=claim.job_id, **failure.facts)
+    if change.changelist_id.startswith("github:"):
+        # The change's id is its recipient: who reads the code there reads its review there.
+        origins = {normalise(change.changelist_id): RecipientOrigin.PULL_REQUEST, **origins}
     if not origins:
         origins = dict.fromkeys(job.recipients, RecipientOrigin.DEFAULT)
     return Found(origins, problem)

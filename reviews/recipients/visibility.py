@@ -48,7 +48,7 @@ def reports_for(
     made: dict[Reach, Report] = {}
     found = {}
     for recipient in recipients:
-        own = known.get(recipient) or Reach((_of_unknown(origins.get(recipient, "")),))
+        own = known.get(recipient) or Reach((_of_unknown(recipient, origins.get(recipient, "")),))
         reach = Reach((*own.scopes, requester))
         if reach not in made:
             made[reach] = part_of(report, reach)
@@ -71,7 +71,10 @@ def masked(recipient: str) -> str:
     return f"{channel}:\u2026"
 
 
-def _of_unknown(origin: str) -> Scope:
+def _of_unknown(recipient: str, origin: str) -> Scope:
+    channel, _, address = recipient.partition(":")
+    if channel == "github":
+        return Scope(prefixes=(f"//github/{address.partition('#')[0]}/",))  # what its readers have there
     if settings.UNKNOWN_RECIPIENTS == NAMED:
         # A request, an administrator or the configuration vouches for the recipients it names. Perforce
         # names people who asked for it, not what they may read.

@@ -241,11 +241,9 @@ def test_pages_are_followed_to_the_end_and_to_no_other_host(server: GitHubServer
 def test_a_renamed_repository_is_followed_when_it_is_read(server: GitHubServer) -> None:
     client = github(server)
     client.get(WEB, PULL)
-    server.repos["acme/site"] = server.repos["acme/web"]
-    for token in server.tokens.values():
-        token.repositories.add("acme/site")
-    server.moved["acme/web"] = "acme/site"
-    assert client.get(WEB, PULL).content["number"] == 7
+    server.rename("acme/web", "acme/site")
+    known = Repository("acme/web", server.repos["acme/site"].number)
+    assert client.get(known, PULL).content["number"] == 7
 
 
 def test_no_log_and_no_text_has_a_token_or_the_key(

@@ -55,12 +55,26 @@ _ROUTES: tuple[tuple[str, str, str, str], ...] = (
 Hunk = tuple[int, int, int, int]  # old start, old end, new start, new end; ends included
 
 
-@cache
 def private_key(number: int = 1) -> str:
     """Return one of the App's keys, PKCS#1 PEM as GitHub makes it."""
+    return _key(number)
+
+
+@cache
+def _key(number: int) -> str:
     key = rsa.generate_private_key(public_exponent=65_537, key_size=2048)
     form = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+
+
+def tokens_of(repo: Repo) -> list[str]:
+    """Return the tokens that the markers of our comments have, in order of the comments."""
+    found = []
+    for comment in repo.comments.values():
+        marker = re.match(r"<!-- criticizer:\w+ .*?token=(\S+)(?: earlier=(\S+))? -->", comment["body"])
+        if marker and comment["performed_via_github_app"]:
+            found += [marker[1], *filter(None, (marker[2] or "").split(","))]
+    return found
 
 
 def _public(key: str) -> Any:
@@ -104,7 +118,7 @@ class Act:
 
 @dataclass(slots=True)
 class _Token:
-    repositories: set[str]
+    repositories: set[int]  # their numbers
     permissions: Mapping[str, str]
     made_at: float
     expires_at: float
@@ -224,6 +238,8 @@ class GitHubServer:
         if asked.path == "/app":
             return Said(body={"id": APP_ID, "slug": SLUG, "permissions": self.granted})
         if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/installation", asked.path):
+            if moved := self._moved(asked, found[1].lower(), "/installation"):
+                return moved
             repo = self.repos.get(found[1].lower())
             if not self.is_installed or repo is None or repo.is_hidden:
                 return _refusal(404, "Not Found")
@@ -268,7 +284,9 @@ class GitHubServer:
         value = f"ghs_{number:036d}"
         if self.has_long_tokens:
             value = f"ghs_{APP_ID}_" + ".".join(f"{part}{number:06d}_" + "a-Z" * 60 for part in "eyJhb")
-        self.tokens[value] = _Token(names, permissions, self.now(), self.now() + 3600)
+        self.tokens[value] = _Token(
+            {self.repos[name].number for name in names}, permissions, self.now(), self.now() + 3600
+        )
         expires = datetime.fromtimestamp(self.now() + 3600, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Said(201, {"token": value, "expires_at": expires, "permissions": permissions})
 
@@ -278,12 +296,10 @@ class GitHubServer:
             return _refusal(401, "Bad credentials")
         if self.now() - token.made_at < self.lag_seconds:
             return _refusal(401, "Bad credentials")
-        if name in self.moved:
-            status = 301 if asked.method == "GET" else 307
-            location = f"{self.url}/repos/{self.moved[name]}{path}"
-            return Said(status, {"message": "Moved Permanently", "url": location}, {"Location": location})
+        if moved := self._moved(asked, name, path):
+            return moved
         repo = self.repos.get(name)
-        if repo is None or repo.is_hidden or name not in token.repositories:
+        if repo is None or repo.is_hidden or repo.number not in token.repositories:
             return _refusal(404, "Not Found")
         for method, pattern, permission, answer in _ROUTES:
             if asked.method == method and (found := re.fullmatch(pattern, path)):
@@ -296,6 +312,17 @@ class GitHubServer:
                 said: Said = getattr(self, f"_{answer}")(repo, asked, *found.groups())
                 return said
         return self._fault(404, "Not Found")
+
+    def _moved(self, asked: Asked, name: str, path: str) -> Said | None:
+        if name not in self.moved:
+            return None
+        location = f"{self.url}/repos/{self.moved[name]}{path}"
+        status = 301 if asked.method == "GET" else 307
+        return Said(status, {"message": "Moved Permanently", "url": location}, {"Location": location})
+
+    def rename(self, name: str, to: str) -> None:
+        self.repos[to] = self.repos.pop(name)
+        self.moved[name] = to
 
     def _fault(self, status: int, words: str) -> Said:
         self.faults.append(words)

@@ -13,17 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from criticizer.github import AppConfig, GitHub
 from notifications.providers.base import Provider
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig
+from notifications.providers.github.provider import PullRequests
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
-from tests.fakes import mail_service, slack, swarm
+from tests.fakes import github, mail_service, slack, swarm
 from tests.fakes.closed import closed_port
 from tests.fakes.dovecot import Dovecot
 from tests.fakes.postmark import PostmarkService
@@ -197,6 +199,29 @@ def _nowhere(stack: ExitStack) -> str:
     return f"http://127.0.0.1:{stack.enter_context(closed_port())}/"
 
 
+def _github(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
+    server = stack.enter_context(github.GitHubServer())
+    repo = server.add("acme/web")
+    post = "POST /repos/acme/web/issues/7/comments"
+
+    def made(url: str) -> PullRequests:
+        config = AppConfig(str(github.APP_ID), [github.private_key()], url, github.SLUG)
+        return PullRequests(config, GitHub(config, clock=server.now, pause=server.forward))
+
+    def refuse() -> None:
+        repo.pulls[7].is_locked = True
+
+    return Rig(
+        made(server.url),
+        "acme/web#7",
+        lambda: github.tokens_of(repo),
+        refuse,
+        lambda: server.script(github.Act(then="reset"), on=post),
+        lambda: server.script(github.Act(keep=False, status=502), on=post),
+        far_away=made(_nowhere(stack)),
+    )
+
+
 RIGS: Mapping[str, Make] = {
     "maildir": _maildir,
     "smtp": _smtp,
@@ -206,4 +231,5 @@ RIGS: Mapping[str, Make] = {
     "postmark": _postmark,
     "slack": _slack,
     "swarm": _swarm,
+    "github": _github,
 }

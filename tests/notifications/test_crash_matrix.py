@@ -49,6 +49,8 @@ def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> It
         ("webhook", KEY),
         pytest.param("slack", SILENT, marks=pytest.mark.long),
         pytest.param("swarm", NOT_TAKEN, marks=pytest.mark.long),
+        pytest.param("github", SILENT, marks=pytest.mark.long),
+        pytest.param("github", BROKEN, marks=pytest.mark.long),
         pytest.param("smtp", SILENT, marks=pytest.mark.long),
         pytest.param("postmark", REFUSES, marks=pytest.mark.long),
     ],

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from criticizer.github import AppConfig
 from criticizer.http_client import Answer, Request
 from criticizer.resilience.failures import PermanentFailure
 from notifications.config import build, dependency_of
@@ -44,6 +45,7 @@ SPELLINGS = [
     ("SWARM:Reviews/00123", "swarm:review-123"),
     ("swarm:change-7", "swarm:change-7"),
     ("swarm:changes/7", "swarm:change-7"),
+    ("GitHub:Acme/Web.Site#012", "github:acme/web.site#12"),
 ]
 
 
@@ -67,7 +69,7 @@ INVALID = [
     ("mail:" + "a" * 65 + "@example.com", "64"),
     ("mail:a@" + "b" * 300 + ".com", "host name"),
     ("mail:ann@example.com" + "m" * MAX_LENGTH, "longer than"),
-    ("teams:C0123ABCD", "mail, webhook, slack, swarm"),
+    ("teams:C0123ABCD", "mail, webhook, slack, swarm, github"),
     ("slack:#general", "not its name"),
     ("slack:general", "not its name"),
     ("slack:", "not its name"),
@@ -81,6 +83,11 @@ INVALID = [
     ("swarm:review-", "swarm:review-123"),
     ("swarm:review-1٢", "swarm:review-123"),  # an Arabic digit
     ("swarm:job-1", "swarm:review-123"),
+    ("github:acme", "github:owner/repository#12"),
+    ("github:acme/..#1", "github:owner/repository#12"),
+    ("github:acme/web#0", "github:owner/repository#12"),
+    ("github:acme/web/x#1", "github:owner/repository#12"),
+    ("github:acme/web#1?x=2", "github:owner/repository#12"),
     ("https://ci.example.com/hook", "webhook:https://ci.example.com/hook"),
     ("webhook:ftp://ci.example.com/", "https://"),
     ("webhook:https:///path", "name a host"),
@@ -216,5 +223,6 @@ def test_every_channel_has_a_provider_once_it_is_configured(tmp_path: Path) -> N
         config,
         slack=SlackConfig(("xoxb-fake",)),
         swarm=SwarmConfig("https://swarm.example.com", "bot", ("ticket",)),
+        github=AppConfig("1", ("key",)),
     )
     assert set(build(config)[0]) == set(CHANNELS)

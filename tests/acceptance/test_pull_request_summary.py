@@ -1,0 +1,173 @@
+"""The summary on a pull request through whole jobs on real stages: once, edited, truthful."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core import serializers
+from django.utils import timezone
+
+from criticizer.db import prepared
+from criticizer.resilience import gate
+from notifications import config
+from notifications.models import Delivery
+from notifications.states import DeliveryStatus as D
+from reviews.models import HostChange, HostVersion, RecipientMode, ReviewJob
+from reviews.sources.git import GitSource
+from reviews.stages import fetch
+from tests import factories
+from tests.acceptance import stages
+from tests.acceptance.world import World
+from tests.fakes.github import APP_ID, SLUG, Act, GitHubServer, Pull, private_key, tokens_of
+from tests.fakes.llm import Reply
+
+PULL = "github:acme/web#7"
+POST = "POST /repos/acme/web/issues/7/comments"
+
+
+class OfPull(GitSource):
+    """Content of a pull request, from a repository of the test instead of a mirror."""
+
+    def __init__(self, repository: Path, sha: str) -> None:
+        super().__init__("web", repository)
+        self._depot = "github/acme/web"
+        self._sha = sha
+
+    def _sha_of(self, changelist_id: str) -> str:
+        return self._sha
+
+
+@pytest.fixture
+def github(world: World) -> Iterator[GitHubServer]:
+    name, sha = world.commit.split("@")
+    source = OfPull(world.settings.GIT_REPOSITORIES[name.removeprefix("git:")], sha)
+    world.monkeypatch.setattr(fetch, "source_for", lambda changelist_id, config: source)
+    world.settings.DEPOT_ALLOW_LIST = ["//github/acme/web/..."]
+    world.settings.LLM_CONTEXT_PERCENT = 0
+    with GitHubServer() as server:
+        server.add("acme/web", {7: Pull(sha)})
+        world.settings.GITHUB_API_URL, world.settings.GITHUB_APP_SLUG = server.url, SLUG
+        world.settings.GITHUB_APP_ID, world.settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+        yield server
+        assert server.faults == []
+
+
+def reviewed(world: World, github: GitHubServer, version: int = 1, **fields: Any) -> int:
+    """Make the job of the pull request's head, as its webhook does."""
+    repo = github.repos["acme/web"]
+    job = factories.job_with_stages(
+        changelist_id=PULL, review_version=version, recipients=["mail:default@example.com"],
+        recipients_are=RecipientMode.TO_FIND, **fields,
+    )  # fmt: skip
+    sha = world.commit.split("@")[1]
+    seen = {"head_sha": sha, "base_sha": "b" * 40, "base_ref": "main"}
+    change, _ = HostChange.objects.get_or_create(
+        host="github", repository_id=repo.number, number=7,
+        defaults={"full_name": "Acme/web", "changelist_id": PULL, "reported_at": timezone.now(), **seen},
+    )  # fmt: skip
+    HostVersion.objects.create(change=change, job=job, is_automatic=version == 1, **seen)
+    factories.OutboxMessageFactory(aggregate_id=job.stages.get(stage="fetch").pk)
+    return job.pk
+
+
+def test_a_review_stands_on_its_pull_request_and_the_next_version_edits_it(
+    world: World, github: GitHubServer
+) -> None:
+    finding = {
+        "file": "//github/acme/web/a.c", "hunk": None, "quote": "int answer(void) { return 2; }",
+        "quote_end": None, "side": "new", "category": "bug", "rule_id": None, "severity": "high",
+        "confidence": 90, "title": "The answer is wrong", "problem": "It was one.", "trigger": "Always.",
+        "suggestion": None,
+    }  # fmt: skip
+    answer = {"findings": [finding], "files_read": ["//github/acme/web/a.c"]}
+    world.llm.script(Reply(answer=answer, repeat=9))
+    repo = github.repos["acme/web"]
+    first = reviewed(world, github)
+    world.settle()
+    assert world.status(first) == "succeeded"
+    job = ReviewJob.objects.get(pk=first)
+    assert (job.recipients, job.recipient_origins) == ([PULL], {PULL: "pull_request"})
+    row = world.delivery(first, PULL)
+    (number,) = repo.comments
+    assert (row.status, row.notification_id, row.provider) == (D.SENT, str(number), "github")
+    assert "**HIGH: The answer is wrong**\n\n`a.c:1`" in repo.comments[number]["body"]
+    assert (
+        f"pr={repo.number}#7 v=1 sha={github.repos['acme/web'].pulls[7].head}"
+        in repo.comments[number]["body"]
+    )
+
+    second = reviewed(world, github, 2)
+    world.settle()
+    assert world.delivery(second, PULL).notification_id == str(number)
+    assert list(repo.comments) == [number]
+    assert tokens_of(repo) == [str(world.delivery(job, PULL).token) for job in (second, first)]
+
+
+def test_a_pull_request_that_was_closed_meanwhile_gets_nothing_and_is_no_failure(
+    world: World, github: GitHubServer
+) -> None:
+    stages.BEFORE["notify"] = lambda: setattr(github.repos["acme/web"].pulls[7], "state", "closed")
+    job = reviewed(world, github)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    row = world.delivery(job, PULL)
+    assert (row.status, row.detail) == (D.SUPERSEDED, "the pull request is closed")
+    assert not github.repos["acme/web"].comments
+
+
+LIMITS = {
+    "retry-after": {"headers": {"retry-after": "2"}},
+    "secondary": {"body": {"message": "You have exceeded a secondary rate limit."}},
+    "429": {"status": 429},
+    "used up": {"headers": {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "2400"}},
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_costs_no_attempt_and_nothing_is_called_before_its_end(
+    world: World, github: GitHubServer, limit: str
+) -> None:
+    told: dict[str, Any] = {"status": 403, **LIMITS[limit]}
+    if reset := told.get("headers", {}).get("x-ratelimit-reset"):
+        told["headers"] = {**told["headers"], "x-ratelimit-reset": str(int(github.now()) + int(reset))}
+    github.script(Act(keep=False, **told), on=POST)
+    job = reviewed(world, github)
+    world.work()
+    called = len(github.calls)
+    stage = world.stage(job, "notify")
+    assert (world.status(job), stage.attempts, stage.error_class) == ("in_progress", 0, "")
+    # Nobody calls before the end, however often it is tried.
+    world.monkeypatch.setattr(gate, "_free", {})
+    prepared.rows("UPDATE outbox_messages SET available_at = now()")
+    world.work()
+    assert len(github.calls) == called
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert world.stage(job, "notify").attempts == 1
+    assert [outcome for (outcome,) in Delivery.objects.get().attempt_rows.values_list("outcome")] == [
+        "not_sent", "accepted",
+    ]  # fmt: skip
+    assert len(github.repos["acme/web"].comments) == 1
+
+
+def test_no_row_has_a_token_or_the_key(world: World, github: GitHubServer) -> None:
+    github.script(*[Act(keep=False, status=401) for _ in range(40)], on=POST)
+    world.settings.RETRY_TIME_SCALE = 0.001
+    job = reviewed(world, github)
+    for _ in range(8):
+        world.work()
+        world.make_due()
+    assert world.status(job) != "succeeded"
+    stored = "".join(
+        serializers.serialize("json", model._default_manager.all()) for model in apps.get_models()
+    )
+    secrets = [*github.tokens, private_key().splitlines()[3], private_key()]
+    assert github.tokens
+    assert not [secret for secret in secrets if secret in stored]
+    assert config.github_app() is not None
+    assert private_key().splitlines()[3] not in repr(os.environ)
