@@ -8,19 +8,24 @@ a model that does not repeat itself has fixed nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from notifications.rendering import Ending, ReportFinding
 from reviews.reviewers.base import MAX_EXCERPT_CHARS, Side
 from reviews.reviewers.chunks import ShownHunk
+from reviews.reviewers.merging import shared, words_of
 from reviews.reviewers.prepare import Prepared
 
 MIN_CODE = 12  # characters; shorter code, such as a brace, matches anything
 NEARBY_LINES = 3
+MIN_SHARED = 0.20  # of the words of a dismissed finding and of one that stands at its place
+_TRIED = 50  # candidates of one criterion: bounds the work on a thousand dismissed ones
 
 Lines = Mapping[tuple[str, str], Collection[str]]
-_Same = Callable[[ReportFinding, ReportFinding], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +44,15 @@ def compared(
     earlier: Sequence[ReportFinding],
     coverage: Mapping[str, str],
     lines: Lines,
+    dismissed: Collection[int] = frozenset(),
 ) -> Compared:
     """Compare the findings of a version with those of the newest `earlier` one that was reviewed.
 
     `coverage` maps each file of the version to its status, `lines` each file and side to the lines of
-    the change that the model was shown (`lines_of`).
+    the change that the model was shown (`lines_of`). `dismissed` are indexes of earlier findings that
+    people dismissed: only a finding that says the same is their partner (guarantee G261).
     """
-    partners = _partners(findings, earlier)
+    partners = _partners(findings, earlier, dismissed)
     matched = set(partners.values())
     return Compared(
         partners,
@@ -75,7 +82,9 @@ def lines_of(prepared: Prepared) -> Lines:
     }
 
 
-def _partners(findings: Sequence[ReportFinding], earlier: Sequence[ReportFinding]) -> dict[int, int]:
+def _partners(
+    findings: Sequence[ReportFinding], earlier: Sequence[ReportFinding], dismissed: Collection[int]
+) -> dict[int, int]:
     """Match findings of two versions; the strongest criteria come first and each has one partner.
 
     So a weak match cannot take the partner of a strong one.
@@ -83,52 +92,81 @@ def _partners(findings: Sequence[ReportFinding], earlier: Sequence[ReportFinding
     partners: dict[int, int] = {}
     free = set(range(len(earlier)))
     order = sorted(range(len(findings)), key=lambda index: _place(findings[index]))
-    for is_same in _CRITERIA:
+    for criterion in _CRITERIA:
+        candidates: dict[Hashable, list[tuple[int, str, int]]] = defaultdict(list)
+        for e in free:
+            if (key := criterion.key(earlier[e])) is not None:
+                candidates[key].append((earlier[e].line or 0, earlier[e].title, e))
+        for entries in candidates.values():
+            entries.sort()
         for index in order:
-            if index in partners:
-                continue
             one = findings[index]
-            same = [e for e in free if earlier[e].file == one.file and is_same(one, earlier[e])]
-            if same:
-                partner = min(same, key=lambda e: (_distance(one, earlier[e]), _place(earlier[e])))
-                partners[index] = partner
-                free.remove(partner)
+            if index in partners or (key := criterion.key(one)) is None:
+                continue
+            entries = candidates.get(key, [])
+            for at in islice(_nearest(entries, one.line or 0), _TRIED):
+                line, _, e = entries[at]
+                if criterion.is_near and abs(line - (one.line or 0)) > NEARBY_LINES:
+                    break
+                if e in dismissed and criterion.is_weak and not _alike(one, earlier[e]):
+                    continue
+                partners[index] = e
+                free.remove(e)
+                del entries[at]
+                break
     return partners
+
+
+def _nearest(entries: Sequence[tuple[int, str, int]], line: int) -> Iterator[int]:
+    """Yield the indexes of entries, which are sorted by line, from the nearest to the farthest."""
+    right = bisect_left(entries, (line, "", -1))
+    left = right - 1
+    while left >= 0 or right < len(entries):
+        if right == len(entries) or (left >= 0 and line - entries[left][0] <= entries[right][0] - line):
+            yield left
+            left -= 1
+        else:
+            yield right
+            right += 1
 
 
 def _place(finding: ReportFinding) -> tuple[str, int, str]:
     return finding.file, finding.line or 0, finding.title
 
 
-def _distance(one: ReportFinding, other: ReportFinding) -> int:
-    return abs((one.line or 0) - (other.line or 0))
+def _alike(one: ReportFinding, other: ReportFinding) -> bool:
+    """Return whether two findings are worded alike: another defect of the same lines is not dismissed."""
+    mine, its = (words_of(f"{finding.title} {finding.message}") for finding in (one, other))
+    return shared(mine, its) >= MIN_SHARED
 
 
-def _same_title(one: ReportFinding, other: ReportFinding) -> bool:
-    return _words(one.title) == _words(other.title)
+@dataclass(frozen=True, slots=True)
+class _Criterion:
+    """Findings with the same `key` may be the same; None matches nothing. `is_weak`: whatever they say."""
+
+    key: Callable[[ReportFinding], Hashable | None]
+    is_near: bool = False
+    is_weak: bool = False
 
 
-def _same_code(one: ReportFinding, other: ReportFinding) -> bool:
-    code = _code(one)
-    return len(code) >= MIN_CODE and code == _code(other)
+def _kind(finding: ReportFinding) -> Hashable:
+    return finding.file, finding.source, finding.category, finding.side
 
 
-def _same_kind(one: ReportFinding, other: ReportFinding) -> bool:
-    return (one.source, one.category, one.side) == (other.source, other.category, other.side)
+def _title_and_code(finding: ReportFinding) -> Hashable | None:
+    return (code := _code(finding)) and (finding.file, _words(finding.title), code)
 
 
-def _same_place(one: ReportFinding, other: ReportFinding) -> bool:
-    if one.line is None or other.line is None:
-        return one.line == other.line
-    return abs(one.line - other.line) <= NEARBY_LINES
+def _code_and_kind(finding: ReportFinding) -> Hashable | None:
+    return (code := _code(finding)) and (_kind(finding), code)
 
 
-_CRITERIA: tuple[_Same, ...] = (
-    lambda one, other: _same_title(one, other) and _same_code(one, other),
-    lambda one, other: _same_title(one, other) and _same_place(one, other),
-    lambda one, other: _same_code(one, other) and _same_kind(one, other),
-    lambda one, other: _same_title(one, other) and _same_kind(one, other),
-    lambda one, other: _same_place(one, other) and _same_kind(one, other),
+_CRITERIA = (
+    _Criterion(_title_and_code),
+    _Criterion(lambda one: (one.file, _words(one.title), one.line is None), is_near=True),
+    _Criterion(_code_and_kind, is_weak=True),
+    _Criterion(lambda one: (_kind(one), _words(one.title))),
+    _Criterion(lambda one: (_kind(one), one.line is None), is_near=True, is_weak=True),
 )
 
 
@@ -137,8 +175,9 @@ def _words(title: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[^\W\d_]+", title.casefold()))
 
 
-def _code(finding: ReportFinding) -> str:
-    return " ".join(word for row in finding.excerpt if finding.covers(row) for word in row.text.split())
+def _code(finding: ReportFinding) -> str | None:
+    code = " ".join(word for row in finding.excerpt if finding.covers(row) for word in row.text.split())
+    return code if len(code) >= MIN_CODE else None
 
 
 def _ending(finding: ReportFinding, status: str | None, lines: Lines) -> Ending:

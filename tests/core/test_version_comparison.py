@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from notifications.rendering import Ending, ExcerptLine, ReportFinding
@@ -137,3 +139,41 @@ def test_the_order_of_rows_does_not_matter() -> None:
         index: last - partner for index, partner in compared(now, before[::-1], {}, {}).partners.items()
     }
     assert compared(now, before, {}, {}).partners == reverse
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        # The same defect in other words, and moved.
+        ({"title": "No release of the lock", "message": "An error in read() keeps it.", "line": 15}, True),
+        ({"title": "Lock leaks on errors", "message": "read() may raise: then the lock is taken."}, True),
+        # Other defects of the same lines.
+        ({"title": "Three seconds are too short", "message": "Slow disks need a minute."}, False),
+        ({"title": "The timeout is ignored", "message": "False is returned, and nobody looks."}, False),
+    ],
+)
+def test_another_defect_of_the_same_lines_is_no_dismissed_one(
+    changes: dict[str, object], is_same: bool
+) -> None:
+    now, before = [remark(**changes)], [remark()]
+    assert (0 in compared(now, before, {}, {}, {0}).partners) == is_same
+    assert 0 in compared(now, before, {}, {}).partners  # others are still there
+
+
+def test_thousands_of_findings_in_a_file_are_compared_in_little_time() -> None:
+    """Counted in calls, so that a slow machine does not matter: each finding is read a few times."""
+    before = [remark(line=number, code=f"statement number {number}") for number in range(1, 3_001)]
+    now = [remark(line=number + 2, code=f"statement number {number}") for number in range(1, 3_001)]
+    calls = 0
+
+    def count(frame: object, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        partners = compared(now, before, {}, {}).partners
+    finally:
+        sys.setprofile(None)
+    assert partners == {index: index for index in range(3_000)}
+    assert calls < 100 * len(now)
