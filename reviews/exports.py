@@ -1,4 +1,4 @@
-"""Findings as files for other tools: SARIF, reviewdog's rdjson, GitLab's code quality, CSV."""
+"""Findings as files for other tools: SARIF, JSON, reviewdog's rdjson, GitLab's code quality, CSV."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import QuerySet
 from django.http import HttpResponse
 
 from criticizer.admin_site.csv_export import to_csv
 from reviews.models import FindingRow
 from reviews.reviewers.base import FindingSeverity, Side
+from reviews.states import DISMISSALS, FindingEventKind
+from reviews.verdicts import of_findings
 
 MAX_EXPORTED = 10_000
 
@@ -27,7 +30,7 @@ _GITLAB_LEVELS = {
 }
 _COLUMNS = (
     "file", "line", "end_line", "side", "severity", "category", "title", "message", "suggestion", "source",
-    "confidence", "status",
+    "confidence", "status", "verdict", "verdict_by", "verdict_at",
 )  # fmt: skip
 _ESCAPES = {"%40": "@", "%23": "#", "%2A": "*", "%25": "%"}
 
@@ -35,7 +38,8 @@ _ESCAPES = {"%40": "@", "%23": "#", "%2A": "*", "%25": "%"}
 def download(job_id: int, form: str, rows: QuerySet[FindingRow]) -> HttpResponse:
     """Return the findings `rows` of a review as a file in one of FORMS, at most MAX_EXPORTED."""
     made, suffix, content_type = FORMS[form]
-    content = made(list(rows.defer("excerpt").order_by("pk")[:MAX_EXPORTED]))
+    found = rows.annotate(**of_findings()).defer("excerpt").order_by("pk")
+    content = made(list(found[:MAX_EXPORTED]))
     headers = {"Content-Disposition": f'attachment; filename="review-{job_id}.{suffix}"'}
     return HttpResponse(content, content_type=content_type, headers=headers)
 
@@ -79,9 +83,25 @@ def _result(row: FindingRow, rule: int) -> dict[str, Any]:
         "level": _SARIF_LEVELS.get(FindingSeverity(row.severity), "error"),
         "message": {"text": _text(row)},
         "locations": [{"physicalLocation": place}] if row.file.startswith("//") else [],
+        "suppressions": _suppressions(row),
         "partialFingerprints": {"criticizer/v1": str(row.identity)},
         "properties": {"severity": row.severity, "source": row.source, "status": row.status},
     }
+
+
+def _suppressions(row: FindingRow) -> list[dict[str, str]]:
+    """Return why a dismissed finding is to be ignored, as SARIF says it."""
+    verdict: str | None = getattr(row, "verdict", None)
+    if verdict not in DISMISSALS:
+        return []
+    why = FindingEventKind(verdict).label
+    return [{"kind": "external", "status": "accepted", "justification": f"{why}: {row.verdict_by}"}]  # type: ignore[attr-defined]
+
+
+def _json(rows: Sequence[FindingRow]) -> str:
+    names = ("id", *_COLUMNS, "evidence", "identity")
+    findings = [{name: getattr(row, name) for name in names} for row in rows]
+    return json.dumps({"findings": findings}, cls=DjangoJSONEncoder, ensure_ascii=False)
 
 
 def _rdjson(rows: Sequence[FindingRow]) -> str:
@@ -117,6 +137,7 @@ def _csv(rows: Sequence[FindingRow]) -> str:
 
 # Name in the address -> how it is made, the file's suffix, its content type.
 FORMS: dict[str, tuple[Callable[[Sequence[FindingRow]], str], str, str]] = {
+    "json": (_json, "json", "application/json"),
     "sarif": (_sarif, "sarif", "application/sarif+json"),
     "rdjson": (_rdjson, "rdjson.json", "application/json"),
     "gitlab": (_gitlab, "gitlab.json", "application/json"),

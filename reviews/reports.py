@@ -28,8 +28,11 @@ from notifications.rendering import (
 from notifications.rendering.summary import in_order
 from notifications.states import DeliveryStatus
 from reviews.models import FindingRow, HostVersion, ReviewJob
+from reviews.recipients import verdict_links
 from reviews.states import Stage
+from reviews.verdicts import Verdict, verdicts_of
 
+ANCHOR = "finding-"  # templates/reviews/_finding.html
 _LATE = "Late result: this review was finished after its deadline."
 
 
@@ -37,6 +40,8 @@ def report_of(job: ReviewJob) -> Report:
     """Return the report of a reviewed job, compared with the version before; the same each time."""
     llm = job.stages.get(stage=Stage.LLM)
     path = reverse("reviews:detail", args=[job.pk])
+    findings = list(job.findings.all())
+    verdicts = verdicts_of(row.identity for row in findings)
     return Report(
         changelist_id=job.changelist_id,
         review_version=job.review_version,
@@ -45,7 +50,7 @@ def report_of(job: ReviewJob) -> Report:
         url=settings.BASE_URL.rstrip("/") + path,
         reviewed_at=llm.finished_at or job.created_at,
         banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
-        findings=tuple(map(as_reported, job.findings.all())),
+        findings=tuple(as_reported(row, verdicts.get(row.identity)) for row in findings),
         status_lines=(limited_to(job),) if job.series else (),
         budget=settings.FINDING_BUDGET,
         coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
@@ -79,14 +84,26 @@ def limited_to(job: ReviewJob) -> str:
 def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Message]:
     """Return the message to each recipient: `reports` holds what each of them may read."""
     answers = _messages_before(job, reports)
+    judges = verdict_links.judges(reports)
     messages = {}
     for recipient, report in reports.items():
         token = snapshot.token_for(job.changelist_id, recipient, job.review_version, job.series)
         link = unsubscribe.link(recipient, token)
+        shown = _with_verdict_links(report, token) if recipient in judges else report
         messages[recipient] = render(
-            report, recipient, token, unsubscribe_url=link, answers=answers.get(recipient)
+            shown, recipient, token, unsubscribe_url=link, answers=answers.get(recipient)
         )
     return messages
+
+
+def _with_verdict_links(report: Report, token: UUID) -> Report:
+    """Return the report with a link at each finding by which the delivery's recipient judges it."""
+
+    def linked(finding: ReportFinding) -> ReportFinding:
+        finding_id = int(finding.anchor.removeprefix(ANCHOR))
+        return replace(finding, verdict_url=verdict_links.link(finding_id, token, report.reviewed_at))
+
+    return replace(report, findings=tuple(map(linked, report.findings)))
 
 
 def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[str, UUID]:
@@ -105,13 +122,15 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
     return dict(tokens.order_by("review_version").values_list("recipient", "mail"))
 
 
-def as_reported(row: FindingRow) -> ReportFinding:
+def as_reported(row: FindingRow, verdict: Verdict | None = None) -> ReportFinding:
     """Return a stored finding as messages show it."""
     return ReportFinding(
         **{name: getattr(row, name) for name in FindingRow.PUBLISHED if name != "evidence"},
         evidence=tuple(row.evidence),
         excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
-        anchor=f"finding-{row.pk}",  # templates/reviews/_finding.html
+        anchor=f"{ANCHOR}{row.pk}",
         is_new=row.is_new,
+        verdict=verdict.kind if verdict else "",
+        verdict_note=verdict.sentence if verdict else "",
         is_folded=bool(row.folded),
     )

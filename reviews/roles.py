@@ -36,6 +36,8 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
 # The permissions of people for the same on the pages. They are Django's own; the admin's lists of
 # reviews stay read-only for everyone.
 REQUEST, CANCEL = "reviews.add_reviewjob", "reviews.change_reviewjob"
+READ = "reviews.view_reviewjob"
+JUDGE = "reviews.add_findingevent"  # verdicts on findings, and comments
 
 _READ_REVIEWS = (
     "reviews.view_reviewjob",
@@ -89,7 +91,7 @@ _EDIT_SUBSCRIPTIONS = (
 
 # Group -> permissions. "Trigger" is a role of API keys only.
 ROLES: dict[str, tuple[str, ...]] = {
-    "reviewer": _READ_REVIEWS,
+    "reviewer": (*_READ_REVIEWS, JUDGE, REQUEST),
     "operator": (
         *_READ_REVIEWS,
         *_READ_OPERATIONS,
@@ -101,6 +103,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "notifications.test_provider",
         "notifications.lift_suppression",
         "reviews.accept_late",
+        JUDGE,
         REQUEST,
         CANCEL,
         *_EDIT_SUBSCRIPTIONS,
@@ -134,7 +137,8 @@ ROLES: dict[str, tuple[str, ...]] = {
 }
 # The purpose of each group, in one sentence.
 PURPOSE = {
-    "reviewer": "Reads reviews, as far as the viewing scopes of their groups reach.",
+    "reviewer": "Reads and judges reviews and requests them again, as far as the viewing scopes of their"
+    " groups reach.",
     "operator": "Keeps reviews going: requests them again, cancels them; dead letters, replays, late results,"
     " circuits, subscriptions.",
     "approver": "Approves large replays and edits of dead letters, decides what is delivered late; reads what"

@@ -88,3 +88,17 @@ class FindingStatus(models.TextChoices):
     STILL_THERE = "still_there", "Still there"  # the version before has it too
     NOT_REPORTED_AGAIN = "not_reported_again", "Not reported again"  # by the version after
     FIXED = "fixed", "Fixed"  # its lines are no longer in the version after
+
+
+class FindingEventKind(models.TextChoices):
+    """An entry in the history of a finding. The last one that is no comment is its verdict."""
+
+    USEFUL = "useful", "Useful"
+    WRONG = "wrong", "Wrong"
+    WONT_FIX = "wont_fix", "Won't fix"
+    UNDONE = "undone", "Verdict taken back"
+    COMMENT = "comment", "Comment"
+
+
+DISMISSALS = (FindingEventKind.WRONG, FindingEventKind.WONT_FIX)
+VERDICTS = (FindingEventKind.USEFUL, *DISMISSALS)

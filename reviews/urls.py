@@ -6,7 +6,7 @@ from django.urls import include, path, re_path
 
 from reviews.admin import message_preview
 from reviews.exports import FORMS
-from reviews.web import actions, views
+from reviews.web import actions, findings, views
 from reviews.web import subscriptions as subscription_views
 
 _pages = [
@@ -20,6 +20,10 @@ _pages = [
         name="findings-file",
     ),
     path("reviews/<int:job_id>/files/<int:number>/", views.review_file, name="file"),
+    path("reviews/<int:job_id>/findings/<int:finding_id>/", findings.finding, name="finding"),
+    path("reviews/<int:job_id>/findings/<int:finding_id>/verdict/", findings.verdict, name="verdict"),
+    path("reviews/<int:job_id>/findings/<int:finding_id>/comment/", findings.comment, name="comment"),
+    path("verdict/<str:signed>/", findings.verdict_link, name="verdict-link"),
     path("reviews/<int:job_id>/again/", actions.review_again, name="again"),
     path("reviews/<int:job_id>/cancel/", actions.cancel, name="cancel"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),

@@ -31,6 +31,7 @@ from reviews.models import (
     Artifact,
     Attempt,
     CoverageRow,
+    FindingEvent,
     FindingFate,
     FindingRow,
     ReviewJob,
@@ -196,6 +197,19 @@ class FindingRowFactory(_Row):
     title = "Division by zero when the list is empty"
     message = "`len(rows)` is 0 for a new account."
     source = "llm"
+
+
+class FindingEventFactory(_Row):
+    """A verdict; of a stored finding with `identity` and `job` of its row."""
+
+    class Meta:
+        model = FindingEvent
+
+    identity = factory.LazyFunction(uuid.uuid4)
+    job = factory.SubFactory(ReviewJobFactory)
+    file = "//depot/main/app.py"
+    kind = "wrong"
+    actor = "carol"
 
 
 class CoverageRowFactory(_Row):

@@ -19,6 +19,7 @@ APPEND_ONLY = (
     "replay_batch_events",
     "job_events",
     "finding_fates",
+    "finding_events",
     "circuit_events",
     "reviews_viewerscopeevent",
     "reviews_subscriptionevent",

@@ -8,7 +8,8 @@ markup could do and reach nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -24,6 +25,7 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'self'"
 )
+_RIGHT = re.compile(r"(/verdict/)[\w.=-]+")
 _DARK = "@media (prefers-color-scheme: dark)"
 TEMPLATE = "admin/notifications/message.html"
 
@@ -50,6 +52,7 @@ class Preview:
 def preview_of(recipient: str, message: Message) -> Preview:
     """Return every form of a message, those that its channel uses first."""
     channel = split(recipient)[0]
+    message = _without_rights(message)
     headers = mime.headers(message, settings.MAIL_FROM)
     parts = (
         Part("Plain text", mime.text_of(message), channel == "mail"),
@@ -69,7 +72,7 @@ def html_answer(request: HttpRequest, message: Message) -> HttpResponse:
     matches, `dark` always; without `scheme` the screen decides.
     """
     media = {"light": "@media not all", "dark": "@media all"}.get(request.GET.get("scheme", ""), _DARK)
-    answer = HttpResponse(mime.html_of(message).replace(_DARK, media))
+    answer = HttpResponse(mime.html_of(_without_rights(message)).replace(_DARK, media))
     answer["Content-Security-Policy"] = POLICY
     answer["X-Frame-Options"] = "SAMEORIGIN"
     answer["Cache-Control"] = "no-store"
@@ -84,6 +87,11 @@ def page(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
     answer = TemplateResponse(request, TEMPLATE, context)
     answer["Cache-Control"] = "no-store"
     return answer
+
+
+def _without_rights(message: Message) -> Message:
+    """Return the message without the signed parts of links by which its recipient gives verdicts."""
+    return replace(message, text=_RIGHT.sub(r"\1…", message.text), html=_RIGHT.sub(r"\1…", message.html))
 
 
 def _json(value: object, *, sort_keys: bool = False) -> str:

@@ -109,8 +109,11 @@ def _review(message: Message) -> ReviewPayload:
         url=_web_link(found.url),
         severities=_ordered(found.severities or severities_of(finding for finding, _ in found.findings)),
         findings=tuple(
-            (inert_finding(finding), _web_link(link)) for finding, link in found.findings[:MAX_LISTED]
+            (inert_finding(finding), _web_link(link))
+            for finding, link in found.findings[:MAX_LISTED]
+            if not finding.is_dismissed
         ),
+        findings_total=max(found.findings_total - found.findings_dismissed, 0),
     )
 
 

@@ -38,6 +38,7 @@ class ReviewPayload:
     severities: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[tuple[ReportFinding, str], ...] = ()
     findings_total: int = 0
+    findings_dismissed: int = 0
     files_total: int = 0
     files_read: int = 0
     unread: tuple[str, ...] = ()
@@ -105,6 +106,7 @@ def review_payload(message: Message) -> ReviewPayload | None:
         severities={line(name): _number(counts, name) for name in counts} if isinstance(counts, dict) else {},
         findings=findings,
         findings_total=_number(data, "findings_total") or len(findings),
+        findings_dismissed=_number(data, "findings_dismissed"),
         files_total=_number(data, "files_total"),
         files_read=_number(data, "files_read"),
         unread=tuple(
@@ -139,6 +141,8 @@ def _finding(found: dict[str, Any]) -> ReportFinding:
         side=_text(found, "side") or "new",
         suggestion=_text(found, "suggestion", None),
         is_new=is_new if isinstance(is_new, bool) else None,
+        verdict=_text(found, "verdict"),
+        verdict_note=_text(found, "verdict_note"),
     )
 
 

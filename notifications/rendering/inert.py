@@ -42,5 +42,6 @@ def inert_finding(finding: ReportFinding) -> ReportFinding:
         title=break_links(finding.title),
         category=break_links(finding.category),
         source=break_links(finding.source),
+        verdict_note=break_links(finding.verdict_note),
         excerpt=tuple(replace(row, text=break_addresses(row.text)) for row in finding.excerpt),
     )

@@ -27,8 +27,9 @@ def payload_of(report: Report, summary: Summary) -> dict[str, object]:
             "status_lines": list(report.status_lines),
             "severities": dict(summary.severities),
             "findings": [_finding(report, finding) for finding in shown],
-            "findings_total": summary.findings,
-            "findings_left_out": summary.findings - len(shown),
+            "findings_total": len(report.findings),
+            "findings_left_out": len(report.findings) - len(shown),
+            "findings_dismissed": summary.dismissed,
             "since": _since(report, summary),
             "coverage": [
                 {"file": file.file, "status": file.status, "reason": file.reason}
@@ -65,6 +66,8 @@ def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
         "source": finding.source,
         "url": link_to(report, finding),
         "is_new": finding.is_new,
+        "verdict": finding.verdict,
+        "verdict_note": finding.verdict_note,
     }
 
 

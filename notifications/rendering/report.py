@@ -23,6 +23,8 @@ MAX_SUBJECT = 200
 
 SEVERITIES = ("critical", "high", "medium", "low")
 
+DISMISSALS = ("wrong", "wont_fix")
+
 SHORTENED = "… (shortened)"
 
 
@@ -49,7 +51,7 @@ class ReportFinding:
     """One finding. `severity` is one of SEVERITIES; a `line` of None means the whole file.
 
     `anchor` is the finding's id on the review page; `is_new` says whether the version before
-    lacked it, None where nothing was compared.
+    lacked it, None where nothing was compared. People's verdict holds for every version (G260).
     """
 
     file: str
@@ -67,6 +69,13 @@ class ReportFinding:
     anchor: str = ""
     is_folded: bool = False
     is_new: bool | None = None
+    verdict: str = ""  # useful, or one of DISMISSALS
+    verdict_note: str = ""  # such as `Dismissed as wrong by ann on 2026-11-22`
+    verdict_url: str = ""  # the recipient's own link to give one
+
+    @property
+    def is_dismissed(self) -> bool:
+        return self.verdict in DISMISSALS
 
     @property
     def location(self) -> str:
@@ -218,6 +227,9 @@ def _finding(finding: ReportFinding) -> ReportFinding:
         suggestion=_block(finding.suggestion),
         source=line(finding.source),
         excerpt=_without_common_indent(finding.excerpt[:MAX_EXCERPT_LINES]),
+        verdict=line(finding.verdict),
+        verdict_note=line(finding.verdict_note),
+        verdict_url=line(finding.verdict_url, MAX_TEXT) if is_web_link(finding.verdict_url) else "",
         anchor=finding.anchor if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", finding.anchor) else "",
     )
 

@@ -51,11 +51,12 @@ class Shown:
 
 def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
     """Return what fits. `size` gives the bytes of a finding's HTML; the first is always shown."""
-    ordered = in_order(report.findings)
     worth, others = _within_budget(report)
     full = _fitting(worth[:MAX_FINDINGS], size, FINDINGS_BYTES) or worth[:1]
     rest = in_order([*worth[len(full) :], *others])
-    brief = _fitting(rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity), BRIEF_BYTES)
+    brief = _fitting(
+        rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity, f.verdict_note), BRIEF_BYTES
+    )
     earlier = list(report.since.earlier) if report.since else []
     shown_earlier = _fitting(
         earlier[:MAX_EARLIER], lambda e: _row(e.finding.title, e.finding.place), EARLIER_BYTES
@@ -64,7 +65,7 @@ def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
     shown_files = _fitting(files[:MAX_FILES], lambda f: _row(f.file, f.reason), FILES_BYTES)
     return Shown(
         groups=tuple((name, tuple(group)) for name, group in groupby(full, key=lambda f: f.severity)),
-        counts=severities_of(ordered),
+        counts=severities_of(finding for finding in report.findings if not finding.is_dismissed),
         brief=tuple(brief),
         left_out=severities_of(rest[len(brief) :]),
         earlier=tuple(shown_earlier),
@@ -75,12 +76,16 @@ def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
 
 
 def _within_budget(report: Report) -> tuple[list[ReportFinding], list[ReportFinding]]:
-    """Return the findings to show in full, the first ones of the report and the critical, and the rest."""
+    """Return the findings to show in full, the first ones of the report and the critical, and the rest.
+
+    Dismissed ones are among the rest.
+    """
     room = report.budget
     shown: list[ReportFinding] = []
     rest: list[ReportFinding] = []
     for finding in report.findings:
-        is_shown = finding.severity == SEVERITIES[0] or (not finding.is_folded and room > 0)
+        is_worth = finding.severity == SEVERITIES[0] or (not finding.is_folded and room > 0)
+        is_shown = is_worth and not finding.is_dismissed
         room -= is_shown
         (shown if is_shown else rest).append(finding)
     return in_order(shown), in_order(rest)

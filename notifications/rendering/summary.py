@@ -59,9 +59,13 @@ class ReadFiles:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The counts behind headline and sections. `severities` has those that occur, worst first."""
+    """The counts behind headline and sections. `severities` has those that occur, worst first.
+
+    Dismissed findings are counted apart.
+    """
 
     findings: int
+    dismissed: int
     files: ReadFiles
     severities: Mapping[str, int]
     changes: str  # such as `1 new, 2 still there, 1 fixed`; empty without an earlier version
@@ -69,21 +73,25 @@ class Summary:
     @property
     def headline(self) -> str:
         """Return such as `3 findings (1 critical), 4 of 6 files read`."""
-        if self.files.hidden and not self.files.total and not self.findings:
+        if self.files.hidden and not self.files.total and not self.findings + self.dismissed:
             return "nothing in it that you may read"
         found = plural_count(self.findings, "finding", zero="no")
         worst = [f"{self.severities[name]} {name}" for name in SEVERITIES[:2] if self.severities.get(name)]
         if worst:
             found += f" ({', '.join(worst)})"
+        if self.dismissed:
+            found += f", {self.dismissed} dismissed"
         return f"{found}, {self.files}"
 
 
 def summarise(report: Report) -> Summary:
     """Count what a report holds."""
+    findings = [finding for finding in report.findings if not finding.is_dismissed]
     return Summary(
-        findings=len(report.findings),
+        findings=len(findings),
+        dismissed=len(report.findings) - len(findings),
         files=ReadFiles.count(Counter(file.status for file in report.coverage), report.hidden_files),
-        severities=severities_of(report.findings),
+        severities=severities_of(findings),
         changes=_changes(report),
     )
 
@@ -107,8 +115,11 @@ def rank(finding: ReportFinding) -> int:
 
 
 def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
-    """Return findings as messages list them: the worst first, new ones before old ones."""
-    return sorted(findings, key=lambda f: (rank(f), f.is_new is False, f.file, f.line or 0, f.title))
+    """Return findings as messages list them: the worst first, new ones before old ones, dismissed last."""
+    return sorted(
+        findings,
+        key=lambda f: (f.is_dismissed, rank(f), f.is_new is False, f.file, f.line or 0, f.title),
+    )
 
 
 def notable(report: Report) -> list[ReportFile]:

@@ -49,7 +49,8 @@ def _since(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
 
 def _item(finding: ReportFinding, what: str = "") -> str:
     named = wrapped(f"- {what}{finding.title} ({finding.severity})", _INDENT, first="")
-    return f"{named}\n{_INDENT}{finding.place}"
+    noted = f"\n{wrapped(finding.verdict_note, _INDENT)}" if finding.verdict_note else ""
+    return f"{named}\n{_INDENT}{finding.place}{noted}"
 
 
 def _findings(report: Report, shown: Shown) -> Iterator[str]:
@@ -68,7 +69,9 @@ def _findings(report: Report, shown: Shown) -> Iterator[str]:
 def _finding(report: Report, finding: ReportFinding) -> Iterator[str]:
     lines = [wrapped(finding.title), finding.place, wrapped(" · ".join(tags(finding)))]
     link = link_to(report, finding) if finding.anchor else ""
-    yield "\n".join(line for line in (*lines, link) if line)
+    verdict = f"Useful, wrong or won't fix? {finding.verdict_url}" if finding.verdict_url else ""
+    noted = wrapped(finding.verdict_note) if finding.verdict_note else ""
+    yield "\n".join(line for line in (*lines, noted, link, verdict) if line)
     yield from _text(finding.message, _INDENT)
     if finding.excerpt:
         yield "\n".join(_code_lines(finding))

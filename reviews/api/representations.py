@@ -31,6 +31,7 @@ from reviews.recipients.scopes import Scope
 from reviews.recipients.visibility import masked
 from reviews.roles import READS_ADDRESSES
 from reviews.states import STAGE_ORDER, JobStatus, Stage, StageStatus
+from reviews.verdicts import of_findings
 
 Json = dict[str, Any]
 
@@ -73,7 +74,7 @@ _JOBS = _read(
 )  # fmt: skip
 _STAGES = _read(schemas.StageSerializer, StageRun.objects.all(), "job_id")
 _DELIVERIES = _read(schemas.DeliverySerializer, Delivery.objects.annotate(**_OF_DIGEST), "job_id")
-_FINDINGS = _read(schemas.FindingSerializer, FindingRow.objects.all(), "job_id")
+_FINDINGS = _read(schemas.FindingSerializer, FindingRow.objects.annotate(**of_findings()), "job_id")
 _COVERAGE = _read(schemas.CoverageSerializer, CoverageRow.objects.all(), "job_id")
 _LETTERS = _read(schemas.DeadLetterSerializer, DeadLetter.objects.annotate(**_OF_JOB_AND_PAYLOAD))
 _EVENTS = _read(schemas.LetterEventSerializer, DeadLetterEvent.objects.all(), "letter_id")

@@ -10,7 +10,7 @@ from deadletters.states import LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
 from reviews.api.serializers import ANY_CHANNEL
 from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
-from reviews.states import FindingStatus, JobStatus, Stage, StageStatus
+from reviews.states import VERDICTS, FindingStatus, JobStatus, Stage, StageStatus
 
 
 class StageSerializer(serializers.Serializer[Any]):
@@ -80,6 +80,13 @@ class FindingSerializer(serializers.Serializer[Any]):
         choices=FindingStatus.choices,
         help_text="Compared with the versions before and after; `fixed`: its lines changed.",
     )
+    verdict = serializers.ChoiceField(
+        choices=[(kind.value, kind.label) for kind in VERDICTS],
+        allow_null=True,
+        help_text="What people say of it, in every version; `wrong` and `wont_fix` dismiss it.",
+    )
+    verdict_by = serializers.CharField(allow_null=True, help_text="Who gave the verdict.")
+    verdict_at = serializers.DateTimeField(allow_null=True, help_text="When it was given.")
 
 
 class CoverageSerializer(serializers.Serializer[Any]):

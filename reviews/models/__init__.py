@@ -3,7 +3,7 @@
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
 from reviews.models.hosts import Host, HostChange, HostDelivery, HostInstallation, HostVersion
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
-from reviews.models.results import Artifact, CoverageRow, FindingFate, FindingRow
+from reviews.models.results import Artifact, CoverageRow, FindingEvent, FindingFate, FindingRow
 from reviews.models.rollup import Rollup
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
@@ -15,6 +15,7 @@ __all__ = [
     "Attempt",
     "AuditSeal",
     "CoverageRow",
+    "FindingEvent",
     "FindingFate",
     "FindingRow",
     "Host",

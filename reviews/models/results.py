@@ -15,7 +15,7 @@ from criticizer.security.sealed_field import SealedListField
 from notifications.rendering import Ending
 from reviews.models.jobs import Attempt, ReviewJob
 from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
-from reviews.states import FindingStatus
+from reviews.states import FindingEventKind, FindingStatus
 
 
 class FindingFate(models.Model):
@@ -137,6 +137,40 @@ class FindingRow(models.Model):
     @property
     def status_label(self) -> str:
         return str(FindingStatus(self.status).label)
+
+
+class FindingEvent(models.Model):
+    """A verdict on a finding, or a comment: append-only, and the last verdict counts (guarantee G260).
+
+    It is about the finding's `identity`, so about the same finding of every version. `file` and
+    `evidence` are those of the finding it was given on: only who may see them reads its text.
+    """
+
+    Kind = FindingEventKind
+
+    identity = models.UUIDField()
+    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="finding_events")
+    file = models.CharField(max_length=1024)
+    evidence = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
+    kind = models.CharField(max_length=8, choices=FindingEventKind.choices)
+    text = models.CharField(max_length=2000, blank=True, db_default="")  # redacted
+    actor = models.CharField(max_length=255)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "finding_events"
+        verbose_name = "verdict or comment"
+        verbose_name_plural = "verdicts and comments"
+        ordering = ["id"]
+        indexes = [
+            models.Index(fields=["identity", "id"], name="finding_events_of_finding"),
+            # Lists of findings with a verdict.
+            models.Index(fields=["kind", "identity"], name="finding_events_of_kind"),
+        ]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.kind} by {self.actor}"
 
 
 class CoverageRow(models.Model):

@@ -19,7 +19,7 @@ from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySe
 from reviews.models import CoverageRow, FindingRow, ReviewJob, ViewerScope
 
 SEES_ALL = "reviews.view_all_files"
-_PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # answers permissions; does not log in
+PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # answers permissions; does not log in
 
 
 class _AllBegin(Func):
@@ -131,7 +131,7 @@ def scopes_of(users: Collection[Any]) -> dict[int, Scope]:
     stored = ViewerScope.objects.filter(group__user__in=active)
     for user_id, prefix in stored.values_list("group__user", "prefix"):
         lines[user_id].append(prefix)
-    holders = get_user_model().objects.with_perm(SEES_ALL, backend=_PERMISSIONS).filter(pk__in=active)
+    holders = get_user_model().objects.with_perm(SEES_ALL, backend=PERMISSIONS).filter(pk__in=active)
     see_all = set(holders.values_list("pk", flat=True))
     return {
         user.pk: EVERYTHING if user.pk in see_all else scope_of_lines(lines.get(user.pk, ()))

@@ -84,6 +84,18 @@ def _of_unknown(recipient: str, origin: str) -> Scope:
 
 def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Reach]:
     """Return the scopes of the accounts with these mail addresses, by recipient; no others."""
+    accounts = accounts_of(recipients)
+    ids = {pk for pks in accounts.values() for pk in pks}
+    scopes = scopes_of(list(get_user_model().objects.filter(pk__in=ids))) if ids else {}
+    return {
+        recipient: Reach(tuple(scopes[pk] for pk in pks if pk in scopes))
+        for recipient, pks in accounts.items()
+        if any(pk in scopes for pk in pks)
+    }
+
+
+def accounts_of(recipients: Iterable[str]) -> dict[str, list[int]]:
+    """Return the ids of the accounts with these mail addresses, by recipient; no others."""
     wanted: dict[str, list[str]] = {}
     for recipient in recipients:
         channel, _, address = recipient.partition(":")
@@ -93,13 +105,11 @@ def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Reach]:
     if not wanted:
         return {}
     accounts = get_user_model().objects.annotate(address=Lower("email")).filter(address__in=wanted)
-    users = list(accounts)
-    scopes = scopes_of(users)
-    found: dict[str, tuple[Scope, ...]] = {}
-    for user in users:
-        for recipient in wanted[user.address]:
-            found[recipient] = (*found.get(recipient, ()), scopes[user.pk])
-    return {recipient: Reach(of_them) for recipient, of_them in found.items()}
+    found: dict[str, list[int]] = {}
+    for pk, address in accounts.order_by("pk").values_list("pk", "address"):
+        for recipient in wanted[address]:
+            found.setdefault(recipient, []).append(pk)
+    return found
 
 
 def _decoded(address: str) -> str:
@@ -155,6 +165,6 @@ def _not_shown(hidden: int) -> str:
 
 
 def worst_severity(report: Report) -> str:
-    """Return the severity of the worst finding, or an empty string without any."""
-    found = {finding.severity for finding in report.findings}
+    """Return the severity of the worst finding that is not dismissed, or an empty string without any."""
+    found = {finding.severity for finding in report.findings if not finding.is_dismissed}
     return next((severity for severity in SEVERITIES if severity in found), next(iter(found), ""))

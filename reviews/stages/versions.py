@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from reviews.models import CoverageRow, FindingRow, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.reports import as_reported
 from reviews.reviewers.prepare import Prepared
 from reviews.states import Stage, StageStatus
+from reviews.verdicts import has_verdict, verdicts_of
 from reviews.version_comparison import compared, lines_of
+
+MAX_RECOGNISED = 5_000  # findings with a verdict, in all versions of a change
 
 
 def compare(
@@ -21,19 +25,28 @@ def compare(
     """
     earlier = _reviewed_before(claim) if claim.review_version > 1 else None
     if earlier is None:
+        _recognise(claim, findings, [])
         return lambda: None
     before = list(earlier.findings.order_by("pk"))
+    verdicts = verdicts_of(row.identity for row in before)
+    dismissed = [
+        index
+        for index, row in enumerate(before)
+        if row.identity in verdicts and verdicts[row.identity].is_dismissal
+    ]
     result = compared(
         [as_reported(row) for row in findings],
         [as_reported(row) for row in before],
         {row.file: row.status for row in coverage},
         lines_of(prepared),
+        frozenset(dismissed),
     )
     for index, row in enumerate(findings):
         partner = result.partners.get(index)
         row.is_new = partner is None
         if partner is not None:
             row.identity = before[partner].identity
+    _recognise(claim, [row for row in findings if row.is_new], [row.identity for row in findings])
     version = earlier.review_version
 
     def write() -> None:
@@ -47,6 +60,28 @@ def compare(
             )
 
     return write
+
+
+def _recognise(claim: StageClaim, findings: Sequence[FindingRow], taken: Sequence[UUID]) -> None:
+    """Give `findings` the identity of those that people judged before, by what they say.
+
+    A version in between may not have reported them, and a restart of this review stores new rows.
+    """
+    versions = ReviewJob.objects.get(pk=claim.job_id).versions()
+    judged = FindingRow.objects.filter(
+        has_verdict(), job__in=versions.filter(review_version__lte=claim.review_version)
+    ).exclude(identity__in=taken)
+    newest = {row.identity: row for row in judged.order_by("pk")[:MAX_RECOGNISED]} if findings else {}
+    known = list(newest.values())
+    result = compared(
+        [as_reported(row) for row in findings],
+        [as_reported(row) for row in known],
+        {},
+        {},
+        range(len(known)),
+    )
+    for index, partner in result.partners.items():
+        findings[index].identity = known[partner].identity
 
 
 def _reviewed_before(claim: StageClaim) -> ReviewJob | None:

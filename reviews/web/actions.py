@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -11,6 +12,7 @@ from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -24,6 +26,8 @@ from reviews.web import rerun
 from reviews.web.labels import state_for_readers
 from reviews.web.review_page import Notice
 
+MAX_AN_HOUR = 10  # reviews that one reviewer requests
+
 
 class CancelForm(forms.Form):
     reason = forms.CharField(
@@ -34,9 +38,21 @@ class CancelForm(forms.Form):
 def offered(user: Any, job: ReviewJob) -> dict[str, bool]:
     """Return which actions the page of a job offers to a user."""
     return {
-        "may_review_again": user.has_perm(REQUEST) and not rerun.why_not(job, scope_of(user).jobs()),
+        "may_review_again": user.has_perm(REQUEST)
+        and not (rerun.why_not(job, scope_of(user).jobs()) or _reserved(user, job)),
         "may_cancel": job.is_active and user.has_perm(CANCEL),
     }
+
+
+def _reserved(user: Any, job: ReviewJob) -> str:
+    """Return why only operators may request the next version now, or "": they may stop what runs."""
+    if user.has_perm(CANCEL):
+        return ""
+    if job.is_active:
+        return "This version is still being reviewed."
+    if job.dead_letters.filter(status__in=OPEN_LETTER).exists():
+        return "This review stopped, and an operator can continue it where it stopped."
+    return ""
 
 
 def with_rerun_links(notices: list[Notice], job: ReviewJob, *, may_review_again: bool) -> list[Notice]:
@@ -65,6 +81,9 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show what a rerun will do, and request it."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
+    if problem := _reserved(request.user, job) or _too_many(request.user):
+        messages.warning(request, f"Nothing was requested. {problem}")
+        return _to(job.pk)
     if request.method == "POST":
         done = rerun.request(job, request.user.get_username(), scope.jobs())
         level = messages.SUCCESS if done.is_new else messages.WARNING
@@ -107,6 +126,17 @@ def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
         return _ended(request, job)
     messages.success(request, "This review is cancelled: nothing more is sent for it.")
     return _to(job.pk)
+
+
+def _too_many(user: Any) -> str:
+    """Return why a reviewer has to wait before another request (guarantee G264); "" for operators."""
+    if user.has_perm(CANCEL):
+        return ""
+    since = timezone.now() - timedelta(hours=1)
+    asked = ReviewJob.objects.filter(created_at__gte=since, requested_by=user.get_username())
+    if asked[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
+        return ""
+    return f"You requested {MAX_AN_HOUR} reviews in the last hour, the maximum. Try again later."
 
 
 def _ended(request: HttpRequest, job: ReviewJob) -> HttpResponse:

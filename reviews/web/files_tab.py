@@ -14,14 +14,14 @@ import structlog
 from criticizer.resilience.failures import Failure
 from notifications.rendering.report import ExcerptLine
 from reviews.artifacts import redactor
-from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
+from reviews.models import Artifact, CoverageRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.reports import as_reported
 from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
 from reviews.web.highlight import CodeRow, code_rows
 from reviews.web.review_list import worst_first
-from reviews.web.review_page import MAX_FILES, FindingView, worst_findings
+from reviews.web.review_page import MAX_FILES, FindingView, finding_views, worst_findings
 
 log = structlog.get_logger(__name__)
 
@@ -91,8 +91,8 @@ def files_tab(job: ReviewJob, scope: Scope) -> FilesTab | None:
     if diffs is None:
         return None
     found = defaultdict(list)
-    for row in worst_findings(job, scope):
-        found[row.file].append(row)
+    for view in finding_views(worst_findings(job, scope), scope):
+        found[view.row.file].append(view)
     coverage = _coverage(job, scope)
     shown = [(number, diff) for number, diff in enumerate(diffs, start=1) if diff.path in coverage][
         :MAX_FILES
@@ -104,9 +104,9 @@ def files_tab(job: ReviewJob, scope: Scope) -> FilesTab | None:
             files[number] = _opened(files[number], diff, found[diff.path])
             left -= files[number].lines
     paths = {diff.path for _, diff in shown}
-    others = [row for file, rows in found.items() if file not in paths for row in rows]
+    others = [view for file, views in found.items() if file not in paths for view in views]
     in_order = sorted(files.values(), key=lambda file: posixpath.split(file.path))
-    return FilesTab(in_order, [FindingView(row) for row in others])
+    return FilesTab(in_order, others)
 
 
 def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
@@ -118,7 +118,7 @@ def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
     coverage = _coverage(job, scope)
     if diff.path not in coverage:
         return None
-    found = [row for row in worst_findings(job, scope) if row.file == diff.path]
+    found = finding_views((row for row in worst_findings(job, scope) if row.file == diff.path), scope)
     return _opened(_folded(number, diff, coverage[diff.path], found), diff, found)
 
 
@@ -144,7 +144,7 @@ def _coverage(job: ReviewJob, scope: Scope) -> Mapping[str, CoverageRow]:
     return {row.file: row for row in job.coverage.filter(scope.files()).order_by("pk")}
 
 
-def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequence[FindingRow]) -> FileView:
+def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequence[FindingView]) -> FileView:
     lines = sum(map(len, diff.hunks))
     return FileView(
         number,
@@ -152,8 +152,8 @@ def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequen
         diff.old_path,
         diff.action,
         covered.status,
-        severities=worst_first(Counter(row.severity for row in found)),
-        above=[FindingView(row) for row in found],
+        severities=worst_first(Counter(view.row.severity for view in found if not view.is_dismissed)),
+        above=found,
         hunks=None if lines else (),
         lines=lines,
         content=hashlib.sha256(repr(diff.hunks).encode()).hexdigest()[:16],
@@ -169,7 +169,7 @@ def _missing(diff: FileDiffText, covered: CoverageRow, lines: int) -> str:
     return covered.reason if not lines or covered.status != CoverageStatus.REVIEWED else ""
 
 
-def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingRow]) -> FileView:
+def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingView]) -> FileView:
     shown = list(_first_lines(diff.hunks))
     places = [
         ((h, n), ExcerptLine("", line.kind, line.number))
@@ -179,14 +179,14 @@ def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingRow]) -> 
     below: dict[tuple[int, int], list[FindingView]] = defaultdict(list)
     above = []
     meant = set()
-    for row in found:
-        finding = as_reported(row)
+    for view in found:
+        finding = as_reported(view.row)
         lines = [place for place, line in places if finding.covers(line)]
         meant.update(lines)
         if lines:
-            below[lines[-1]].append(FindingView(row, is_below_its_lines=True))
+            below[lines[-1]].append(replace(view, is_below_its_lines=True))
         else:
-            above.append(FindingView(row))
+            above.append(view)
     return replace(
         file,
         above=above,

@@ -19,6 +19,7 @@ from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.search import words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
+from reviews.verdicts import DISMISSED, severity_or_dismissed
 from reviews.web.outcomes import Outcome, outcomes
 
 log = structlog.get_logger(__name__)
@@ -57,10 +58,11 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A row of the list. `severities` holds those that occur, worst first."""
+    """A row of the list. `severities` holds those that occur, worst first, without `dismissed` ones."""
 
     job: ReviewJob
     severities: Sequence[tuple[str, int]]
+    dismissed: int
     files: ReadFiles
     stage: StageRun | None  # the current one, of an active job
     outcome: Outcome
@@ -148,7 +150,8 @@ def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> L
 def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJob]:
     """Add to each job what its row shows, in a few queries whatever their number."""
     ids = [job.pk for job in jobs]
-    findings = _counts(FindingRow.objects.filter(scope.findings(), job__in=ids), "severity")
+    found = FindingRow.objects.filter(scope.findings(), job__in=ids)
+    findings = _counts(found.annotate(counted=severity_or_dismissed()), "counted")
     coverage = _counts(CoverageRow.objects.filter(scope.files(), job__in=ids), "status")
     hidden = hidden_files(ids, scope)
     ended = outcomes(jobs)
@@ -157,6 +160,7 @@ def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJ
         ListedJob(
             job,
             severities=worst_first(findings[job.pk]),
+            dismissed=findings[job.pk].get(DISMISSED, 0),
             files=ReadFiles.count(coverage[job.pk], hidden.get(job.pk, 0)),
             stage=stages.get(job.pk),
             outcome=ended[job.pk],

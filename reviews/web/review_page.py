@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,13 @@ from notifications.models import Delivery
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
 from notifications.states import DeliveryStatus
-from reviews.models import Attempt, CoverageRow, FindingFate, FindingRow, ReviewJob, StageRun
+from reviews.models import Attempt, CoverageRow, FindingEvent, FindingFate, FindingRow, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reports import limited_to
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, Fate, FindingSeverity
 from reviews.states import AttemptOutcome, JobStatus, Stage, StageStatus
+from reviews.verdicts import DISMISSED, NOTHING_SAID, Said, said_about, severity_or_dismissed
 from reviews.web.highlight import CodeRow, excerpt_rows
 from reviews.web.labels import took
 from reviews.web.outcomes import outcomes
@@ -85,7 +87,12 @@ class FindingView:
     """A finding with its excerpt; without one where it stands below its lines."""
 
     row: FindingRow
+    said: Said = NOTHING_SAID
     is_below_its_lines: bool = False
+
+    @property
+    def is_dismissed(self) -> bool:
+        return self.said.verdict is not None and self.said.verdict.is_dismissal
 
     @cached_property
     def code(self) -> Sequence[CodeRow]:
@@ -130,11 +137,13 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Findings, coverage and deliveries of a review."""
+    """Findings, coverage and deliveries of a review. Dismissed findings are counted apart."""
 
     groups: Sequence[FindingGroup]  # findings with a line, worst first
     about_files: Sequence[FindingView]  # findings without one
-    severities: Sequence[tuple[str, int]]
+    dismissed: Sequence[FindingView]
+    dismissed_count: int
+    severities: Sequence[tuple[str, int]]  # of those not dismissed
     finding_count: int
     files: ReadFiles
     coverage: Sequence[CoverageRow]
@@ -226,6 +235,7 @@ def results_revision(job: ReviewJob) -> str:
         *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
         job.findings.order_by().aggregate(n=Count("id"), last=Max("id")),
         job.coverage.order_by().aggregate(n=Count("id"), last=Max("id")),
+        FindingEvent.objects.filter(identity__in=job.findings.values("identity")).aggregate(last=Max("id")),
         list(deliveries[:MAX_DELIVERIES]),
         list(job.dead_letters.order_by("id").values_list("id", "status")),
         job.versions().aggregate(newest=Max("review_version")),
@@ -236,16 +246,22 @@ def results_revision(job: ReviewJob) -> str:
 def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
     """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`."""
     findings, coverage = job.findings.filter(scope.findings()), job.coverage.filter(scope.files())
-    by_severity = dict(findings.order_by().values_list("severity").annotate(n=Count("id")))
     by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
-    views = [FindingView(row) for row in worst_findings(job, scope)]
+    views = finding_views(worst_findings(job, scope), scope)
+    is_open = [view for view in views if not view.is_dismissed]
+    by_severity = dict(Counter(DISMISSED if view.is_dismissed else view.row.severity for view in views))
+    if len(views) == MAX_FINDINGS:  # there may be more
+        counted = findings.order_by().annotate(counted=severity_or_dismissed())
+        by_severity = dict(counted.values_list("counted").annotate(n=Count("id")))
     return Results(
         groups=[
             FindingGroup(severity, found)
             for severity in FindingSeverity
-            if (found := [v for v in views if v.row.severity == severity and v.row.line is not None])
+            if (found := [v for v in is_open if v.row.severity == severity and v.row.line is not None])
         ],
-        about_files=[view for view in views if view.row.line is None],
+        about_files=[view for view in is_open if view.row.line is None],
+        dismissed=[view for view in views if view.is_dismissed],
+        dismissed_count=by_severity.get(DISMISSED, 0),
         severities=worst_first(by_severity),
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
@@ -254,6 +270,13 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
     )
+
+
+def finding_views(rows: Iterable[FindingRow], scope: Scope) -> list[FindingView]:
+    """Return findings with what people say about them."""
+    rows = list(rows)
+    said = said_about((row.identity for row in rows), scope) if rows else {}
+    return [FindingView(row, said.get(row.identity, NOTHING_SAID)) for row in rows]
 
 
 def worst_findings(job: ReviewJob, scope: Scope) -> QuerySet[FindingRow]:

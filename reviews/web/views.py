@@ -142,7 +142,9 @@ def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
     if file is None:
         raise Http404
     is_page = request.headers.get("X-Requested-With") != "fetch"
-    return render(request, f"reviews/{'' if is_page else '_'}file.html", {"job": job, "file": file})
+    return render(
+        request, f"reviews/{'' if is_page else '_'}file.html", {"job": job, "file": file, "view": "files"}
+    )
 
 
 @_reader_page
@@ -179,6 +181,7 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
         "outcome": outcomes([job])[job.pk],
         "results": results,
         "files": files,
+        "view": "findings" if files is None else "files",
         "has_diff": is_stored if wanted != "files" else files is not None,
         "versions": versions,
         "notices": notices,

@@ -36,6 +36,7 @@ FINDING = {
     "category": "bug", "title": "Division by zero when the list is empty",
     "message": "`len(rows)` is 0 for a new account.", "suggestion": "", "source": "llm",
     "evidence": [], "confidence": None, "demoted": False, "status": "new",
+    "verdict": None, "verdict_by": None, "verdict_at": None,
 }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
             "category": "bug", "title": "Division by zero when the list is empty",
             "message": "`len(rows)` is 0 for a new account.", "suggestion": "Check `rows` first.",
             "source": "llm", "evidence": [], "id": FindingRow.objects.get().pk, "confidence": None,
-            "demoted": False, "status": "new",
+            "demoted": False, "status": "new", "verdict": None, "verdict_by": None, "verdict_at": None,
         }
     ]  # fmt: skip
     assert body["coverage"] == [{"file": "//depot/main/a.bin", "status": "skipped", "reason": "binary"}]

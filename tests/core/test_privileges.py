@@ -57,6 +57,7 @@ def audited() -> None:
     groups.acknowledge(factories.DeadLetterGroupFactory().pk, actor="ann", reason="OPS-1")
     batches.draft(filter={}, ids=[factories.DeadLetterFactory().pk], actor="ann", reason="OPS-1")
     factories.FindingFateFactory()
+    factories.FindingEventFactory()
     JobEvent.objects.create(job=factories.ReviewJobFactory(), kind=JobEvent.Kind.ALERT)
     AuditSeal.objects.create(
         table="t", from_id=0, to_id=1, row_count=1, rows_sha256="0", chain="0", mac="0", key_id="0"

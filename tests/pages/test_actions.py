@@ -14,7 +14,7 @@ from reviews.intake import review_requests
 from reviews.intake.review_requests import ReviewRequest
 from reviews.models import ReviewJob, ViewerScope
 from reviews.states import ACTIVE_JOB, JobStatus
-from reviews.web import rerun
+from reviews.web import actions, rerun
 from reviews.web.labels import state_for_readers
 from tests import factories
 
@@ -176,6 +176,23 @@ def test_rerun_page_warns_about_late_results_and_open_dead_letters(ann: Client, 
         assert "any more" not in page(ann, job, "again/")  # an operator gave it up
         factories.DeadLetterFactory(job=job)
     assert "can no longer be" in page(ann, job, "again/")
+
+
+def test_a_reviewer_asks_again_within_limits(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "MAX_AN_HOUR", 1)
+    bob = factories.staff_client("bob", "reviewer", is_staff=False, reads=True)
+    running, stopped = factories.job_with_stages(), ended(status="dead_lettered")
+    factories.DeadLetterFactory(job=stopped)
+    for job, why in ((running, "still being reviewed"), (stopped, "operator can continue it")):
+        assert why in said(post(bob, job, "again"))
+        assert "Review again" not in page(bob, job)
+        assert "Review again" in page(ann, job)
+    first, second = ended(), ended()
+    assert "Review again" in page(bob, first)
+    assert "Version 2 was requested." in said(post(bob, first, "again"))
+    assert "Try again later" in said(post(bob, second, "again"))
+    assert "Version 2 was requested." in said(post(ann, second, "again"))
+    assert ReviewJob.objects.filter(review_version=2).count() == 2
 
 
 def reader_of_some_files() -> Client:

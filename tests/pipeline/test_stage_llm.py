@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import OperationalError, connection
@@ -22,13 +23,14 @@ from criticizer.db import prepared
 from criticizer.models import Circuit, OutboxMessage, SecurityEvent
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
+from criticizer.redaction import Redactor
 from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass
 from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter, OperatorAlert
 from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
-from reviews import pipeline
+from reviews import pipeline, verdicts
 from reviews.artifacts import recipe, redactor, store
 from reviews.models import (
     AllowListEntry,
@@ -45,14 +47,14 @@ from reviews.pipeline import Due, StageClaim, async_executor, executor
 from reviews.reviewers import model_review
 from reviews.reviewers import redactor as process
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
-from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.prompt import marks_of
 from reviews.sources import change_codec
 from reviews.sources.base import Change, ContextFile
 from reviews.stages import llm as stage
-from reviews.stages import model_client
+from reviews.stages import model_client, versions
 from reviews.stages.notify import report_of
-from reviews.states import JobStatus
+from reviews.states import JobStatus, Stage
 from tests import factories, scripted
 from tests.fakes.llm import FakeLlm, Recorded, Reply, SmallWindow, error
 from tests.reviewers.build import change as change_of
@@ -757,6 +759,40 @@ def test_a_finding_is_fixed_only_if_its_lines_changed(
     assert len({row.identity for row in rows}) == 1
     message = render(report_of(job_of(second)), MAIL, token_for("12341", MAIL, 2))
     assert told in message.text
+
+
+def test_a_dismissed_finding_stays_dismissed_in_later_versions(bench: Bench) -> None:
+    """Also if a version in between does not report it; another defect of the same line is not."""
+    said = {"title": "Cents are lost", "problem": "Floats round prices.", "trigger": "Most prices."}
+    another = Reply(answer=answer_of(raw_finding(**said)))
+    bench.llm.script(FOUND, SILENT, FOUND, another)
+    first = bench.job()
+    bench.work()
+    (row,) = FindingRow.objects.filter(job=first)
+    verdicts.give(row, "wrong", "bob")
+    identities = []
+    for version in (2, 3, 4):
+        job = bench.job(ONE, version=version)
+        bench.work()
+        identities += FindingRow.objects.filter(job=job).values_list("identity", flat=True)
+    assert identities[:1] == [row.identity]
+    assert len(set(identities)) == 2
+    (finding,) = report_of(ReviewJob.objects.get(review_version=3)).findings
+    assert (finding.verdict, finding.is_dismissed) == ("wrong", True)
+
+
+def test_a_review_that_is_restarted_keeps_the_verdicts_on_its_findings(bench: Bench) -> None:
+    bench.llm.script(FOUND, FOUND)
+    job = bench.job()
+    bench.work()
+    (before,) = FindingRow.objects.filter(job=job)
+    verdicts.give(before, "useful", "bob")
+    claim = StageClaim(1, uuid4(), 1, Stage.LLM, 1, 5, 1, job, "12341", 1)
+    after = factories.FindingRowFactory.build(
+        job_id=job, **{name: getattr(before, name) for name in FindingRow.PUBLISHED}, excerpt=before.excerpt
+    )
+    versions.compare(claim, [after], [], prepare(ONE, Redactor(), ReviewLimits()))
+    assert after.identity == before.identity
 
 
 # -- the second pass -----------------------------------------------------------------------------

@@ -102,7 +102,10 @@ PAGES = {
     "reviews:detail-live": {"GET": "ROAUX", "POST": "405"},
     "reviews:file": {"GET": "ROAUX", "POST": "405"},
     "reviews:findings-file": {"GET": "ROAUX", "POST": "405"},
-    "reviews:again": {"GET": "OX", "POST": "OX"},
+    "reviews:finding": {"GET": "ROAUX", "POST": "405"},
+    "reviews:verdict": {"GET": "405", "POST": "ROX"},
+    "reviews:comment": {"GET": "405", "POST": "ROX"},
+    "reviews:again": {"GET": "ROX", "POST": "ROX"},
     "reviews:cancel": {"GET": "OX", "POST": "OX"},
     "reviews:subscriptions": {"GET": READERS},
     "login": {"GET": EVERYBODY},
@@ -129,7 +132,7 @@ PAGES = {
 # Pages that not both C and D see: those of the world's review, and those for who sees every file.
 OF_A_REVIEW = {
     *("reviews:detail", "reviews:detail-live", "reviews:file", "reviews:findings-file"),
-    *("reviews:again", "reviews:cancel"),
+    *("reviews:finding", "reviews:verdict", "reviews:comment", "reviews:again", "reviews:cancel"),
 }
 PAGES_OF_SCOPES = {
     **dict.fromkeys(OF_A_REVIEW, "C"),
@@ -152,6 +155,7 @@ OPEN = {"api-schema", "api-docs", "api-unknown", "metrics"}  # tested by name be
 # Signed requests of mail services only: tests/notifications/test_tracking.py.
 OPEN |= {"mail-events-resend", "mail-events-postmark"}
 OPEN |= {"api-host-webhook"}  # signed requests of code hosts only: tests/hosts/test_webhook.py
+OPEN |= {"reviews:verdict-link"}  # the signed link is the right: tests/pages/test_verdicts.py
 OPEN |= {"unsubscribe"}  # the signed link is the right: tests/notifications/test_unsubscribe.py
 # Shown in a frame without an origin, under a policy of their own.
 MESSAGES = {"delivery-message-html", "job-message-html"}
@@ -360,6 +364,8 @@ def test_pages_serve_only_the_roles_of_the_table(world: World, people: People) -
 
 def check_page(name: str, world: World, people: People) -> None:
     args: list[object] = [world.job.pk] if name in {*OF_A_REVIEW, "job-message"} else []
+    if name in {"reviews:finding", "reviews:verdict", "reviews:comment"}:
+        args = [world.job.pk, world.job.findings.get().pk]
     if name == "reviews:findings-file":
         args = [world.job.pk, "sarif"]
     if name == "reviews:file":

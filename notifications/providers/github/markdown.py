@@ -129,6 +129,8 @@ def _finding(finding: ReportFinding, root: str) -> str:
     parts = [f"**{plain(finding.severity.upper(), 20)}: {plain(finding.title, _SHORT)}**"]
     if finding.place:
         parts.append(_code(finding.place.removeprefix(root)))
+    if finding.verdict_note:
+        parts.append(plain(finding.verdict_note, _SHORT))
     parts.append(plain(finding.message, len(finding.message)))
     if finding.suggestion:
         parts.append(_fenced(finding.suggestion))

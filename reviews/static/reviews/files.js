@@ -1,4 +1,5 @@
-// The tab Files: folded diffs are fetched when they are opened, files are marked as viewed, keys move around.
+// The tabs of a review: folded diffs are fetched when they are opened, files are marked as viewed, keys move
+// around and give verdicts. The keys can be turned off in their list (WCAG 2.1.4).
 "use strict";
 {
   const files = () => [...document.querySelectorAll("section.file")];
@@ -60,10 +61,14 @@
     const from = at >= 0 ? at : items.findIndex((item) => item.getBoundingClientRect().top > 80) - (step > 0 ? 1 : 0);
     const next = items[Math.max(0, Math.min(items.length - 1, from + step))];
     if (next.closest(".is-viewed")) setViewed(next.closest("section.file"), false);
-    next.tabIndex = -1;
-    next.focus({ preventScroll: true });
-    next.scrollIntoView({ block: "start" });
-    return next;
+    for (let fold = next.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    return focusOn(next);
+  };
+  const focusOn = (item) => {
+    item.tabIndex = -1;
+    item.focus({ preventScroll: true });
+    item.scrollIntoView({ block: "start" });
+    return item;
   };
   const toFinding = (step) => {
     for (const old of document.querySelectorAll(".finding.is-current")) old.classList.remove("is-current");
@@ -79,8 +84,35 @@
     const next = links[links.findIndex((link) => link.hasAttribute("aria-current")) - step];
     if (next) location.assign(next.href);
   };
+  const current = () => document.activeElement.closest("article.finding") || document.querySelector(".finding.is-current");
+  const judge = (verdict) => {
+    const finding = current();
+    if (!finding) return;
+    if (verdict === "wont_fix") {
+      const details = finding.querySelector(".verdict details");
+      if (!details) return;
+      details.open = true;
+      details.querySelector("input[name=reason]").focus();
+      return;
+    }
+    const button = finding.querySelector(`.verdict > form button[value=${verdict}]`);
+    if (button) button.click();
+  };
+  // After a verdict the page begins where it was given.
+  const resume = () => {
+    const finding = location.hash.startsWith("#finding-") && document.getElementById(location.hash.slice(1));
+    if (!finding) return;
+    for (let fold = finding.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    focusOn(finding);
+    finding.classList.add("is-current");
+  };
+  const OFF = "criticizer-keys-off";
+  const areOff = () => {
+    try { return localStorage.getItem(OFF) === "yes"; } catch { return false; }
+  };
   const HELP = [
     ["n p", "next, previous finding"], ["j k", "next, previous file"],
+    ["u", "the finding is useful"], ["w", "it is wrong"], ["f", "won't fix, with a reason"], ["z", "take the verdict back"],
     ["[ ]", "older, newer version"], ["x", "mark the file as viewed"], ["?", "this list"],
   ];
   const help = () => {
@@ -98,6 +130,14 @@
       }
       const form = document.createElement("form");
       form.method = "dialog";
+      const box = Object.assign(document.createElement("input"), { type: "checkbox", checked: !areOff() });
+      box.addEventListener("change", () => {
+        try { localStorage.setItem(OFF, box.checked ? "no" : "yes"); } catch { /* private mode */ }
+      });
+      const label = document.createElement("label");
+      label.className = "viewed";
+      label.append(box, " Single keys are on");
+      form.append(label);
       form.append(Object.assign(document.createElement("button"), { textContent: "Close" }));
       dialog.append(title, list, form);
       document.body.append(dialog);
@@ -106,6 +146,7 @@
   };
   const KEYS = {
     n: () => toFinding(1), p: () => toFinding(-1), j: () => toFile(1), k: () => toFile(-1),
+    u: () => judge("useful"), w: () => judge("wrong"), f: () => judge("wont_fix"), z: () => judge("undone"),
     "[": () => toVersion(-1), "]": () => toVersion(1), "?": help,
     x: () => {
       const file = document.activeElement && document.activeElement.closest("section.file");
@@ -113,7 +154,7 @@
     },
   };
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+    if (areOff() || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
     if (Object.hasOwn(KEYS, event.key)) {
       event.preventDefault();
       KEYS[event.key]();
@@ -122,5 +163,6 @@
   document.addEventListener("click", (event) => { if (event.target.closest("#keys-help")) help(); });
 
   prepare();
+  resume();
   new MutationObserver(prepare).observe(document.getElementById("content"), { childList: true, subtree: true });
 }

@@ -1,0 +1,151 @@
+"""One finding: its verdicts and its thread, on a page of its own and behind the link in a message."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required, permission_required
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from reviews import verdicts
+from reviews.models import FindingRow
+from reviews.recipients import verdict_links
+from reviews.recipients.scopes import Scope, scope_of
+from reviews.roles import JUDGE, READ
+from reviews.states import VERDICTS, FindingEventKind
+from reviews.web.review_page import finding_views
+
+
+class VerdictForm(forms.Form):
+    """A verdict on a finding: one of VERDICTS or `undone`, and why. `view`: where it was given."""
+
+    verdict = forms.ChoiceField(
+        choices=[(kind.value, kind.label) for kind in (*VERDICTS, FindingEventKind.UNDONE)]
+    )
+    reason = forms.CharField(required=False, max_length=verdicts.MAX_REASON)
+    view = forms.CharField(required=False, max_length=20)
+
+
+class CommentForm(forms.Form):
+    text = forms.CharField(
+        max_length=verdicts.MAX_COMMENT,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        label="Comment",
+        help_text=f"Plain text, at most {verdicts.MAX_COMMENT} characters. It cannot be changed later.",
+    )
+
+
+@require_safe
+@never_cache
+@login_required
+@permission_required(READ, raise_exception=True)
+def finding(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
+    """Show a finding, the verdicts on it and its thread."""
+    scope = scope_of(request.user)
+    return _page(request, _seen(scope, job_id, finding_id), scope)
+
+
+@require_POST
+@never_cache
+@login_required
+@permission_required((READ, JUDGE), raise_exception=True)
+def verdict(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
+    """Store a verdict on a finding, then go back to where it was given."""
+    row = _seen(scope_of(request.user), job_id, finding_id)
+    form = VerdictForm(request.POST)
+    _give(request, form, row, request.user.get_username())
+    return _back(row, str(form.data.get("view", "")))
+
+
+@require_POST
+@never_cache
+@login_required
+@permission_required((READ, JUDGE), raise_exception=True)
+def comment(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
+    """Add a comment to the thread of a finding."""
+    scope = scope_of(request.user)
+    row = _seen(scope, job_id, finding_id)
+    form = CommentForm(request.POST, label_suffix="")
+    if form.is_valid():
+        try:
+            verdicts.comment(row, request.user.get_username(), form.cleaned_data["text"])
+            return _back(row, "thread")
+        except verdicts.NotAccepted as problem:
+            form.add_error("text", str(problem))
+    return _page(request, row, scope, form)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def verdict_link(request: HttpRequest, signed: str) -> HttpResponse:
+    """Ask for the verdict on GET, because programs follow links; store it on POST (guarantee G263).
+
+    404 for a link that is not ours, too old, or whose recipient may not judge the finding any more.
+    """
+    opened = verdict_links.opened(signed)
+    if opened is None:
+        return render(request, "reviews/verdict_link.html", {}, status=404)
+    is_done = request.method == "POST" and _give(
+        request, VerdictForm(request.POST), opened.finding, opened.actor
+    )
+    known = verdicts.verdicts_of([opened.finding.identity])
+    context = {
+        "row": opened.finding,
+        "actor": opened.actor,
+        "verdict": known.get(opened.finding.identity),
+        "max_reason": verdicts.MAX_REASON,
+        "is_done": is_done,
+    }
+    return render(request, "reviews/verdict_link.html", context)
+
+
+def _seen(scope: Scope, job_id: int, finding_id: int) -> FindingRow:
+    """Return a finding that may be seen. Raises Http404."""
+    get_object_or_404(scope.jobs().only("pk"), pk=job_id)
+    rows = FindingRow.objects.filter(scope.findings(), job=job_id).select_related("job")
+    try:
+        return rows.get(pk=finding_id)
+    except FindingRow.DoesNotExist as error:
+        raise Http404 from error
+
+
+def _give(request: HttpRequest, form: VerdictForm, row: FindingRow, actor: str) -> bool:
+    if not form.is_valid():
+        problem = "; ".join(str(error) for errors in form.errors.values() for error in errors)
+        messages.error(request, f"Not saved. {problem}")
+        return False
+    try:
+        verdicts.give(row, form.cleaned_data["verdict"], actor, form.cleaned_data["reason"])
+    except verdicts.NotAccepted as problem:
+        messages.error(request, str(problem))
+        return False
+    return True
+
+
+def _back(row: FindingRow, view: str) -> HttpResponseRedirect:
+    """Return to the tab of the review, or to the finding's own page (`thread`)."""
+    if view == "thread":
+        return HttpResponseRedirect(reverse("reviews:finding", args=[row.job_id, row.pk]))
+    query = f"?{urlencode({'view': view})}" if view in ("files", "findings") else ""
+    return HttpResponseRedirect(f"{reverse('reviews:detail', args=[row.job_id])}{query}#finding-{row.pk}")
+
+
+def _page(
+    request: HttpRequest, row: FindingRow, scope: Scope, form: CommentForm | None = None
+) -> HttpResponse:
+    (view,) = finding_views([row], scope)
+    context = {
+        "job": row.job,
+        "finding": view,
+        "may_judge": request.user.has_perm(JUDGE),
+        "events": verdicts.thread(row, scope),
+        "form": form or CommentForm(label_suffix=""),
+        "view": "thread",
+    }
+    return render(request, "reviews/finding.html", context)

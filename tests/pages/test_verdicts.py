@@ -1,0 +1,286 @@
+"""Verdicts on findings and their threads: who may, what it changes, and the link in the mail."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.utils import timezone
+
+from notifications.admin import preview
+from notifications.providers.base import Message
+from reviews import verdicts
+from reviews.models import FindingEvent, FindingRow, ReviewJob, ViewerScope
+from reviews.recipients import verdict_links
+from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.reports import messages_for, report_of
+from tests import factories
+from tests.pages.test_files_tab import APP, LIB, reviewed
+
+pytestmark = pytest.mark.django_db
+
+XSS = "<img src=x onerror=alert(1)>"
+
+
+def reviewer(name: str = "bob", *prefixes: str, **fields: Any) -> Any:
+    """Return a person with the role reviewer, who sees every file or those below the prefixes."""
+    user = factories.UserFactory(username=name, reads=not prefixes, **fields)
+    user.groups.add(Group.objects.get(name="reviewer"))
+    if prefixes:
+        group = Group.objects.create(name=f"{name}s")
+        user.groups.add(group)
+        for prefix in prefixes:
+            ViewerScope.objects.create(group=group, prefix=prefix, reason="theirs")
+    return user
+
+
+def client_of(user: Any) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def job() -> ReviewJob:
+    return reviewed()
+
+
+@pytest.fixture
+def row(job: ReviewJob) -> FindingRow:
+    return job.findings.get(file=APP)
+
+
+@pytest.fixture
+def bob() -> Client:
+    return client_of(reviewer())
+
+
+def say(client: Client, row: FindingRow, verdict: str, **fields: str) -> Any:
+    return client.post(f"/reviews/{row.job_id}/findings/{row.pk}/verdict/", {"verdict": verdict, **fields})
+
+
+def page(client: Client, job: ReviewJob, query: str = "") -> str:
+    return client.get(f"/reviews/{job.pk}/{query}").content.decode()
+
+
+@pytest.mark.parametrize("view", ["files", "findings"])
+def test_a_dismissed_finding_is_folded_says_who_and_is_counted(
+    bob: Client, job: ReviewJob, row: FindingRow, view: str
+) -> None:
+    answer = say(bob, row, "wont_fix", reason=f"by design {XSS}", view=view)
+    assert answer["Location"] == f"/reviews/{job.pk}/?view={view}#finding-{row.pk}"
+    text = page(bob, job, f"?view={view}")
+    card = text[text.index(f'id="finding-{row.pk}"') :]
+    assert re.search(
+        r"<summary>Dismissed: won(&#x27;|.)t fix by bob <time[^>]*>0 s ago</time>: by design &lt;img", card
+    )
+    assert "1 high" in text
+    assert "1 dismissed" in text
+    assert XSS not in text
+    listed = bob.get("/").content.decode()
+    assert "1 high" in listed
+    assert "1 dismissed" in listed
+
+
+def test_the_last_verdict_counts_and_taking_it_back_is_a_row_too(bob: Client, row: FindingRow) -> None:
+    for verdict in ("useful", "wrong", "wrong", "undone", "undone"):
+        assert say(bob, row, verdict).status_code == 302
+    kinds = list(FindingEvent.objects.values_list("kind", flat=True))
+    assert kinds == ["useful", "wrong", "undone"]  # a double click is one verdict
+    assert verdicts.verdicts_of([row.identity]) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"verdict": "wont_fix"}, "say in a few words why"),
+        ({"verdict": "wont_fix", "reason": "x" * 301}, "at most 300 characters"),
+        ({"verdict": "excellent"}, "Not saved"),
+        ({"verdict": "wrong", "reason": "a\0b"}, "Not saved"),
+        ({}, "Not saved"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_with_what_to_do(
+    bob: Client, row: FindingRow, fields: dict[str, str], said: str
+) -> None:
+    answer = bob.post(f"/reviews/{row.job_id}/findings/{row.pk}/verdict/", fields, follow=True)
+    assert said in answer.content.decode()
+    assert not FindingEvent.objects.exists()
+
+
+def test_secrets_in_reasons_and_comments_are_redacted(bob: Client, row: FindingRow) -> None:
+    from tests.reviewers.build import fake_token
+
+    say(bob, row, "wont_fix", reason=f"uses {fake_token()}")
+    bob.post(f"/reviews/{row.job_id}/findings/{row.pk}/comment/", {"text": f"it is {fake_token()}"})
+    assert all(fake_token() not in text for text in FindingEvent.objects.values_list("text", flat=True))
+
+
+def test_a_thread_is_plain_text_and_bounded(bob: Client, row: FindingRow, monkeypatch: Any) -> None:
+    monkeypatch.setattr(verdicts, "MAX_EVENTS", 2)
+    address = f"/reviews/{row.job_id}/findings/{row.pk}/"
+    for text in (f"Why? {XSS}", "Because.\nOf that.", "too many", "x" * 2_001, " "):
+        bob.post(f"{address}comment/", {"text": text})
+    assert FindingEvent.objects.count() == 2
+    text = bob.get(address).content.decode()
+    assert "Why? &lt;img" in text
+    assert "Because.\nOf that." in text
+    assert XSS not in text
+    assert "2 comments" in page(bob, row.job)
+    say(bob, row, "useful")  # a full thread keeps nobody from a verdict
+    assert verdicts.verdicts_of([row.identity])[row.identity].kind == "useful"
+
+
+def test_who_may_see_a_finding_may_judge_it_and_nobody_else(job: ReviewJob) -> None:
+    dave = client_of(reviewer("dave", "//depot/main/..."))
+    hidden, seen = job.findings.get(file=LIB), job.findings.get(file=APP)
+    resting = factories.FindingRowFactory(job=job, file=APP, evidence=[LIB])
+    for row in (hidden, resting):
+        assert say(dave, row, "wrong").status_code == 404
+        address = f"/reviews/{job.pk}/findings/{row.pk}/"
+        assert dave.get(address).status_code == 404
+        assert dave.post(f"{address}comment/", {"text": "x"}).status_code == 404
+    assert say(dave, seen, "wrong").status_code == 302
+    other = factories.ReviewJobFactory()
+    assert client_of(reviewer("eve")).get(f"/reviews/{other.pk}/findings/{seen.pk}/").status_code == 404
+    reader = client_of(factories.UserFactory())  # reads, without the role
+    assert say(reader, seen, "useful").status_code == 403
+    assert "Useful" not in page(reader, job)
+    assert FindingEvent.objects.count() == 1
+
+
+def test_a_reason_is_shown_to_those_who_may_see_what_it_was_given_on(job: ReviewJob, row: FindingRow) -> None:
+    """The next version rests on less: the reason may still speak of the rest."""
+    FindingRow.objects.filter(pk=row.pk).update(evidence=[LIB])
+    row.refresh_from_db()
+    verdicts.give(row, "wont_fix", "ann", "lib.py checks it")
+    verdicts.comment(row, "ann", "see lib.py")
+    FindingRow.objects.filter(pk=row.pk).update(evidence=[])
+    dave = client_of(reviewer("dave", "//depot/main/..."))
+    for text in (page(dave, job), dave.get(f"/reviews/{job.pk}/findings/{row.pk}/").content.decode()):
+        assert "fix by ann" in text
+        assert "lib.py" not in text
+    scope = Scope(prefixes=("//depot/main/",))
+    assert verdicts.verdicts_of([row.identity], scope)[row.identity].reason == ""
+    assert verdicts.verdicts_of([row.identity], EVERYTHING)[row.identity].reason == "lib.py checks it"
+
+
+def test_exports_and_the_api_say_the_verdict(bob: Client, job: ReviewJob, row: FindingRow) -> None:
+    verdicts.give(row, "wrong", "ann")
+    sarif = json.loads(bob.get(f"/reviews/{job.pk}/findings.sarif").content)
+    suppressed = [result["suppressions"] for result in sarif["runs"][0]["results"]]
+    assert [[one["justification"] for one in found] for found in suppressed] == [["Wrong: ann"], []]
+    found = json.loads(bob.get(f"/reviews/{job.pk}/findings.json").content)["findings"]
+    assert [(one["verdict"], one["verdict_by"]) for one in found] == [("wrong", "ann"), (None, None)]
+    verdicts.give(row, "undone", "bob")
+    found = json.loads(bob.get(f"/reviews/{job.pk}/findings.json").content)["findings"]
+    assert [one["verdict"] for one in found] == [None, None]
+
+
+# -- the mail ------------------------------------------------------------------------------------
+
+CAROL = "mail:carol@example.com"
+
+
+@pytest.fixture
+def carol() -> Any:
+    return reviewer("carol", "//depot/main/...", email="Carol@example.com")
+
+
+def mail(job: ReviewJob, recipient: str = CAROL) -> Message:
+    """Return the message to a recipient, with its delivery stored."""
+    factories.StageRunFactory(job=job, stage="llm", status="succeeded") if not job.stages.exists() else None
+    message = messages_for(job, {recipient: report_of(job)})[recipient]
+    if not job.deliveries.filter(recipient=recipient).exists():
+        factories.DeliveryFactory(job=job, recipient=recipient, token=message.token)
+    return message
+
+
+def link_in(message: Message, row: FindingRow) -> str:
+    found = re.findall(r"https?://\S+/verdict/\S+", message.text)
+    links = [urlsplit(address).path for address in found]
+    opened = [(link, verdict_links.opened(link.split("/")[-2])) for link in links]
+    return next(link for link, what in opened if what is not None and what.finding == row)
+
+
+def test_the_mail_counts_dismissed_findings_apart_and_shows_them_in_one_line(
+    job: ReviewJob, row: FindingRow
+) -> None:
+    verdicts.give(row, "wrong", "ann")
+    message = mail(job)
+    assert "1 finding (1 high), 1 dismissed" in message.text
+    assert "HIGH (1)" in message.text
+    assert "Dismissed as wrong by ann on 20" in message.text
+    assert "Dismissed as wrong by ann" in message.html
+    data: Any = message.payload["data"]
+    assert (data["findings_total"], data["findings_dismissed"], data["severities"]) == (2, 1, {"high": 1})
+    assert [one["verdict"] for one in data["findings"]] == ["", "wrong"]
+
+
+def test_the_link_asks_first_and_needs_no_login(carol: Any, job: ReviewJob, row: FindingRow) -> None:
+    address = link_in(mail(job), row)
+    browser = Client(enforce_csrf_checks=True)
+    for method in (browser.get, browser.head):
+        assert method(f"{address}?verdict=wrong").status_code == 200
+    assert not FindingEvent.objects.exists()
+    asked = browser.get(address)
+    assert "You act as carol" in asked.content.decode()
+    assert asked["Referrer-Policy"] == "same-origin"
+    assert browser.post(address, {"verdict": "wrong"}).status_code == 403  # forged
+    token = browser.cookies["csrftoken"].value if "csrftoken" in browser.cookies else ""
+    done = browser.post(address, {"verdict": "wrong"}, headers={"X-CSRFToken": token})
+    assert "Dismissed as wrong by carol" in done.content.decode()
+    assert [event.actor for event in FindingEvent.objects.all()] == ["carol"]
+    assert "_auth_user_id" not in browser.session  # it opens nothing else
+
+
+@pytest.mark.parametrize(
+    "why", ["scope", "inactive", "role", "expired", "evidence", "forged", "deleted", "twin"]
+)
+def test_a_link_ends_with_the_right_of_its_recipient(
+    carol: Any, job: ReviewJob, row: FindingRow, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = link_in(mail(job), row)
+    assert Client().get(address).status_code == 200
+    if why == "scope":
+        ViewerScope.objects.all().delete()
+    elif why == "inactive":
+        carol.is_active = False
+        carol.save()
+    elif why == "role":
+        carol.groups.remove(Group.objects.get(name="reviewer"))
+    elif why == "expired":
+        later = (timezone.now() + timedelta(days=verdict_links.DAYS, minutes=1)).timestamp()
+        monkeypatch.setattr(verdict_links.time, "time", lambda: later)
+    elif why == "evidence":
+        FindingRow.objects.filter(pk=row.pk).update(evidence=[LIB])
+    elif why == "deleted":
+        carol.delete()
+    elif why == "twin":  # another account with the address, which may see less
+        reviewer("twin", "//depot/other/...", email="carol@example.com")
+    else:
+        address = f"{address[:-2]}{'A' if address[-2] != 'A' else 'B'}/"
+    assert Client().get(address).status_code == 404
+    assert Client().post(address, {"verdict": "wrong"}).status_code == 404
+    assert not FindingEvent.objects.exists()
+
+
+def test_recipients_who_may_not_judge_get_no_link(job: ReviewJob, row: FindingRow) -> None:
+    factories.UserFactory(username="dora", email="dora@example.com")  # reads, without the role
+    for recipient in (CAROL, "mail:dora@example.com", "slack:C0123ABCD"):
+        message = mail(job, recipient)
+        assert "/verdict/" not in message.text + message.html
+
+
+def test_a_preview_for_operators_holds_nobodys_right(carol: Any, job: ReviewJob, row: FindingRow) -> None:
+    message = mail(job)
+    shown = " ".join(part.text for part in preview.preview_of(CAROL, message).parts)
+    shown += preview.html_answer(type("R", (), {"GET": {}})(), message).content.decode()  # type: ignore[arg-type]
+    assert "/verdict/…" in shown
+    assert link_in(message, row) not in shown
