@@ -6,30 +6,38 @@ import getpass
 import os
 import socket
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
+from criticizer import github
 from criticizer.models import SecurityEvent
-from criticizer.queue import advisory_locks
+from criticizer.queue import advisory_locks, outbox
 from criticizer.redaction import clean
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from criticizer.resilience.gate import name_of
+from notifications import config as notification_config
 from notifications.recipients import normalise
 from reviews.hosts.base import Host
 from reviews.hosts.registry import HOSTS
-from reviews.models import AllowListEntry
+from reviews.models import AllowListEntry, HostVersion, ReviewJob
 from reviews.reviewers.model import LlmConfig
+from reviews.sources import pull
 from reviews.sources.allowlist import AllowList, effective
+from reviews.sources.base import Source
 from reviews.sources.enforcement import SecurityViolation
+from reviews.sources.mirror import LAG_PAUSES_SECONDS, MirrorConfig, delete_unused
 from reviews.sources.perforce.client import PerforceConfig
-from reviews.sources.registry import SourcesConfig
+from reviews.sources.pull import PullHead, PullSource, repository_url
+from reviews.sources.registry import SourcesConfig, depot_prefix, source_for
 
 log = structlog.get_logger(__name__)
 _ANTHROPIC = "https://api.anthropic.com/v1"  # the other kind has no address of its own
+MIRRORS = "mirrors"  # below the data directory
 _recorded: list[str] | None = None  # the ceiling that this process knows to be recorded
 
 
@@ -69,6 +77,65 @@ def is_enabled_repository(host: str, full_name: str) -> bool:
     if settings.GITHUB_REPOSITORIES:
         return any(fnmatchcase(name, pattern) for pattern in settings.GITHUB_REPOSITORIES)
     return allow_list().may_touch(f"//{host}/{name}/")
+
+
+def source_of_job(job: ReviewJob) -> Source:
+    """Return the source of a job's change. Raises as `registry.source_for`, and NOT_FOUND for a pull request
+    that no host reported.
+    """
+    if pull.depot_prefix(job.changelist_id) is None:
+        return source_for(job.changelist_id, sources())
+    version = HostVersion.of_job(job)
+    if version is None:
+        detail = "no webhook reported this pull request"
+        raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
+    change = version.change
+    mirror = MirrorConfig(
+        url=repository_url(settings.GITHUB_API_URL, change.full_name),
+        directory=settings.DATA_DIR / MIRRORS / change.host / f"{change.repository_id}.git",
+        token=partial(_git_token, change.full_name, change.repository_id),
+        executable=settings.GIT_EXECUTABLE or "git",
+        lag_pauses_seconds=tuple(map(outbox.scaled, LAG_PAUSES_SECONDS)),
+    )
+    return PullSource(
+        PullHead(
+            job.changelist_id, change.number, version.head_sha, version.base_sha, version.base_ref, mirror
+        )
+    )
+
+
+def source_dependency(changelist_id: str) -> str:
+    """Return the name of the circuit of a change's source; "" for a local git repository.
+
+    A host's git server has one of its own, `github-git:<host>`: its fetches are long, and count for none of
+    the limits of its API.
+    """
+    if depot_prefix(changelist_id) is None:
+        return perforce_dependency()
+    if pull.depot_prefix(changelist_id) is None:
+        return ""
+    return name_of("github-git", urlsplit(repository_url(settings.GITHUB_API_URL, "")).netloc)
+
+
+def delete_unused_mirrors() -> int:
+    """Delete mirrors when the raw artifacts of their last fetch are deleted. Run by maintenance."""
+    return delete_unused(settings.DATA_DIR / MIRRORS, settings.ARTIFACT_RAW_TTL_DAYS * 86_400)
+
+
+def _git_token(full_name: str, repository_id: int) -> str:
+    """Return a token to fetch a repository with; "" without an App, for public ones."""
+    app = notification_config.github_app()
+    if app is None:
+        return ""
+    return _github(app.app_id, app.api_url).token(github.Repository(full_name, repository_id))
+
+
+@lru_cache(maxsize=8)
+def _github(app_id: str, api_url: str) -> github.GitHub:
+    """Return one object a process for an App, so that a token serves its hour."""
+    app = notification_config.github_app()
+    assert app is not None
+    return github.GitHub(app, Component.SOURCE)
 
 
 def perforce_dependency() -> str:

@@ -209,6 +209,7 @@ MAINTENANCE = [
     "reviews.pipeline.expire_overdue",
     "criticizer.resilience.health_checks.maintain",
     "reviews.artifacts.store.delete_expired",
+    "reviews.config.delete_unused_mirrors",
     "criticizer.security.lifetimes.empty_expired",
     "reviews.artifacts.integrity.verify_round",
     "reviews.audit.hash_chain.seal_all",

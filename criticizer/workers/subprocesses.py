@@ -128,6 +128,7 @@ def run(
     environment: Mapping[str, str],
     timeout_seconds: float,
     cpu_seconds: int | None = None,
+    max_file_bytes: int | None = None,
     max_stdout_bytes: int = MAX_STDOUT_BYTES,
     stdin: bytes = b"",
     cwd: str | PathLike[str] = "/",
@@ -139,7 +140,7 @@ def run(
     `environment` is the whole environment of the child. `stdin` is for lists of arguments and for
     passwords, which never become arguments. `subcommand` is a fixed word for the log; without one
     nothing is logged. A non-zero exit is returned, not raised; -SIGXCPU is that of a program that used up
-    `cpu_seconds` of processor time.
+    `cpu_seconds` of processor time. No file that it writes becomes larger than `max_file_bytes`.
 
     Raises ValueError as `start` does, PermanentFailure CONFIG_INVALID when the program cannot be
     started, RetryableFailure UPSTREAM_UNAVAILABLE when the machine cannot start another process.
@@ -163,9 +164,11 @@ def run(
     except OSError as error:
         detail = f"no process could be started: {error.strerror}"
         raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from error
-    if cpu_seconds is not None:
-        with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):
+        if cpu_seconds is not None:
             resource.prlimit(child.pid, resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
+        if max_file_bytes is not None:
+            resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
     exchange = _Exchange(child, stdin, max_stdout_bytes, deadline=started + timeout_seconds)
     try:
         exchange.until_end()

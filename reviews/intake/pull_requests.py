@@ -80,6 +80,24 @@ def receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
     return answer
 
 
+def find_head(change_id: int, head_sha: str) -> int | None:
+    """Request a review of a head that no webhook has reported yet; return its job, or None if it is known."""
+    return review_requests.past_deadlocks(lambda: _find_head(change_id, head_sha))
+
+
+def _find_head(change_id: int, head_sha: str) -> int | None:
+    with transaction.atomic():
+        review_requests.lock_changelist(HostChange.objects.get(pk=change_id).changelist_id)
+        change = HostChange.objects.select_for_update(no_key=True).get(pk=change_id)
+        is_known = change.versions.filter(head_sha=head_sha).exists()
+        if is_known or change.head_sha == head_sha or change.state != _State.OPEN:
+            return None
+        change.head_sha = head_sha
+        HostChange.objects.filter(pk=change.pk).update(head_sha=head_sha)
+        log.warning("head_found_without_webhook", changelist=change.changelist_id)
+        return _request(change, is_automatic=True)
+
+
 def delete_expired() -> int:
     """Delete a batch of deliveries older than KEEP_DAYS; return how many. Run by maintenance.
 

@@ -114,6 +114,24 @@ class HostVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.change_id} {self.head_sha[:12]}"
 
+    @classmethod
+    def of_job(cls, job: ReviewJob) -> HostVersion | None:
+        """Return the version that a job reviews; None for a pull request that no host reported.
+
+        A review that was not requested by the host gets the newest known head, for good.
+        """
+        found = cls.objects.select_related("change").filter(job=job).first()
+        if found is not None:
+            return found
+        change = HostChange.objects.filter(changelist_id=job.changelist_id).order_by("-reported_at").first()
+        if change is None:
+            return None
+        frozen = {name: getattr(change, name) for name in ("head_sha", "base_sha", "base_ref")}
+        made, _ = cls.objects.get_or_create(
+            job=job, defaults={"change": change, "is_automatic": False, **frozen}
+        )
+        return made
+
 
 class HostDelivery(models.Model):
     """An authentic webhook, answered once. Only `reviews.intake.pull_requests` writes it."""

@@ -29,10 +29,10 @@ def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()
     names: dict[int, list[str]] = {one.job_id: [] for one in failed}
     fetching = [one.job_id for one in failed if one.stage == Stage.FETCH or one.job_id in restarted]
     reviewing = [one.job_id for one in failed if one.stage == Stage.LLM or one.job_id in restarted]
-    # git is local: nothing to protect, and nothing to ask.
-    remote = ReviewJob.objects.filter(pk__in=fetching).exclude(changelist_id__startswith="git:")
-    for job_id in remote.values_list("pk", flat=True):
-        names[job_id].append(config.perforce_dependency())
+    changelists = ReviewJob.objects.filter(pk__in=fetching).values_list("pk", "changelist_id")
+    for job_id, changelist_id in changelists:
+        if source := config.source_dependency(changelist_id):
+            names[job_id].append(source)
     models = _usable_models() if reviewing else []
     for job_id in reviewing:
         names[job_id] += models
@@ -70,8 +70,7 @@ def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object =
     `delivery_id`: the delivery that failed, if one did.
     """
     if stage == Stage.FETCH:
-        is_git = changelist_id.startswith("git:")
-        return changelist_id.partition("@")[0] if is_git else config.perforce_dependency()
+        return config.source_dependency(changelist_id) or changelist_id.partition("@")[0]
     if stage == Stage.LLM:
         return config.model_dependency()
     if isinstance(delivery_id, int):

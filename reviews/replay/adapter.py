@@ -146,9 +146,9 @@ class JobRecovery:
 
     def _source(self, job: Mapping[str, Any], circuits: Mapping[str, _Circuit]) -> Check:
         """Return whether the change can be fetched, by its source's circuit and health check."""
-        if job["changelist_id"].startswith("git:"):
+        name = config.source_dependency(job["changelist_id"])
+        if not name:
             return Check(CheckKind.SOURCE, True, "its repository is local")
-        name = config.perforce_dependency()
         asked = self._asked.get(name)
         circuit = circuits[name].check
         return circuit if asked is None or not circuit.ok else asked

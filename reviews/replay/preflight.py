@@ -14,7 +14,6 @@ from reviews.models import ReviewJob
 from reviews.replay import allowlist_recheck
 from reviews.sources.enforcement import SecurityViolation
 from reviews.sources.fetcher import ChangeFetcher
-from reviews.sources.registry import source_for
 from reviews.states import Stage
 
 
@@ -24,9 +23,10 @@ def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
     Every stage sends or reads depot text, so the current allow-list is always checked. An artifact that
     does not open stops a replay, unless it may be a restart: then its source is checked.
     """
-    changelist_id = ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=failed.job_id)
+    job = ReviewJob.objects.get(pk=failed.job_id)
+    changelist_id = job.changelist_id
     if restart or failed.stage == Stage.FETCH:
-        return [_listed(changelist_id)]
+        return [_listed(job)]
     if failed.stage == Stage.NOTIFY:
         return [_still_allowed(changelist_id, allowlist_recheck.paths_shown(failed.job_id))]
     try:
@@ -34,7 +34,7 @@ def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
     except Failure as failure:
         trouble = f"{words_of(failure).removesuffix('; restart from fetch')}: restart from the first stage"
         if restart is None:
-            listed = _listed(changelist_id)
+            listed = _listed(job)
             return [
                 replace(listed, kind=CheckKind.ARTIFACT_OR_SOURCE, message=f"{trouble}; {listed.message}")
             ]
@@ -45,12 +45,12 @@ def probe(failed: Failed, *, restart: bool | None) -> list[Check]:
     ]
 
 
-def _listed(changelist_id: str) -> Check:
+def _listed(job: ReviewJob) -> Check:
     """List the change without its content, and check each path with the current allow-list."""
     denied: list[SecurityViolation] = []
     try:
-        source = source_for(changelist_id, config.sources())
-        files = ChangeFetcher(source, config.allow_list(), denied.append).look(changelist_id)
+        source = config.source_of_job(job)
+        files = ChangeFetcher(source, config.allow_list(), denied.append).look(job.changelist_id)
     except Failure as failure:
         is_denied = failure.error_class is ErrorClass.PATH_DENIED
         return Check(CheckKind.ALLOW_LIST, False, words_of(failure), is_hard=is_denied)

@@ -109,11 +109,11 @@ class GitSource:
             raise misconfigured(
                 "the repository is a shallow clone that ends at this commit: run git fetch --unshallow",
             )
-        files = self._listing(parents.split()[0] if parents else _EMPTY_TREE, sha)
+        files = self._listing(self._base_of(sha, parents.split()), sha)
         return ListedChange(
             changelist_id=changelist_id,
             author=storable(author),
-            description=storable(message.rstrip("\n")),
+            description=storable(self._description_of(sha, message.rstrip("\n"))),
             status=ChangeStatus.SUBMITTED,
             created_at_epoch=int(time) if time.isascii() and time.isdigit() else 0,
             version_key=version_key_of(
@@ -121,6 +121,14 @@ class GitSource:
             ),
             files=tuple(files),
         )
+
+    def _base_of(self, sha: str, parents: Sequence[str]) -> str:
+        """Return the commit or tree that a commit is compared with."""
+        return parents[0] if parents else _EMPTY_TREE
+
+    def _description_of(self, sha: str, message: str) -> str:
+        """Return the text that describes a commit whose own message is `message`."""
+        return message
 
     def head(self, branch: str) -> str:
         """Return the newest commit of a branch. Raises PermanentFailure CONFIG_INVALID without one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
@@ -63,6 +63,16 @@ class GitObject:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The server that a command may speak to, and what it may cost. `settings` may hold its credential."""
+
+    protocol: str
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
+    cpu_seconds: int
+    max_file_bytes: int  # of each file it writes: a pack is one
+
+
 class GitCommand:
     """git on one repository: bare, ordinary or a worktree, of any owner."""
 
@@ -81,19 +91,22 @@ class GitCommand:
         max_bytes: int = MAX_OUTPUT_BYTES,
         stdin: bytes = b"",
         timeout_seconds: float | None = None,
+        remote: Remote | None = None,
     ) -> CommandResult:
-        """Run a command whatever its exit status.
+        """Run a command whatever its exit status; one with a `remote` may speak to that server.
 
         Raises RetryableFailure when it hangs or is killed, PermanentFailure POLICY_REJECTED when it needs
         more than CPU_SECONDS: it would need them again.
         """
         seconds = min(timeout_seconds or self._timeout_seconds, self._timeout_seconds)
+        cpu_seconds = remote.cpu_seconds if remote else CPU_SECONDS
         result = run(
             [str(self._executable), subcommand, *arguments],
             subcommand=subcommand,
-            environment=self._environment(),
+            environment=self._environment(remote),
             timeout_seconds=seconds,
-            cpu_seconds=CPU_SECONDS,
+            cpu_seconds=cpu_seconds,
+            max_file_bytes=remote.max_file_bytes if remote else None,
             max_stdout_bytes=max_bytes,
             stdin=stdin,
         )
@@ -102,7 +115,7 @@ class GitCommand:
             raise PermanentFailure(
                 ErrorClass.POLICY_REJECTED,
                 Component.INTERNAL,
-                f"git needs more than {CPU_SECONDS} s of processor time for this commit",
+                f"git needs more than {cpu_seconds} s of processor time for this commit",
                 context=facts,
             )
         if result.timed_out:
@@ -183,7 +196,7 @@ class GitCommand:
         except OSError:
             return set()
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, remote: Remote | None = None) -> dict[str, str]:
         environment = {
             "PATH": SEARCH_PATH,
             "LC_ALL": "C",  # error messages in the words that are looked for
@@ -199,13 +212,17 @@ class GitCommand:
             # A partial clone must fail, not fetch: the first for new gits, the second for old
             # ones, where it wins over whatever the repository sets for a protocol.
             "GIT_NO_LAZY_FETCH": "1",
-            "GIT_ALLOW_PROTOCOL": "none",
+            "GIT_ALLOW_PROTOCOL": remote.protocol if remote else "none",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ASKPASS": "/bin/false",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_PAGER": "cat",
         }
-        settings = (*_SETTINGS, ("safe.directory", str(self._repository)))
+        settings = [
+            *_SETTINGS,
+            ("safe.directory", str(self._repository)),
+            *(remote.settings if remote else ()),
+        ]
         environment["GIT_CONFIG_COUNT"] = str(len(settings))
         for number, (key, value) in enumerate(settings):
             environment[f"GIT_CONFIG_KEY_{number}"] = key

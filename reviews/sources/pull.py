@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from reviews.sources.git import GitSource
+from reviews.sources.git_command import GitCommand, not_found
+from reviews.sources.mirror import Mirror, MirrorConfig, has_commit
+
+_MAX_MESSAGES_BYTES = 200_000
 _NAME = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
 _PULL_ID = re.compile(rf"(?P<host>github):(?P<repository>{_NAME}/{_NAME})#(?P<number>[1-9][0-9]{{0,9}})")
 
@@ -22,3 +31,100 @@ def depot_prefix(changelist_id: str) -> str | None:
     """Return the depot directory of a pull request's repository, or None for other changes."""
     found = _PULL_ID.fullmatch(changelist_id)
     return f"//{found['host']}/{found['repository']}/" if found else None
+
+
+def repository_url(api_url: str, full_name: str) -> str:
+    """Return the address that git fetches a repository from: GitHub's own, or an Enterprise Server's."""
+    parts = urlsplit(api_url)
+    return f"{parts.scheme}://{parts.netloc.removeprefix('api.')}/{full_name}.git"
+
+
+@dataclass(frozen=True, slots=True)
+class PullHead:
+    """A version of a pull request: its frozen head, and where it is fetched from.
+
+    `base_sha` is the base's commit as the host reported it with the head.
+    """
+
+    changelist_id: str
+    number: int
+    head_sha: str
+    base_sha: str
+    base_ref: str
+    mirror: MirrorConfig
+
+
+class PullSource(GitSource):
+    """One version of one pull request (`Source`): what merging its head would change (guarantee G244).
+
+    Read from a mirror, which the first question fetches. Depot paths are
+    `//<host>/<owner>/<repository>/<encoded path>`.
+    """
+
+    def __init__(self, pull: PullHead) -> None:
+        """Raise PermanentFailure as `Mirror` does. No command runs yet."""
+        prefix = depot_prefix(pull.changelist_id)
+        assert prefix is not None
+        self.name = pull.changelist_id.partition(":")[0]
+        self._depot = prefix.strip("/")
+        self._pull = pull
+        self._mirror = Mirror(pull.mirror)
+        self._opened: GitCommand | None = None
+
+    @property
+    def _git(self) -> GitCommand:  # type: ignore[override]
+        if self._opened is None:
+            pull = self._pull
+            references = [f"refs/pull/{pull.number}/head", f"refs/heads/{pull.base_ref}"]
+            self._opened = self._mirror.fetched(references, [pull.head_sha, pull.base_sha])
+        return self._opened
+
+    def newest_head(self) -> str:
+        """Return the pull request's head as it was last fetched; "" where that is not known."""
+        return self._mirror.commit_of(f"refs/pull/{self._pull.number}/head")
+
+    def check_health(self) -> None:
+        """Fetch the pull request."""
+        self.look_up(self._pull.changelist_id)
+
+    def look_up(self, changelist_id: str) -> str:
+        """Fetch the head and return its id. Raises as `Mirror.fetched`."""
+        sha = self._sha_of(changelist_id)
+        self._git.output("cat-file", "-e", sha)
+        return sha
+
+    def _sha_of(self, changelist_id: str) -> str:
+        if changelist_id != self._pull.changelist_id:
+            raise not_found("this is another pull request")
+        return self._pull.head_sha
+
+    def _base_of(self, sha: str, parents: Sequence[str]) -> str:
+        """Return the merge base with the branch as it is; as it was reported, once it holds the head.
+
+        The reported commit alone would not do: the head may have the branch's newer commits merged into it.
+        """
+        for base in (f"refs/heads/{self._pull.base_ref}", self._pull.base_sha):
+            result = self._git.run("merge-base", base, sha)
+            found = result.stdout.decode("ascii", "replace").strip()
+            if result.exit_code == 0 and found != sha:
+                return found
+        if not has_commit(self._git, self._pull.base_sha):
+            raise not_found("the host no longer has the branch that the pull request is for")
+        raise PermanentFailure(
+            ErrorClass.POLICY_REJECTED,
+            Component.INTERNAL,
+            "the pull request changes nothing, or shares no history with its branch",
+        )
+
+    def _description_of(self, sha: str, message: str) -> str:
+        """Return the messages of the pull request's commits, the newest first."""
+        base = self._base_of(sha, ())
+        found = self._git.run(
+            "rev-list", "--encoding=UTF-8", "--format=%B%x00", "--max-count=50", sha, f"^{base}",
+            max_bytes=_MAX_MESSAGES_BYTES,
+        )  # fmt: skip
+        # Each begins with a line that names its commit.
+        texts = [
+            one.strip().partition("\n")[2] for one in found.stdout.decode("utf-8", "replace").split("\0")
+        ]
+        return "\n\n".join(text.strip() for text in texts if text.strip()) or message

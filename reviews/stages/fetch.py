@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 from django.conf import settings
@@ -11,7 +12,8 @@ from criticizer.resilience import gate
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews import config
 from reviews.artifacts import recipe, redactor, store
-from reviews.models import ReviewJob
+from reviews.intake import pull_requests
+from reviews.models import HostVersion, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
@@ -21,7 +23,7 @@ from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Change, Source
 from reviews.sources.context import ContextFetcher
 from reviews.sources.fetcher import ChangeFetcher
-from reviews.sources.perforce.source import PerforceSource
+from reviews.sources.pull import PullSource
 from reviews.sources.registry import source_for
 
 
@@ -31,9 +33,14 @@ def run(claim: StageClaim) -> Written:
     Raises the failures of `ChangeFetcher.fetch`, `resolve.find` and `redactor.make`, with a security
     event of REDACTION_BLOCKED, and DependencyUnavailable while Perforce must not be called.
     """
-    source = source_for(claim.changelist_id, config.sources())
-    scope = scope_of_job(ReviewJob.objects.only("series", "scope_prefixes").get(pk=claim.job_id))
-    change = _fetch(claim.changelist_id, source, scope)
+    job = ReviewJob.objects.only("changelist_id", "series", "scope_prefixes").get(pk=claim.job_id)
+    source = config.source_of_job(job)
+    try:
+        change = _fetch(claim.changelist_id, source, scope_of_job(job))
+    except PermanentFailure as failure:
+        if isinstance(source, PullSource) and failure.error_class is ErrorClass.NOT_FOUND:
+            with_reconnect(partial(_review_newer_head, job, source))
+        raise
     found = resolve.find(claim, change, source)
     prepared, artifacts = _redacted(claim, change)
 
@@ -49,6 +56,13 @@ def run(claim: StageClaim) -> Written:
         resolve.freeze(claim, found)
 
     return write
+
+
+def _review_newer_head(job: ReviewJob, source: PullSource) -> None:
+    """Supersede the review of a head that the host has no longer, where the pull request has another one."""
+    version, newest = HostVersion.of_job(job), source.newest_head()
+    if version is not None and newest not in ("", version.head_sha):
+        pull_requests.find_head(version.change_id, newest)
 
 
 def _redacted(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.Stored]]:
@@ -68,9 +82,8 @@ def _fetch(changelist_id: str, source: Source | None = None, scope: Scope = EVER
         config.record_violation,
         may_read=None if scope.everything else scope.allows,
     )
-    if not isinstance(source, PerforceSource):
-        return _with_context(fetcher.fetch(changelist_id), source, scope)  # git is local and has no circuit
-    with gate.guarded(config.perforce_dependency()):
+    dependency = config.source_dependency(changelist_id)
+    with gate.guarded(dependency) if dependency else nullcontext():
         return _with_context(fetcher.fetch(changelist_id), source, scope)
 
 

@@ -46,7 +46,7 @@ class OfPull(GitSource):
 def github(world: World) -> Iterator[GitHubServer]:
     name, sha = world.commit.split("@")
     source = OfPull(world.settings.GIT_REPOSITORIES[name.removeprefix("git:")], sha)
-    world.monkeypatch.setattr(fetch, "source_for", lambda changelist_id, config: source)
+    world.monkeypatch.setattr(fetch.config, "source_of_job", lambda job: source)
     world.settings.DEPOT_ALLOW_LIST = ["//github/acme/web/..."]
     world.settings.LLM_CONTEXT_PERCENT = 0
     with GitHubServer() as server:

@@ -1,0 +1,263 @@
+"""A bare mirror of a code host's repository, fetched by smart HTTP: what a review reads is read from it.
+
+The other side may be hostile: nothing it sends names a file, a program or another server here. Objects are
+checked while they are received, redirects, submodules and every other protocol are refused, and time,
+processor time and the size of a pack are bounded (guarantee G245).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+
+from criticizer.redaction import register_own_secrets
+from criticizer.resilience.failures import (
+    Component,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+)
+from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
+from reviews.sources.git_command import SHA, GitCommand, Remote, misconfigured, not_found
+from reviews.sources.paths import printable
+
+log = structlog.get_logger(__name__)
+
+FETCH_SECONDS = 240.0
+FETCH_CPU_SECONDS = 180
+MAX_PACK_BYTES = 2_000_000_000
+LOCK_SECONDS = 300.0  # another fetch of the same repository
+LAG_PAUSES_SECONDS = (3.0, 10.0)
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+# Words of git (LC_ALL=C) and of its HTTP transport: first match wins.
+_GONE = re.compile(r"not our ref|couldn't find remote ref|no such remote ref")
+_DAMAGED = re.compile(r"corrupt|bad object|inflate|object file .* is empty|packfile .*cannot|not a git repo")
+_FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
+    (r"error: 429|[Rr]ate limit", RetryableFailure, ErrorClass.RATE_LIMITED, "the host limits our fetches"),
+    (r"error: 5\d\d", RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE, "the host failed"),
+    (r"Authentication failed|could not read (?:Username|Password)|error: 401|invalid credentials",
+     PermanentFailure, ErrorClass.AUTH_DENIED, "the host refused our token"),
+    (r"error: 403|access denied", PermanentFailure, ErrorClass.PERMISSION_DENIED,
+     "the host lets us not read the repository: check the App's permission Contents and its repositories"),
+    (r"[Rr]epository .*not found|error: 404|not found: did you run", PermanentFailure, ErrorClass.NOT_FOUND,
+     "the host has no such repository, or our App may not see it"),
+    (r"[Rr]edirect|error: 30\d", PermanentFailure, ErrorClass.POLICY_REJECTED,
+     "the host sends us to another address, which is not followed: correct GITHUB_API_URL"),
+    (r"transport '.*' not allowed", PermanentFailure, ErrorClass.POLICY_REJECTED,
+     "the repository's address uses a protocol that is not allowed"),
+    (r"File too large|pack exceeds maximum|SIGXFSZ|signal 25", PermanentFailure, ErrorClass.POLICY_REJECTED,
+     "the repository is larger than this installation fetches"),
+    (r"fsck error|error in object|invalid index-pack|badTree|badDate|hasDot|gitmodules", PermanentFailure,
+     ErrorClass.POLICY_REJECTED, "the host sent objects that git refuses"),
+    (r"SSL|certificate", PermanentFailure, ErrorClass.CONFIG_INVALID,
+     "the host's certificate is not trusted here"),
+    (r"timed out|[Oo]peration too slow", RetryableFailure, ErrorClass.NETWORK_TIMEOUT,
+     "the host did not answer in time"),
+    (r"Could not resolve host|Failed to connect|[Cc]onnection (?:refused|reset)|Empty reply",
+     RetryableFailure, ErrorClass.NETWORK_UNREACHABLE, "the host could not be reached"),
+    (r"early EOF|RPC failed|hung up|unexpected disconnect|expected flush|unable to access|protocol error"
+     r"|No space left|bad line length",
+     RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE, "the fetch broke off"),
+)  # fmt: skip
+_PLACES = {
+    ErrorClass.POLICY_REJECTED: Component.INTERNAL,
+    ErrorClass.CONFIG_INVALID: Component.CONFIGURATION,
+}
+# What a token that was made a moment ago may meet before every server of the host knows it.
+_MAY_BE_LAG = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED, ErrorClass.NOT_FOUND})
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorConfig:
+    """Where a repository is fetched from, and where its mirror lies.
+
+    `token` returns the password of the host's git user, or "" for none; it is asked at each fetch.
+    `lag_pauses_seconds`: pauses before a refused token is shown again.
+    """
+
+    url: str
+    directory: Path
+    token: Callable[[], str] = field(repr=False)
+    executable: str | Path = "git"
+    timeout_seconds: float = FETCH_SECONDS
+    lag_pauses_seconds: tuple[float, ...] = LAG_PAUSES_SECONDS
+
+
+class Mirror:
+    """The mirror of one repository on this machine. One fetch at a time, by a lock on its file."""
+
+    def __init__(self, config: MirrorConfig) -> None:
+        """Raise PermanentFailure CONFIG_INVALID for an address that is neither https nor loopback."""
+        parts = urlsplit(config.url)
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+            raise misconfigured("repositories are fetched over https only: correct GITHUB_API_URL")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise misconfigured("the address of a repository holds more than host and path")
+        self._config = config
+        self._protocol = parts.scheme
+
+    def fetched(self, references: Sequence[str], wanted: Sequence[str]) -> GitCommand:
+        """Fetch references and those commits of `wanted` that they did not bring; return git on the mirror.
+
+        The first of `wanted` stays, whatever becomes of the references; the others may be missing. Raises
+        NOT_FOUND when the host no longer has the first, and as `_FAULTS` say.
+        """
+        with self._locked():
+            git = self._opened()
+            try:
+                self._fetch_all(git, references, wanted)
+            except _Damaged:
+                # By a full disk or a power cut: all of it is on the host.
+                log.warning("mirror_rebuilt", mirror=self._config.directory.name)
+                shutil.rmtree(self._config.directory)
+                git = self._opened()
+                self._fetch_all(git, references, wanted)
+            os.utime(self._config.directory)
+        return git
+
+    def commit_of(self, reference: str) -> str:
+        """Return the commit of a reference as it was last fetched; "" where there is none."""
+        if not (self._config.directory / "HEAD").is_file():
+            return ""
+        found = self._command().run("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+        return found.stdout.decode("ascii", "replace").strip()
+
+    def _command(self) -> GitCommand:
+        directory = self._config.directory
+        return GitCommand(directory.name, directory, self._config.executable, self._config.timeout_seconds)
+
+    def _fetch_all(self, git: GitCommand, references: Sequence[str], wanted: Sequence[str]) -> None:
+        specs = [f"+{name}:{name}" for name in references]
+        if not self._fetch(git, specs):  # one that is gone keeps git from fetching the others
+            for spec in specs:
+                self._fetch(git, [spec])
+        for sha in wanted:
+            if SHA.fullmatch(sha) and not has_commit(git, sha):
+                self._fetch(git, [sha])
+        if not has_commit(git, wanted[0]):
+            raise not_found("the host no longer has the commit: it was replaced by a force-push, or removed")
+        # A force-push must not take away what a review, or its replay, still reads.
+        git.output("update-ref", f"refs/versions/{wanted[0]}", wanted[0])
+
+    def _fetch(self, git: GitCommand, refspecs: Sequence[str]) -> bool:
+        """Fetch; return False when the host has one of the references or commits no longer."""
+        pauses = iter(self._config.lag_pauses_seconds)
+        while True:
+            token = self._config.token()
+            result = git.run(
+                "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
+                "--no-auto-maintenance", "--force", "--end-of-options", self._config.url, *refspecs,
+                remote=self._remote(token),
+            )  # fmt: skip
+            if result.exit_code == 0 or _GONE.search(result.stderr):
+                return result.exit_code == 0
+            failure = _failure(result)
+            pause = next(pauses, None) if token and failure.error_class in _MAY_BE_LAG else None
+            if pause is None:
+                raise failure
+            time.sleep(pause)
+
+    def _remote(self, token: str) -> Remote:
+        settings = [
+            ("http.followRedirects", "false"),
+            ("http.lowSpeedLimit", "1000"),
+            ("http.lowSpeedTime", "60"),
+            ("transfer.fsckObjects", "true"),
+            ("credential.helper", ""),
+            ("protocol.allow", "never"),
+            (f"protocol.{self._protocol}.allow", "always"),
+            ("fetch.recurseSubmodules", "false"),
+            ("fetch.unpackLimit", "1"),  # always one pack, whose size is bounded
+            ("gc.auto", "0"),
+            ("maintenance.auto", "false"),
+        ]
+        if token:
+            login = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+            register_own_secrets([token, login])
+            # In the environment of the child only, and for this address only.
+            settings.append((f"http.{self._config.url}.extraHeader", f"Authorization: Basic {login}"))
+        return Remote(self._protocol, tuple(settings), FETCH_CPU_SECONDS, MAX_PACK_BYTES)
+
+    def _opened(self) -> GitCommand:
+        """Return git on the mirror, made where it is missing. Under the lock: what a killed git left goes."""
+        directory = self._config.directory
+        if not (directory / "HEAD").is_file():
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir(parents=True, mode=0o700)
+            made = run(
+                [str(resolve_executable(self._config.executable)), "init", "--quiet", "--bare", "--template=",
+                 str(directory)],
+                environment={"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/nonexistent",
+                             "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
+                timeout_seconds=30,
+            )  # fmt: skip
+            if made.exit_code != 0:
+                raise misconfigured("no mirror can be made in the data directory", exit=made.exit_code)
+        for left in (*directory.rglob("*.lock"), *(directory / "objects" / "pack").glob("tmp_*")):
+            left.unlink(missing_ok=True)
+        return self._command()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the mirror's lock, which the end of this process releases as well."""
+        directory = self._config.directory
+        directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        deadline = time.monotonic() + LOCK_SECONDS
+        with directory.with_name(f"{directory.name}.flock").open("w") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        detail = "another fetch of the repository takes long"
+                        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.SOURCE, detail) from None
+                    time.sleep(0.1)
+            yield
+
+
+class _Damaged(Exception):
+    """The mirror cannot be read."""
+
+
+def _failure(result: CommandResult) -> Failure:
+    """Return the failure for what git and its transport say. Raises _Damaged."""
+    if _DAMAGED.search(result.stderr) and "fsck error" not in result.stderr:
+        raise _Damaged
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    facts = {"exit": result.exit_code, "git_message": printable(lines[0] if lines else "", 300)}
+    for pattern, failure, error_class, detail in _FAULTS:
+        if re.search(pattern, result.stderr):
+            return failure(error_class, _PLACES.get(error_class, Component.SOURCE), detail, context=facts)
+    detail = "the fetch failed"
+    return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail, context=facts)
+
+
+def has_commit(git: GitCommand, sha: str) -> bool:
+    return bool(SHA.fullmatch(sha)) and git.run("cat-file", "-e", f"{sha}^{{commit}}").exit_code == 0
+
+
+def delete_unused(directory: Path, older_than_seconds: float) -> int:
+    """Delete the mirrors that were not fetched for so long; return how many."""
+    deleted = 0
+    for lock in directory.glob("*/*.git.flock"):
+        mirror = lock.with_name(lock.name.removesuffix(".flock"))
+        if not mirror.is_dir() or time.time() - mirror.stat().st_mtime < older_than_seconds:
+            continue
+        with lock.open("w") as file, contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(mirror)
+            deleted += 1
+    return deleted

@@ -1,0 +1,114 @@
+"""A code host's git server: the real `git http-backend` behind a small HTTP server with a password.
+
+It serves the bare repositories below a directory by smart HTTP, as `/<owner>/<name>.git`.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from tests.sources.gitrepo import GitRepo
+
+Start = Callable[[str, list[tuple[str, str]]], Any]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+class GitHost:
+    """`token`: the password that is asked for, or "" for none. `answer`: a status instead of git's answer."""
+
+    def __init__(self, root: Path, token: str = "") -> None:
+        self.root, self.token = root, token
+        self.answers: list[str] = []  # each serves one request; then git again
+        self.location = "http://127.0.0.1:9/elsewhere"
+        self.asked: list[str] = []
+        self._server = make_server("127.0.0.1", 0, self._serve, _Server, _Quiet)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def repository(self, full_name: str) -> GitRepo:
+        """Return a new bare repository that gives every commit it holds, as GitHub does."""
+        made = GitRepo(self.root / f"{full_name}.git", bare=True)
+        made.git("config", "uploadpack.allowAnySHA1InWant", "true")
+        return made
+
+    def _serve(self, environ: dict[str, Any], start: Start) -> list[bytes]:
+        self.asked.append(environ["PATH_INFO"])
+        if self.answers:
+            headers = [("Location", self.location)] if self.answers[0].startswith("30") else []
+            start(self.answers.pop(0), headers)
+            return [b""]
+        login = base64.b64encode(f"x-access-token:{self.token}".encode()).decode()
+        if self.token and environ.get("HTTP_AUTHORIZATION") != f"Basic {login}":
+            start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="git"')])
+            return [b""]
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        done = subprocess.run(
+            ["git", "http-backend"], input=body, capture_output=True, check=False, env=self._cgi(environ)
+        )  # a refusal is in its answer, and its exit status
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        status = headers.pop("Status", "200 OK")
+        start(status, list(headers.items()))
+        return [content]
+
+    def _cgi(self, environ: dict[str, Any]) -> dict[str, str]:
+        kept = ("PATH_INFO", "QUERY_STRING", "REQUEST_METHOD", "CONTENT_TYPE", "HTTP_CONTENT_ENCODING")
+        found = {name: str(environ[name]) for name in kept if environ.get(name)}
+        protocol = str(environ.get("HTTP_GIT_PROTOCOL", ""))
+        return {
+            **found,
+            "GIT_PROJECT_ROOT": str(self.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "GIT_PROTOCOL": protocol,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "PATH": os.environ["PATH"],
+            "REMOTE_ADDR": "127.0.0.1",
+        }
+
+
+class PullRequests:
+    """A repository on a host with a branch `main` and pull requests, made in a clone of its own."""
+
+    def __init__(self, host: GitHost, directory: Path, full_name: str = "acme/website") -> None:
+        self.full_name = full_name
+        self.bare = host.repository(full_name)
+        self.work = GitRepo(directory / "work")
+        self.base = self.work.commit_files({"README.md": "Start.\n", "src/a.py": "one = 1\n"}, "Start.")
+        self.push("refs/heads/main")
+
+    def push(self, reference: str, commit: str = "HEAD") -> None:
+        self.work.git("push", "-q", "--force", str(self.bare.path), f"{commit}:{reference}")
+
+    def branch(self, name: str, start: str = "main") -> None:
+        self.work.git("checkout", "-q", "-B", name, start)
+
+    def pull(self, number: int, files: dict[str, str | bytes | None], message: str = "A change.") -> str:
+        """Commit files on the branch that is checked out, and push it as a pull request's head."""
+        head = self.work.commit_files(files, message)
+        self.push(f"refs/pull/{number}/head")
+        return head

@@ -1,0 +1,356 @@
+"""The content of pull requests, by real git from a real server that asks for a password."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
+from reviews.sources import mirror
+from reviews.sources.allowlist import AllowList
+from reviews.sources.base import Action, Change, SkipReason
+from reviews.sources.fetcher import ChangeFetcher
+from reviews.sources.mirror import MirrorConfig, delete_unused
+from reviews.sources.pull import PullHead, PullSource, repository_url
+from tests.fakes.git_http import GitHost, PullRequests
+
+TOKEN = "ghs_99_eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmVk-by_nobody"
+ID = "github:acme/website#7"
+ROOT = "//github/acme/website/"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[GitHost]:
+    with GitHost(tmp_path / "host", TOKEN) as started:
+        yield started
+
+
+@pytest.fixture
+def repository(host: GitHost, tmp_path: Path) -> PullRequests:
+    return PullRequests(host, tmp_path)
+
+
+@pytest.fixture
+def config(host: GitHost, tmp_path: Path) -> MirrorConfig:
+    return MirrorConfig(
+        repository_url(f"{host.url}/api/v3", "acme/website"),
+        tmp_path / "mirrors" / "github" / "500.git",
+        lambda: TOKEN,
+        lag_pauses_seconds=(0.0,),
+    )
+
+
+def source(config: MirrorConfig, head: str, base: str, base_ref: str = "main") -> PullSource:
+    return PullSource(PullHead(ID, 7, head, base, base_ref, config))
+
+
+def fetched(config: MirrorConfig, head: str, base: str, base_ref: str = "main") -> Change:
+    fetcher = ChangeFetcher(source(config, head, base, base_ref), AllowList([f"{ROOT}..."]), pytest.fail)
+    return fetcher.fetch(ID)
+
+
+def failure_of(config: MirrorConfig, head: str, base: str, base_ref: str = "main") -> Failure:
+    with pytest.raises((PermanentFailure, RetryableFailure)) as raised:
+        fetched(config, head, base, base_ref)
+    return raised.value
+
+
+def paths(change: Change) -> dict[str, Action]:
+    return {file.path.removeprefix(ROOT): file.action for file in change.files}
+
+
+def test_a_pull_request_is_what_merging_its_head_would_change(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.branch("topic")
+    repository.pull(7, {"src/b.py": "two = 2\n"}, "Add b.\n\nIt was missing.")
+    repository.branch("main")
+    repository.work.commit_files({"src/c.py": "three = 3\n"}, "On main meanwhile.")
+    repository.push("refs/heads/main")
+    repository.branch("topic", "topic")
+    repository.work.git("merge", "-q", "--no-edit", "main")
+    head = repository.pull(7, {"src/a.py": "one = 11\n"}, "Change a.")
+    # The host's own word of the base is older than the branch that the head holds by now.
+    change = fetched(config, head, repository.base)
+    assert paths(change) == {"src/a.py": Action.EDIT, "src/b.py": Action.ADD}
+    assert change.files[0].new_text == "one = 11\n"
+    assert (change.source, change.author) == ("github", "Ann")
+    assert change.description.startswith("Change a.")
+    assert "It was missing." in change.description
+    assert "meanwhile" not in change.description
+
+
+def test_the_head_of_a_version_stays_whatever_is_pushed_later(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    first = fetched(config, head, repository.base)
+    repository.branch("topic")  # begins again from main: a force-push
+    other = repository.pull(7, {"src/d.py": "four = 4\n"})
+    forget(repository, head)
+    assert paths(fetched(config, other, repository.base)) == {"src/d.py": Action.ADD}
+    again = fetched(config, head, repository.base)
+    assert again.version_key == first.version_key
+    # Also when the branch holds the head by now, and when the branch is gone.
+    repository.push("refs/heads/main", other)
+    assert paths(fetched(config, other, repository.base)) == {"src/d.py": Action.ADD}
+    assert paths(fetched(config, other, repository.base, "gone")) == {"src/d.py": Action.ADD}
+    assert paths(fetched(config, head, "b" * 40)) == {"src/b.py": Action.ADD}  # nor is it what was reported
+
+
+def test_a_head_that_was_dropped_before_it_was_fetched_is_not_found(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    repository.branch("topic")
+    repository.pull(7, {"src/d.py": "four = 4\n"})
+    # Not reachable any more, but kept by the host: it is fetched by its id.
+    assert paths(fetched(config, head, repository.base)) == {"src/b.py": Action.ADD}
+    forget(repository, head)
+    elsewhere = replace(config, directory=config.directory.with_name("501.git"))
+    assert failure_of(elsewhere, head, repository.base).error_class is ErrorClass.NOT_FOUND
+
+
+def forget(repository: PullRequests, commit: str) -> None:
+    repository.bare.git("gc", "-q", "--prune=now")
+    assert repository.bare.git("cat-file", "--batch-check", stdin=f"{commit}\n".encode()).endswith("missing")
+
+
+def test_the_token_is_in_no_argument_and_in_no_file(
+    repository: PullRequests, config: MirrorConfig, tmp_path: Path, host: GitHost
+) -> None:
+    log = tmp_path / "arguments"
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {log}\nexec git "$@"\n')
+    git.chmod(0o755)
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    fetched(replace(config, executable=git), head, repository.base)
+    assert "fetch" in log.read_text().splitlines()
+    login = base64.b64encode(f"x-access-token:{TOKEN}".encode())
+    written = [log, *(path for path in config.directory.rglob("*") if path.is_file())]
+    assert len(written) > 3
+    for path in written:
+        content = path.read_bytes()
+        assert TOKEN.encode() not in content, path
+        assert login not in content, path
+    assert not (config.directory / "hooks").exists()
+    assert stat_mode(config.directory) == 0o700
+
+
+def stat_mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize(
+    ("answer", "error_class", "is_retried"),
+    [
+        ("401 Unauthorized", ErrorClass.AUTH_DENIED, False),
+        ("403 Forbidden", ErrorClass.PERMISSION_DENIED, False),
+        ("404 Not Found", ErrorClass.NOT_FOUND, False),
+        ("302 Found", ErrorClass.POLICY_REJECTED, False),
+        ("307 Temporary Redirect", ErrorClass.POLICY_REJECTED, False),
+        ("429 Too Many Requests", ErrorClass.RATE_LIMITED, True),
+        ("500 Internal Server Error", ErrorClass.UPSTREAM_UNAVAILABLE, True),
+        ("503 Service Unavailable", ErrorClass.UPSTREAM_UNAVAILABLE, True),
+    ],
+)
+def test_answers_of_the_host_become_failures(
+    repository: PullRequests,
+    config: MirrorConfig,
+    host: GitHost,
+    answer: str,
+    error_class: ErrorClass,
+    is_retried: bool,
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    with GitHost(host.root, "") as elsewhere:
+        host.location = f"{elsewhere.url}/acme/website.git/info/refs?service=git-upload-pack"
+        host.answers = [answer] * 10
+        failure = failure_of(config, head, repository.base)
+        assert elsewhere.asked == []
+    assert (failure.error_class, isinstance(failure, RetryableFailure)) == (error_class, is_retried)
+    assert failure.kind.code
+    assert TOKEN not in repr((failure, failure.context))
+
+
+def test_a_fresh_token_that_the_host_does_not_know_yet_is_shown_again(
+    repository: PullRequests, config: MirrorConfig, host: GitHost
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    host.answers = ["404 Not Found", "401 Unauthorized"]
+    paused = replace(config, lag_pauses_seconds=(0.0, 0.0))
+    assert paths(fetched(paused, head, repository.base)) == {"src/b.py": Action.ADD}
+
+
+def test_a_host_that_is_away_or_hangs_is_retried(config: MirrorConfig, host: GitHost) -> None:
+    away = replace(config, url="http://127.0.0.1:9/acme/website.git")
+    assert failure_of(away, "a" * 40, "b" * 40).error_class is ErrorClass.NETWORK_UNREACHABLE
+    slow = replace(config, timeout_seconds=0.2)
+    hanging = threading.Event()
+    host.repository("acme/website")
+    host._server.set_app(lambda environ, start: hanging.wait(20) and [])
+    failure = failure_of(slow, "a" * 40, "b" * 40)
+    hanging.set()
+    assert failure.error_class is ErrorClass.NETWORK_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://git.example.com/a/b.git",
+        "file:///srv/git/a.git",
+        "ssh://git@example.com/a/b.git",
+        "git://example.com/a/b.git",
+        "ext::sh -c id",
+        "/srv/git/a.git",
+        "https://user:pw@example.com/a/b.git",
+        "https://example.com/a/b.git?x=1",
+    ],
+)
+def test_every_other_address_is_refused_before_git_runs(config: MirrorConfig, url: str) -> None:
+    failure = failure_of(replace(config, url=url), "a" * 40, "b" * 40)
+    assert failure.error_class is ErrorClass.CONFIG_INVALID
+    assert not config.directory.exists()
+
+
+def test_objects_that_git_refuses_are_not_taken(repository: PullRequests, config: MirrorConfig) -> None:
+    """A folder `.git` and one named `..`: checked out anywhere, they would be hooks and escapes."""
+    work = repository.work
+    blob = work.git("hash-object", "-w", "--stdin", stdin=b"x")
+    tree = work.git("mktree", stdin=f"100644 blob {blob}\tx\n".encode())
+    for name in (b".git", b".."):
+        raw = b"40000 " + name + b"\0" + bytes.fromhex(tree)
+        evil = work.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", stdin=raw)
+        head = work.git("commit-tree", evil, "-p", repository.base, "-m", "Evil.")
+        repository.push("refs/pull/7/head", head)
+        failure = failure_of(config, head, repository.base)
+        assert (failure.error_class, failure.kind.code != "") == (ErrorClass.POLICY_REJECTED, True)
+
+
+def test_a_repository_over_the_limit_is_refused_and_leaves_nothing_behind(
+    repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"large.bin": os.urandom(400_000)})
+    monkeypatch.setattr(mirror, "MAX_PACK_BYTES", 200_000)
+    assert failure_of(config, head, repository.base).error_class is ErrorClass.POLICY_REJECTED
+    monkeypatch.undo()
+    assert list(paths(fetched(config, head, repository.base))) == ["large.bin"]
+    assert list((config.directory / "objects" / "pack").glob("tmp_*")) == []
+
+
+def test_submodules_links_and_other_branches_are_not_fetched(
+    repository: PullRequests, config: MirrorConfig, host: GitHost
+) -> None:
+    repository.branch("secret")
+    hidden = repository.work.commit_files({"hidden.txt": "not asked for"})
+    repository.push("refs/heads/secret")
+    repository.branch("topic")
+    work = repository.work
+    (work.path / "link").symlink_to("/etc/passwd")
+    work.write(".gitmodules", f'[submodule "m"]\n\tpath = m\n\turl = {host.url}/acme/other.git\n')
+    work.git("add", "-A")
+    work.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},m")
+    work.git("commit", "-q", "-m", "Links.")
+    head = work.git("rev-parse", "HEAD")
+    repository.push("refs/pull/7/head")
+    change = fetched(config, head, repository.base)
+    reasons = {file.path.removeprefix(ROOT): file.skipped for file in change.files}
+    assert reasons["m"] is SkipReason.SUBMODULE
+    assert reasons["link"] is SkipReason.SYMLINK
+    assert {path.split("/")[2] for path in host.asked} == {"website.git"}
+    refs = (config.directory / "packed-refs", *config.directory.rglob("refs/**/*"))
+    assert not [path for path in refs if path.is_file() and hidden in path.read_text()]
+
+
+def test_what_a_killed_fetch_left_and_a_damaged_mirror_are_put_right(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    expected = fetched(config, head, repository.base)
+    lock = config.directory / "refs" / "pull" / "7" / "head.lock"
+    lock.write_text("")
+    left = config.directory / "objects" / "pack" / "tmp_pack_x"
+    left.write_bytes(b"x")
+    newer = repository.pull(7, {"src/b.py": "two = 22\n"})
+    assert paths(fetched(config, newer, repository.base)) == {"src/b.py": Action.ADD}
+    assert not left.exists()
+    for pack in (config.directory / "objects" / "pack").iterdir():
+        pack.chmod(0o600)
+        pack.write_bytes(b"damaged")
+    last = repository.pull(7, {"src/b.py": "two = 222\n"})
+    assert paths(fetched(config, last, repository.base)) == {"src/b.py": Action.ADD}
+    assert expected.files[0].path == f"{ROOT}src/b.py"
+
+
+def test_fetches_of_one_repository_wait_for_each_other(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    heads = []
+    for number in range(1, 5):
+        repository.branch(f"topic{number}")
+        heads.append((number, repository.pull(number, {f"{number}.py": "x = 1\n"})))
+    found: dict[int, list[str]] = {}
+
+    def fetch(number: int, head: str) -> None:
+        changelist = f"github:acme/website#{number}"
+        pull = PullSource(PullHead(changelist, number, head, repository.base, "main", config))
+        found[number] = [file.path.removeprefix(ROOT) for file in pull.describe(changelist).files]
+
+    threads = [threading.Thread(target=fetch, args=one) for one in heads]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [f"{number}.py"] for number, _ in heads}
+
+
+def test_mirrors_that_were_not_fetched_for_long_are_deleted(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    fetched(config, head, repository.base)
+    root = config.directory.parent.parent
+    assert delete_unused(root, 3600) == 0
+    os.utime(config.directory, (time.time() - 4000, time.time() - 4000))
+    assert delete_unused(root, 3600) == 1
+    assert not config.directory.exists()
+    assert delete_unused(root / "none", 3600) == 0
+
+
+def test_nothing_outside_the_allow_list_is_read_and_nothing_is_fetched_for_it(
+    repository: PullRequests, config: MirrorConfig, host: GitHost
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n", "secret/key.txt": "x\n"})
+    denied: list[object] = []
+    for line, asks in (("//github/acme/other/...", False), (f"{ROOT}src/...", True)):
+        fetcher = ChangeFetcher(source(config, head, repository.base), AllowList([line]), denied.append)
+        with pytest.raises(PermanentFailure, match="outside the allow-list"):
+            fetcher.fetch(ID)
+        assert bool(host.asked) is asks
+    assert len(denied) == 2
+
+
+def test_addresses_of_repositories_follow_the_api() -> None:
+    for api, expected in (
+        ("https://api.github.com", "https://github.com/acme/website.git"),
+        ("https://api.github.com/", "https://github.com/acme/website.git"),
+        ("https://ghe.example.com/api/v3", "https://ghe.example.com/acme/website.git"),
+    ):
+        assert repository_url(api, "acme/website") == expected
