@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from reviews import check_runs
 from reviews.intake import polling
 from reviews.pipeline import async_executor, executor
 from reviews.replay import delivery_audit
@@ -27,3 +28,8 @@ def poll_sources(outbox_id: int, clock: int, token: str) -> None:
 def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:
     """Look for deliveries left behind or marked as sent without evidence (queue `notify`)."""
     delivery_audit.run_message(outbox_id, UUID(token))
+
+
+def tell_check_runs(outbox_id: int, clock: int, token: str) -> None:
+    """Bring check runs up to the state of their reviews (queue `notify`)."""
+    check_runs.run_message(outbox_id, UUID(token))

@@ -195,6 +195,7 @@ TASKS = {
     "replay_batch": "deadletters.batches.worker.run_message",
     "operator_alert": "notifications.alerts.run_message",
     "audit_deliveries": "reviews.tasks.audit_deliveries",
+    "tell_check_runs": "reviews.tasks.tell_check_runs",
 }
 DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.replay.adapter.JobRecovery"
@@ -221,6 +222,7 @@ MAINTENANCE = [
     "deadletters.retention.policy.maintain",
     "deadletters.alerts.ensure",
     "reviews.replay.delivery_audit.ensure",
+    "reviews.check_runs.ensure",
     "reviews.dashboard.rollup.roll_up",
 ]
 

@@ -1,7 +1,7 @@
 """Models: jobs and their results, sources, code hosts, access, subscriptions, rollups."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
-from reviews.models.hosts import Host, HostChange, HostDelivery, HostInstallation, HostVersion
+from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
 from reviews.models.results import Artifact, CoverageRow, FindingEvent, FindingFate, FindingRow
 from reviews.models.rollup import Rollup
@@ -20,6 +20,7 @@ __all__ = [
     "FindingRow",
     "Host",
     "HostChange",
+    "HostCheck",
     "HostDelivery",
     "HostInstallation",
     "HostVersion",

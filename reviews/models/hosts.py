@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -131,6 +133,32 @@ class HostVersion(models.Model):
             job=job, defaults={"change": change, "is_automatic": False, **frozen}
         )
         return made
+
+
+class HostCheck(models.Model):
+    """The check run of a reviewed head, and the last state of its review that the host was told.
+
+    Only `reviews.check_runs` writes it: the attempt before the call, what was told after it.
+    """
+
+    ACTIVE = "active"  # `told` of a review that has not ended; else a JobStatus
+
+    version = models.OneToOneField(HostVersion, on_delete=models.CASCADE, related_name="check_run")
+    token = models.UUIDField(default=uuid4, editable=False)  # its external id, by which it is looked up
+    check_id = models.BigIntegerField(null=True, blank=True)  # the host's number; None: not known to exist
+    told = models.CharField(max_length=16, blank=True, db_default="")
+    attempts = models.IntegerField(db_default=0)  # the fence: who counted last may record
+    failures = models.IntegerField(db_default=0)  # in a row
+    due_at = models.DateTimeField(null=True, blank=True)  # None: whenever its review has another state
+    error_class = models.CharField(max_length=32, blank=True, db_default="")
+    detail = models.CharField(max_length=255, blank=True, db_default="")
+
+    class Meta:
+        db_table = "host_checks"
+        verbose_name = "check run"
+
+    def __str__(self) -> str:
+        return f"{self.version_id} {self.told}"
 
 
 class HostDelivery(models.Model):

@@ -17,6 +17,7 @@ from criticizer.resilience import gate
 from notifications import config
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
+from reviews import check_runs
 from reviews.models import HostChange, HostVersion, RecipientMode, ReviewJob
 from reviews.sources.git import GitSource
 from reviews.stages import fetch
@@ -87,8 +88,14 @@ def test_a_review_stands_on_its_pull_request_and_the_next_version_edits_it(
     answer = {"findings": [finding], "files_read": ["//github/acme/web/a.c"]}
     world.llm.script(Reply(answer=answer, repeat=9))
     repo = github.repos["acme/web"]
+    stages.BEFORE["llm"] = check_runs.run
     first = reviewed(world, github)
     world.settle()
+    (check,) = repo.checks.values()
+    assert check["status"] == "in_progress"
+    prepared.rows("DELETE FROM paces")
+    check_runs.run()
+    assert (check["status"], check["conclusion"]) == ("completed", "neutral")
     assert world.status(first) == "succeeded"
     job = ReviewJob.objects.get(pk=first)
     assert (job.recipients, job.recipient_origins) == ([PULL], {PULL: "pull_request"})
