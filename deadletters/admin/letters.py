@@ -277,6 +277,7 @@ class DeadLetterAdmin(DeadLetterPages):
         shown = super().action_context(request, row, action, form)
         return {
             **shown,
+            **({"title": "Discard the dead letter"} if action is actions.DISCARD_ONE else {}),
             "letter": row,
             "days": settings.DLQ_MAX_AGE_DAYS,
             "named": named_in(row, request.user),
