@@ -61,6 +61,9 @@ _READ_OPERATIONS = (
     "criticizer.view_outboxmessage",
     "reviews.view_sourceevent",
     "reviews.view_sourceposition",
+    "reviews.view_hostinstallation",
+    "reviews.view_hostchange",
+    "reviews.view_hostdelivery",
 )
 _READ_SECURITY = (
     "criticizer.view_securityevent",

@@ -6,7 +6,7 @@ from typing import Any
 
 from criticizer.models import SecurityEvent
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch, ReplayItem
-from reviews.models import JobEvent, SourceEvent
+from reviews.models import HostChange, HostDelivery, HostInstallation, JobEvent, SourceEvent
 from tests import factories
 
 
@@ -52,6 +52,21 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
         server=f"{mark}-server", event="submitted", changelist_id=job.changelist_id, origin="trigger",
         outcome="created", job=job,
     )  # fmt: skip
+    head = {"head_sha": "a" * 40, "base_sha": "b" * 40, "base_ref": "main"}
+    pull = HostChange.objects.create(
+        host="github", repository_id=job.pk, number=7, full_name=f"acme/{mark}",
+        changelist_id=f"github:acme/{mark}#7", reported_at=job.created_at, **head,
+    )  # fmt: skip
+    installation = HostInstallation.objects.create(
+        host="github", installation_id=job.pk, account=f"{mark}-owner"
+    )
+    delivery_of_host = HostDelivery.objects.create(
+        host="github",
+        delivery_id=f"{mark}-guid",
+        event="pull_request.opened",
+        full_name=f"acme/{mark}",
+        job=job,
+    )
     seen = SecurityEvent.objects.create(
         kind="artifact_read", changelist_id=job.changelist_id, path=f"{mark}-artifact", reason=f"{mark} read"
     )
@@ -61,6 +76,9 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
         "reviews_attempt": attempt.pk,
         "reviews_artifact": factories.ArtifactFactory(job=job, name=f"{mark}-artifact").pk,
         "reviews_sourceevent": event.pk,
+        "reviews_hostinstallation": installation.pk,
+        "reviews_hostchange": pull.pk,
+        "reviews_hostdelivery": delivery_of_host.pk,
         "notifications_delivery": delivery.pk,
         "deadletters_deadlettergroup": group.pk,
         "deadletters_deadletter": letter.pk,
