@@ -24,14 +24,15 @@ from reviews.sources.diffs import FileDiff
 from reviews.sources.names import MAX_FILES_OF_A_NAME, names_in
 
 MAX_BLOCK_LINES = 12
+SHORT_BLOCK_LINES = 5  # where not all definitions fit
 MAX_COMMENT_LINES = 4  # of them
 MAX_LINE_CHARS = 200
 MAX_PATH_CHARS = 400
 MAX_HEADS = 3
 MAX_BLOCKS_OF_A_NAME = 2
 MAX_DEFINITIONS_OF_A_NAME = 8  # a name that is defined more often says nothing
-MAX_BLOCKS = 60  # of a part
-MAX_BLOCKS_FROM_REPOSITORY = 30  # of a part
+MAX_BLOCKS = 120  # of a part
+MAX_BLOCKS_FROM_REPOSITORY = 60  # of a part
 MAX_TEXT_CHARS = 1_500_000  # of the files that blocks are cut from, which are redacted as a whole
 OUTLINE_SECONDS = 3.0  # of the processor, for all files of a change
 
@@ -140,31 +141,58 @@ def with_context(
     visible = {
         (hunk.file, line.number) for hunk in chunk.hunks for line in hunk.lines if line.side is Side.NEW
     }
+    wanted = [
+        lead
+        for lead in leads
+        if lead.hunks & own
+        and lead.path in texts
+        # Otherwise its hunk is in this part.
+        and (lead.file is None or (lead.file, lead.definition.head) not in visible)
+    ]
+    blocks, is_full = _blocks(wanted, texts, outlines, budget_tokens, MAX_BLOCK_LINES)
+    if is_full:  # the beginnings of more definitions tell more
+        blocks = max(blocks, _blocks(wanted, texts, outlines, budget_tokens, SHORT_BLOCK_LINES)[0], key=len)
+    return Chunk(chunk.hunks, tuple(blocks))
+
+
+def _blocks(
+    leads: Sequence[Lead],
+    texts: Mapping[str, tuple[RedactedText, RedactedText]],
+    outlines: Outlines,
+    budget_tokens: int,
+    max_lines: int,
+) -> tuple[list[ContextBlock], bool]:
+    """Return blocks within the budget, and whether one did not fit."""
     blocks: list[ContextBlock] = []
-    elsewhere = 0
+    elsewhere, is_full = 0, False
     for lead in leads:
-        if not lead.hunks & own or lead.path not in texts or len(blocks) == MAX_BLOCKS:
-            continue
+        if len(blocks) == MAX_BLOCKS:
+            break
         if lead.file is None and elsewhere == MAX_BLOCKS_FROM_REPOSITORY:
             continue
-        if lead.file is not None and (lead.file, lead.definition.head) in visible:
-            continue  # its hunk is in this part
-        block = _block(f"C{len(blocks) + 1}", lead, outlines[lead.path], *texts[lead.path])
+        block = _block(f"C{len(blocks) + 1}", lead, outlines[lead.path], *texts[lead.path], max_lines)
         cost = tokens(block.text) + 1
         if cost <= budget_tokens:
             budget_tokens -= cost
             blocks.append(block)
             elsewhere += lead.file is None
-    return Chunk(chunk.hunks, tuple(blocks))
+        else:
+            is_full = True
+    return blocks, is_full
 
 
 def _block(
-    name: str, lead: Lead, defined: Sequence[Definition], path: RedactedText, text: RedactedText
+    name: str,
+    lead: Lead,
+    defined: Sequence[Definition],
+    path: RedactedText,
+    text: RedactedText,
+    max_lines: int,
 ) -> ContextBlock:
     """Return the first lines of a definition and its comment, under the heads of those around it."""
     definition = lead.definition
-    comment = range(definition.comment, definition.first)[:MAX_COMMENT_LINES]
-    last = min(definition.last, definition.first + MAX_BLOCK_LINES - len(comment) - 1)
+    comment = range(definition.comment, definition.first)[: min(MAX_COMMENT_LINES, max_lines // 3)]
+    last = min(definition.last, definition.first + max_lines - len(comment) - 1)
     heads = [outer.head for outer in enclosing(defined, definition.head) if outer.head < definition.first]
     numbers = sorted({*heads[-MAX_HEADS:], *comment, *range(definition.first, last + 1)})
     whole = text.lines(numbers[0], last)

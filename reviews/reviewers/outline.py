@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
+from itertools import count
 
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
@@ -25,7 +26,10 @@ MAX_HEAD_CHARS = 200
 MAX_HEAD_LINES = 8
 _PIECE_BYTES = 65_536
 _MAX_DEPTH = 500  # of definitions: beyond 32,768 levels, the cursor's time is their square
-_MAX_STEPS = 50  # to other nodes from one definition: each step costs what its parent holds
+_TICKS = 32  # steps between two looks at the clock
+MAX_NAMES = 20  # of one declaration
+# Comments, decorators and attributes: what stands right above a definition and is about it.
+_ABOVE = ("comment", "line_comment", "block_comment", "decorator", "attribute_item")
 _MEMORY_BYTES, _MEMORY_A_BYTE = 32_000_000, 64  # what the parser may take
 
 
@@ -81,32 +85,34 @@ def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition,
     _check_memory(_MEMORY_BYTES + _MEMORY_A_BYTE * len(data))
     end = time.thread_time() + seconds
     parser, query = _tools(language)
+    ticks = count()
     try:
         tree = parser.parse(
             lambda offset, _: data[offset : offset + _PIECE_BYTES],
-            progress_callback=lambda *_: time.thread_time() > end,
+            progress_callback=lambda *_: next(ticks) % _TICKS == 0 and time.thread_time() > end,
         )
     except ValueError:  # cancelled
         parser.reset()
         return None
-    found: list[Definition] = []
     # Without its progress callback, which crashes (0.26.1); simple patterns cost less than the parser.
     cursor = QueryCursor(query)
     cursor.set_max_start_depth(_MAX_DEPTH)
     nodes = cursor.captures(tree.root_node)
+    found: list[Definition] = []
     inside = _lines_of(nodes.get(Kind.FUNCTION, []))
+    above = _lines_above(nodes, data)
     for kind in Kind:
-        for node in sorted(nodes.get(kind, []), key=lambda node: node.start_byte):
-            if len(found) >= MAX_DEFINITIONS or time.thread_time() > end:
+        for number, node in enumerate(sorted(nodes.get(kind, []), key=lambda node: node.start_byte)):
+            if number % _TICKS == 0 and (len(found) >= MAX_DEFINITIONS or time.thread_time() > end):
                 return None
             is_local = kind is Kind.VALUE and node.start_point.row in inside
             if not is_local or node.type in _MAY_BE_FUNCTIONS:
-                made = [one for one in _definitions(node, kind) if not is_local or one.kind is not kind]
-                found += made
+                made = _definitions(node, kind, data, above)
+                found += [one for one in made if one.kind is not kind] if is_local else made
                 if kind is Kind.VALUE and made and made[0].kind is Kind.FUNCTION:
                     inside.update(range(node.start_point.row + 1, node.end_point.row + 1))
     found.sort(key=lambda d: (d.first, -d.last, d.name))
-    return tuple(found)
+    return tuple(found) if len(found) < MAX_DEFINITIONS else None
 
 
 def _check_memory(size: int) -> None:
@@ -150,81 +156,83 @@ def _head(definition: Definition, lines: Sequence[str]) -> str:
     return text if len(text) <= MAX_HEAD_CHARS else f"{definition.kind} {definition.name}"
 
 
+def _lines_above(nodes: Mapping[str, Sequence[Node]], data: bytes) -> dict[int, int]:
+    """Map the last line of each comment or decorator that has its lines for itself to its first.
+
+    From the text's own lines: a step from a node to its parent or neighbour costs what that one holds.
+    """
+    lines = {}
+    for node in nodes.get("above", []):
+        start, end = node.start_point, node.end_point
+        before = data[node.start_byte - start.column : node.start_byte]
+        if not before or before.isspace():
+            lines[end.row + (end.column > 0)] = start.row + 1
+    return lines
+
+
 @cache
 def _tools(language: str) -> tuple[Parser, Query]:
     grammar = GRAMMARS[language]
     loaded = Language(getattr(import_module(grammar.module), grammar.entry)())
+    captured = {
+        Kind.FUNCTION: grammar.functions,
+        Kind.TYPE: grammar.types,
+        Kind.VALUE: grammar.values,
+        "above": " ".join(name for name in _ABOVE if loaded.id_for_node_kind(name, True)),
+    }
     patterns = [
-        f"({node}) @{kind}"
-        for kind, nodes in (
-            (Kind.FUNCTION, grammar.functions),
-            (Kind.TYPE, grammar.types),
-            (Kind.VALUE, grammar.values),
-        )
-        for node in nodes.split()
+        f"[{' '.join(f'({name})' for name in names.split())}] @{kind}" for kind, names in captured.items()
     ]
     return Parser(loaded), Query(loaded, "\n".join(patterns))
 
 
-def _definitions(node: Node, kind: Kind) -> Iterator[Definition]:
-    """Yield what a node defines: a field of Java may declare several names."""
-    body = node.child_by_field_name("body")
-    if kind is Kind.TYPE and body is None and node.type.endswith("_specifier"):
-        return  # `struct point p;` uses a type
-    value = node.child_by_field_name("value") if node.type in _MAY_BE_FUNCTIONS else None
-    if value is not None and value.type in _CALLABLE:
-        kind, body = Kind.FUNCTION, value.child_by_field_name("body")
-    elif node.type == "pair":
-        return
-    named = [name for name in map(_name, _declarators(node)) if name is not None]
-    for name in named[:20]:
-        text = (name.text or b"").decode(errors="replace")
-        ends_before = node.end_point.column == 0  # a definition of the C preprocessor
-        first, last = (
-            node.start_point.row + 1,
-            max(node.end_point.row + 1 - ends_before, node.start_point.row + 1),
-        )
+def _definitions(node: Node, kind: Kind, data: bytes, above: Mapping[int, int]) -> list[Definition]:
+    """Return what a node defines: a field of Java may declare several names."""
+    type_ = node.type
+    body = node.child_by_field_name("body") if kind is not Kind.VALUE else None
+    if kind is Kind.TYPE and body is None and type_.endswith("_specifier"):
+        return []  # `struct point p;` uses a type
+    if type_ in _MAY_BE_FUNCTIONS:
+        value = node.child_by_field_name("value")
+        if value is not None and value.type in _CALLABLE:
+            kind, body = Kind.FUNCTION, value.child_by_field_name("body")
+        elif type_ == "pair":
+            return []
+    start, end = node.start_point, node.end_point
+    first = comment = start.row + 1
+    last = max(end.row + (end.column > 0), first)  # a definition of the C preprocessor ends a line later
+    while comment - 1 in above:
+        comment = above[comment - 1]
+    found = []
+    for name in _names(node, type_):
+        # Not `name.text`, which copies a whole piece of the file.
+        text = data[name.start_byte : name.end_byte].decode(errors="replace")
         head = name.start_point.row + 1
         signature = body.start_point.row + 1 if body is not None else head
         if body is not None and signature > head and not _opens(body):
             signature -= 1  # the body of Python begins on its own line
-        yield Definition(text, kind, first, head, max(head, min(signature, last)), last, _comment(node))
-
-
-def _comment(node: Node) -> int:
-    """Return the first line of the comment above a definition, or of what it is written in."""
-    for _ in range(_MAX_STEPS):
-        outer = node.parent
-        if outer is None or outer.parent is None:
-            break
-        if outer.start_point.row != node.start_point.row and outer.type != "decorated_definition":
-            break
-        node = outer
-    for _ in range(_MAX_STEPS):
-        above = node.prev_sibling
-        if above is None or not above.type.endswith(("comment", "attribute_item")):
-            break
-        before = above.prev_sibling
-        if above.end_point.row - (above.end_point.column == 0) != node.start_point.row - 1 or (
-            before is not None and before.end_point.row == above.start_point.row and before.end_point.column
-        ):
-            break  # it belongs to what stands above it
-        node = above
-    return node.start_point.row + 1
+        found.append(Definition(text, kind, first, head, max(head, min(signature, last)), last, comment))
+    return found
 
 
 def _opens(body: Node) -> bool:
     return bool(body.child_count) and body.children[0].type == "{"
 
 
-def _declarators(node: Node) -> list[Node]:
+def _names(node: Node, type_: str) -> list[Node]:
+    name = node.child_by_field_name("name")
+    if name is not None and name.type in _WORDS and not name.named_child_count:
+        return [name]
     several = node.children_by_field_name("declarator")
-    if not several and node.type in ("field_declaration", "property_declaration"):
-        several = [child for child in node.named_children if child.type == "variable_declaration"]
+    if not several and type_ in ("field_declaration", "property_declaration"):
         several = [
-            inner for one in several for inner in one.named_children if inner.type == "variable_declarator"
+            inner
+            for child in node.named_children
+            if child.type == "variable_declaration"
+            for inner in child.named_children
+            if inner.type == "variable_declarator"
         ]
-    return several if len(several) > 0 and node.type != "variable_declarator" else [node]
+    return list(filter(None, map(_name, several or [node])))[:MAX_NAMES]
 
 
 def _name(node: Node) -> Node | None:

@@ -34,6 +34,10 @@ _GENERATED_LINE = re.compile(
     re.IGNORECASE,
 )
 _MARKER_LINES = 8
+_HEAD_LINES = 60  # the mark may also stand behind a licence
+_COMMENT_LINE = re.compile(
+    r"\s*(?:$|//|/\*|\*|#(?!\s*(?:include|import|if|define|pragma|undef)\b)|--|;|<!--|%)"
+)
 _MINIFIABLE = re.compile(r"\.(?:js|mjs|cjs|css|json|svg|html?)$", re.IGNORECASE)
 _MINIFIED_LINE_CHARACTERS = 5000
 _LFS_POINTER = re.compile(
@@ -250,8 +254,12 @@ def _why_generated(listed: ListedFile, before: Decoded | None, after: Decoded | 
 def marker_line(text: str) -> int:
     """Return the number of the line, from 1, that says a file is generated, or 0."""
     # str.splitlines would also split at form feeds and Unicode separators; the head is enough.
-    head = enumerate(text[:4000].split("\n")[:_MARKER_LINES], start=1)
-    return next((number for number, line in head if _GENERATED_LINE.match(line)), 0)
+    for number, line in enumerate(text[:8000].split("\n")[:_HEAD_LINES], start=1):
+        if _GENERATED_LINE.match(line):
+            return number
+        if number >= _MARKER_LINES and not _COMMENT_LINE.match(line):
+            return 0
+    return 0
 
 
 def generated_reason(path: str, text: str) -> str:

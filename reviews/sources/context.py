@@ -134,7 +134,7 @@ def wanted_names(files: Sequence[FileChange]) -> list[str]:
         old = set((file.old_text or "").split("\n"))
         added = names_in(file.path, (line for line in new if line not in old))
         uses.update(added)
-        defined.update(name for line in new for name in defines(line))
+        defined.update(name for line in new for name in defines(file.path, line))
     ranked = sorted(uses.keys() - defined, key=lambda name: (-_tells(name), -uses[name], name))
     return ranked[:MAX_NAMES]
 

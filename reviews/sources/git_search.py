@@ -42,7 +42,7 @@ def find(
         if not separator or not place.startswith(f"{sha}:"):
             continue
         path = f"//{depot}/{encode_path(place[len(sha) + 1 :])}"
-        defined = set(defines(text))
+        defined = set(defines(path, text))
         for name in wanted.intersection(re.findall(r"[\w$]+", text)):
             yield Mention(path, name, name in defined)
 

@@ -104,6 +104,22 @@ def test_blocks_are_short_and_their_lines_are_cut() -> None:
         assert max(map(len, lines)) <= 7 + 200
 
 
+def test_blocks_are_shorter_where_the_budget_is_not_enough_for_all() -> None:
+    names = [f"compute_tax_{n}" for n in range(12)]
+    used = "def bill(order):\n    return 1\n" + "".join(f"    {name}(order)\n" for name in names)
+    body = "    order = order * rate_of(order)\n" * 20
+    texts = [ContextFile(f"{D}{name}.py", f"def {name}(o):\n{body}", (name,)) for name in names]
+
+    def shown(tokens: int) -> list[list[str]]:
+        of = prepared(with_library(*texts, new=used), max_input_tokens=tokens)
+        return [block.text.text.split("\n") for block in of.chunks[0].context]
+
+    assert {len(lines) for lines in shown(24_000)} == {1 + 12 + 1}
+    tight = shown(9_600)
+    assert len(tight) > 6
+    assert {len(lines) for lines in tight} == {1 + 5 + 1}
+
+
 @pytest.mark.parametrize(
     ("name", "extra"),
     [

@@ -39,40 +39,71 @@ def paths_of(change: Change) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "name"),
+    ("ending", "line", "name"),
     [
-        ("def discounted(order):", "discounted"),
-        ("    async def discounted(self):", "discounted"),
-        ("class Prices(Base):", "Prices"),
-        ("RATE: Final = 2", "RATE"),
-        ("export default function price(a) {", "price"),
-        ("export const price = async (a) => {", "price"),
-        ("  price(a: number): number {", "price"),
-        ("func (p *Prices) Price(a int) error {", "Price"),
-        ("type Prices struct {", "Prices"),
-        ("  public static int price(int a) throws E {", "price"),
-        ("int price(int a);", "price"),
-        ("static char *price(int a)", "price"),
-        ("int Prices::price(int a) const {", "price"),
-        ("#define PRICE(x) (x)", "PRICE"),
-        ("pub(crate) fn price<T>(a: T) -> T {", "price"),
-        ("impl Prices {", "Prices"),
-        ("  def self.price(a)", "price"),
-        ("return price(a)", ""),
-        ("    price(a)", ""),
-        ("if (price(a)) {", ""),
-        ("x.price(a);", ""),
-        ("# def price(a)", ""),
+        ("py", "def discounted(order):", "discounted"),
+        ("py", "    async def discounted(self):", "discounted"),
+        ("py", "class Prices(Base):", "Prices"),
+        ("py", "RATE: Final = 2", "RATE"),
+        ("py", "    rate: int | None", "rate"),
+        ("py", "    rate: int,", ""),
+        ("py", "    price(a) and other(b)", ""),
+        ("py", "# def price(a)", ""),
+        ("ts", "export default function price(a) {", "price"),
+        ("ts", "export const price = async (a) => {", "price"),
+        ("ts", "  price(a: number): number {", "price"),
+        ("ts", "  readonly price?: number;", "price"),
+        ("tsx", "  private price = (a) => {", "price"),
+        ("js", "  price: function (a) {", "price"),
+        ("ts", "  price: 2,", ""),
+        ("go", "func (p *Prices) Price(a int) error {", "Price"),
+        ("go", "type Prices struct {", "Prices"),
+        ("go", '\tPrice int64 `json:"price"`', "Price"),
+        ("go", "\tPrice(ctx context.Context) (int, error)", "Price"),
+        ("go", "\tPrice Kind = iota", "Price"),
+        ("go", "\tprice(a)", ""),
+        ("java", "  public static int price(int a) throws E {", "price"),
+        ("java", "    private final Map<String, Integer> prices = new HashMap<>();", "prices"),
+        ("java", "    PRICE(2),", "PRICE"),
+        ("cs", "    public decimal Price { get; set; }", "Price"),
+        ("kt", "fun price(a: Int): Int {", "price"),
+        ("c", "int price(int a);", "price"),
+        ("c", "static char *price(int a)", "price"),
+        ("c", "price(int a)", "price"),
+        ("c", "    unsigned int price;", "price"),
+        ("c", "static const char *price = 0;", "price"),
+        ("cpp", "int Prices::price(int a) const {", "price"),
+        ("h", "#define PRICE(x) (x)", "PRICE"),
+        ("rs", "pub(crate) fn price<T>(a: T) -> T {", "price"),
+        ("rs", "impl Prices {", "Prices"),
+        ("rs", "    pub price: Option<u32>,", "price"),
+        ("rs", "    Price(u32),", "Price"),
+        ("rb", "  def self.price(a)", "price"),
+        ("rb", "  attr_reader :price", "price"),
+        ("php", "    private ?int $price = 2;", "price"),
+        ("ts", "return price(a)", ""),
+        ("py", "    price(a)", ""),
+        ("c", "if (price(a)) {", ""),
+        ("c", "price(a);", ""),
+        ("js", "x.price(a);", ""),
     ],
 )
-def test_a_line_that_defines_a_name_is_told_from_one_that_uses_it(line: str, name: str) -> None:
-    assert name in defines(line) if name else not defines(line)
+def test_a_line_that_defines_a_name_is_told_from_one_that_uses_it(ending: str, line: str, name: str) -> None:
+    found = defines(f"//depot/a.{ending}", line)
+    assert name in found if name else not found
 
 
-@pytest.mark.parametrize("line", ["a " * 200_000, "(" * 100_000, "x." * 100_000 + "(", "\t" * 100_000 + "f("])
-def test_hostile_lines_cost_little(line: str) -> None:
+@pytest.mark.parametrize("ending", ["py", "go", "ts", "java", "c", "rs", "php", "rb", "x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("a " * 200_000, "(" * 100_000, "x." * 100_000 + "(", "\t" * 100_000 + "f(", "  a:" * 9_000),
+        *("    public " * 9_000, "\tA(" * 9_000, "    int a[" * 9_000),
+    ],
+)
+def test_hostile_lines_cost_little(line: str, ending: str) -> None:
     for _ in range(200):
-        defines(line)
+        defines(f"a.{ending}", line)
 
 
 def test_names_are_those_of_code_without_keywords_and_comments() -> None:

@@ -59,7 +59,7 @@ def find(
         for record in answer.results:
             path, line = record.get("depotFile", ""), record.get("matchedLine", "")
             if path in searched:
-                yield Mention(path, name, name in defines(line))
+                yield Mention(path, name, name in defines(path, line))
 
 
 def read(
