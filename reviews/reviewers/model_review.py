@@ -170,6 +170,10 @@ class ModelReview:
         self.prompts: list[str] = []
         self.answers: list[str] = []
 
+    @property
+    def system_chars(self) -> int:
+        return len(self._system)
+
     async def all_parts(self) -> list[PartResult]:
         """Review every part, a few at a time. Raises what ends the attempt."""
         parts = iter(self._parts)

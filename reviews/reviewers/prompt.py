@@ -17,10 +17,10 @@ import json
 import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 from criticizer.redaction import RedactedText, RedactionBlocked
@@ -37,6 +37,7 @@ _FIXED_TOKENS = 600  # fences, words and the lines between them
 _MARKS = re.compile(r"^BEGIN (\S{4,100}) description$", re.MULTILINE)
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{12,}={0,2}")
 _HUNKS = "hunks to review"
+_BLOCK = re.compile(r"\[(C\d+)\] ")
 _TELLING = 8  # characters of a mark, of sixteen
 
 CONTEXT = "context, not part of the change"  # title of its section
@@ -224,25 +225,44 @@ def repair_text(request: RedactedText, problem: str) -> RedactedText:
     )
 
 
-def head_of(request: RedactedText) -> RedactedText:
-    """Return all of a request before its hunks."""
-    before = request.text.index(f"\nBEGIN {marks_of(request.text)[0]} {_HUNKS}\n")
-    return request.lines(1, request.text.count("\n", 0, before) + 1)
+def head_of(request: RedactedText, blocks: Collection[str]) -> RedactedText:
+    """Return all of a request before its hunks, of the context only the blocks with these names."""
+    mark = marks_of(request.text)[0]
+    lines = request.text.split("\n")
+    start = lines.index(f"BEGIN {mark} {_HUNKS}")
+    title = f"BEGIN {mark} {CONTEXT}"
+    if title not in lines[:start]:
+        return request.lines(1, start)
+    # Each line of a block but its first begins with its number, or says how many are missing.
+    first, last = lines.index(title) + 1, lines.index(f"END {mark}", lines.index(title))
+    kept: list[int] = []
+    is_kept = True
+    for number in range(first, last):
+        if name := _BLOCK.match(lines[number]):
+            is_kept = name[1] in blocks
+        if is_kept:
+            kept.append(number)
+    if not blocks:
+        return request.lines(1, first - 1)
+    wanted = [*range(first), *kept, *range(last, start)]
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(wanted), lambda each: each[1] - each[0])]
+    return RedactedText.joined([request.lines(run[0] + 1, run[-1] + 1) for run in runs])
 
 
-def verify_text(request: RedactedText, hunks: RedactedText, findings: RedactedText) -> RedactedText:
-    """Ask to verify findings of the part whose request this is; `hunks` are those they rest on.
+def verify_text(request: RedactedText, shown: Chunk, findings: RedactedText) -> RedactedText:
+    """Ask to verify findings of the part whose request this is; `shown` is what of it they rest on.
 
     It begins as that request does. Raises RedactionBlocked when a text holds the request's marker.
     """
     mark = marks_of(request.text)[0]
+    hunks = RedactedText.joined([hunk.text for hunk in shown.hunks])
     if mark in hunks.text or mark in findings.text:
         raise RedactionBlocked("marker_in_text")
     return RedactedText.template(
         f"{{head}}\nBEGIN {mark} {_HUNKS}\n{{hunks}}\nEND {mark}\n\n"
         f"BEGIN {mark} findings to verify\n{{findings}}\nEND {mark}\n"
         f"{VERIFY_TASK}\nWord: {words_of(mark)[-1]}\n",
-        head=head_of(request),
+        head=head_of(request, {block.name for block in shown.context}),
         hunks=hunks,
         findings=findings,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -9,19 +10,35 @@ from criticizer.redaction import RedactedText
 from reviews.reviewers.base import Finding, Side
 from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine
 
-LINES_BEFORE = 16
-LINES_AFTER = 10
-LINES_OF_A_FILE = 40  # of each hunk, for a finding without a line
+LINES_BEFORE = 8
+LINES_AFTER = 4
+LINES_OF_A_FILE = 30  # of each hunk, for a finding without a line
+LEAST_CONTEXT_CHARS = 1_500
+_WORDS = re.compile(r"[\w$]+")
 
 
-def shown_again(chunk: Chunk, findings: Sequence[Finding], paths: Sequence[str]) -> Chunk:
-    """Return the chunk cut down to the lines around the findings, each hunk as the model saw it."""
-    cut = (_cut(h, _wanted(h, [f for f in findings if f.file == paths[h.file]])) for h in chunk.hunks)
-    return replace(chunk, hunks=tuple(hunk for hunk in cut if hunk is not None))
+def shown_again(chunk: Chunk, findings: Sequence[Finding], paths: Sequence[str], max_chars: int) -> Chunk:
+    """Return the chunk cut down to the lines around the findings, each hunk as the model saw it.
 
-
-def text_of(chunk: Chunk) -> RedactedText:
-    return RedactedText.joined([hunk.text for hunk in chunk.hunks])
+    Of the context it holds what the findings rest on or their own lines use, and then the first blocks,
+    up to `max_chars` together with the hunks: a server that keeps prefixes has read those.
+    """
+    cut = [_cut(h, _wanted(h, [f for f in findings if f.file == paths[h.file]])) for h in chunk.hunks]
+    hunks = tuple(hunk for hunk in cut if hunk is not None)
+    room = max(max_chars - sum(len(hunk.text) for hunk in hunks), LEAST_CONTEXT_CHARS)
+    told = [f"{finding.title} {finding.message} {finding.quote}" for finding in findings]
+    words = set(_WORDS.findall("\n".join(told)))
+    evidence = {path for finding in findings for path in finding.evidence}
+    kept: set[str] = set()
+    for block in (
+        *(block for block in chunk.context if block.path in evidence),
+        *(block for block in chunk.context if block.symbol in words),
+        *chunk.context,
+    ):
+        if block.name not in kept and len(block.text) < room:
+            room -= len(block.text) + 1
+            kept.add(block.name)
+    return Chunk(hunks, tuple(block for block in chunk.context if block.name in kept))
 
 
 def _wanted(hunk: ShownHunk, findings: Iterable[Finding]) -> set[int]:

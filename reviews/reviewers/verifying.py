@@ -40,11 +40,12 @@ from reviews.reviewers.prompt import VERIFIER_VERSION, marks_of, repeats, verify
 from reviews.reviewers.proofs import Proof, proof_of
 from reviews.reviewers.quote_readings import normal
 from reviews.reviewers.quotes import ShownText
-from reviews.reviewers.surroundings import shown_again, text_of
+from reviews.reviewers.surroundings import shown_again
 from reviews.reviewers.verdicts import Verdict, parse_verdicts, verdict_schema
 
 MAX_FINDINGS = 5  # of one question
 MAX_CLAIM_CHARS = 700
+SHARE = 0.34  # of the text of the request that found them, where the instructions leave so much
 MAX_REFUTED_BY_ONE_LINE = 3
 MIN_SAME_TITLE = 0.5  # of its words
 # Above this share of at least so many findings, the verifier is not believed about severe ones.
@@ -149,9 +150,17 @@ def _questions(
         for at in range(0, len(own), MAX_FINDINGS):
             some = own[at : at + MAX_FINDINGS]
             named = {_name(finding): finding for finding in some}
-            chunk = shown_again(part.part.chunk, some, asking.prepared.paths)
             claims = "\n\n".join(_claim(*each) for each in named.items())
+            chunk = _shown_again(asking, part, some, len(claims))
             yield _Question(named, chunk, part, claims, verifier.model)
+
+
+def _shown_again(asking: ModelReview, part: PartResult, findings: Sequence[Finding], claims: int) -> Chunk:
+    """Return what is shown of a part, so that a question has at most SHARE of the first request's text."""
+    assert part.request is not None
+    whole = asking.system_chars + len(part.request)
+    rest = whole - part.part.characters + claims
+    return shown_again(part.part.chunk, findings, asking.prepared.paths, int(SHARE * whole) - rest)
 
 
 def _name(finding: Finding) -> str:
@@ -203,7 +212,7 @@ async def _asked(
     assert question.part.request is not None
     try:
         (claims,) = asking.around.redact([question.claims])
-        user = verify_text(question.part.request, text_of(question.chunk), claims)
+        user = verify_text(question.part.request, question.chunk, claims)
     except RedactionBlocked as blocked:
         raise UnusableAnswer(f"the findings cannot be sent: {blocked.reason_code}") from None
     said = await asking.call(user, call_id, calls, asking.around.verifier, verdict_schema())
