@@ -28,9 +28,10 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Must, say
 from criticizer.redaction import Redactor
+from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.outline import outline
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
-from reviews.reviewers.prompt import request_text, system_prompt
+from reviews.reviewers.prompt import request_text
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.sources.content import generated_reason

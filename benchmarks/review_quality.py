@@ -33,9 +33,11 @@ from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.answer import UnusableAnswer, parse_answer
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.chunks import Chunk, pack
+from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.merging import merged
 from reviews.reviewers.prepare import prepare
-from reviews.reviewers.prompt import request_text, system_prompt, words_in
+from reviews.reviewers.prompt import request_text
+from reviews.reviewers.prompt_leaks import words_in
 from reviews.reviewers.truncation import may_be_window, was_cut
 from reviews.sources.base import Action, FileChange
 from reviews.sources.diffs import diff_file, render
@@ -297,7 +299,7 @@ def _windows() -> Iterator[tuple[Figure, object]]:
     say(f"{len(requests)} requests")
     cut = noticed = alarms = 0
     for user in requests:
-        whole, expected = f"{system}\n{user}", words_in(user)
+        whole, expected = f"{system}\n{user}", words_in(system, user)
         characters = len(system) + len(user)
         for said in (re.findall(WORD, whole, re.MULTILINE), ()):
             alarms += was_cut(expected, said, characters, _pieces(whole))

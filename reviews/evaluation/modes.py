@@ -17,9 +17,9 @@ from reviews.evaluation import changes, corpus, figures, judging, matching, publ
 from reviews.evaluation.answers import NotMeasured, PatientClient, Replay
 from reviews.evaluation.oracle import Oracle
 from reviews.evaluation.running import Models, Ready, reviewed
+from reviews.reviewers.instructions import FINDER_VERSION, VERIFIER_VERSION
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prompt import FINDER_VERSION, VERIFIER_VERSION
 from reviews.sources.paths import encode_path
 from reviews.stages.model_client import new_client
 

@@ -12,9 +12,9 @@ from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.evaluation.figures import Result
 from reviews.evaluation.matching import Remark
 from reviews.reviewers.model import ModelClient
-from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.review import review_prepared
+from reviews.reviewers.review_context import ReviewContext
 
 # A review that fails so has found nothing; any other failure ends the measuring.
 _OF_THE_CHANGE = {

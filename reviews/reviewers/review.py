@@ -32,9 +32,10 @@ from reviews.reviewers.coverage_texts import (
 )
 from reviews.reviewers.merging import merged
 from reviews.reviewers.model import ModelClient
-from reviews.reviewers.model_review import ModelReview, PartResult, ReviewContext
+from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.ranking import within_budget
+from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.verifying import Verified, verified
 
 
@@ -102,7 +103,7 @@ async def review_prepared(
         raise unusable[0]
     findings = merged([*_of_checks(prepared), *_of_parts(results)])
     judged = await verified(asking, results, findings)
-    banner = "" if asking.is_stopped else incomplete_banner(len(failures), len(results))
+    banner = "" if asking.calls.is_stopped else incomplete_banner(len(failures), len(results))
     return _outcome(prepared, client, asking, results, judged, banner)
 
 
@@ -173,8 +174,8 @@ def _outcome(
     )
     return ReviewOutcome(
         review,
-        tuple(asking.prompts),
-        tuple(asking.answers),
+        tuple(asking.calls.prompts),
+        tuple(asking.calls.answers),
         fates=(
             *_fates(findings),
             *judged.refuted,
@@ -184,5 +185,5 @@ def _outcome(
         parts=len(results),
         reviewed=sum(not result.reason for result in results),
         failed=dict(Counter(str(r.failure.error_class) for r in results if r.failure is not None)),
-        stopped=asking.is_stopped,
+        stopped=asking.calls.is_stopped,
     )

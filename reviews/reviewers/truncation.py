@@ -1,8 +1,8 @@
 """Notices that a model server cut a request and answered all the same (guarantee G203).
 
 Some servers take away what exceeds their window, silently and with status 200. Words that cannot
-be guessed stand at the beginning, between the lines and at the end of a request, and the answer
-repeats those that the model read. A model that repeats none is judged by the reported tokens.
+be guessed stand in the instructions, at the beginning, between the lines and at the end of a request,
+and the answer repeats those that the model read. A model that repeats none is judged by the reported tokens.
 
 Servers cut in front, at the end, or the middle out: the words are closer where the middle lies.
 """
@@ -10,16 +10,18 @@ Servers cut in front, at the end, or the middle out: the words are closer where 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Sequence
 
 WORDS = 24  # of one request, at most
-_IN_THE_MIDDLE = 10
+_IN_THE_MIDDLE = 8  # of the request, and of the request with its instructions: a word a line
 _CHARS_BETWEEN = 1_500
-_MARGIN = 200  # characters; tokens are not spread as evenly as characters
+_WORD_CHARS = 14  # of a word's line
 # Characters a token: more than any tokenizer reaches with code or prose.
 _IMPOSSIBLE = 7.0
 _UNLIKELY = 3.8
 _SMALLEST_WINDOW = 1_024
+_SAME_WINDOW = 0.01  # apart
 LEAST_TOKENS = 256  # our rules alone are more: a smaller number is no count
 
 
@@ -30,19 +32,24 @@ def words_of(boundary: str) -> tuple[str, ...]:
     return tuple(f"{letters[4 * n : 4 * n + 4]}{n}" for n in range(WORDS))
 
 
-def places(characters: int, system_characters: int) -> list[int]:
-    """Return where the words between the first and the last stand, as positions in the request.
+def places(ends: Sequence[int], system_characters: int) -> set[int]:
+    """Return the lines that a word follows, between the first and the last, as numbers from 1.
 
-    What a server takes for the middle is that of the request, or of the instructions before it too.
+    `ends` are where the lines of a request end. What a server takes for the middle is that of the request
+    or of the instructions before it too: a word stands behind each line there, because such a
+    server may take away no more than it must.
     """
+    characters = ends[-1]
     if characters < _CHARS_BETWEEN:
-        return []
-    count = WORDS - 2 - _IN_THE_MIDDLE
+        return set()
+    count = WORDS - 2 - 2 * _IN_THE_MIDDLE
     step = max(_CHARS_BETWEEN, characters // (count + 1) + 1)
-    even = list(range(step, characters, step))[:count]
-    first, last = (characters - system_characters) // 2 - _MARGIN, characters // 2 + _MARGIN
-    near = (first + (last - first) * n // (_IN_THE_MIDDLE - 1) for n in range(_IN_THE_MIDDLE))
-    return sorted({*even, *(place for place in near if 0 < place < characters)})
+    found = {bisect_left(ends, place) + 1 for place in list(range(step, characters, step))[:count]}
+    # All words move the middle, and those before it move it back.
+    for middle, before in (((characters - system_characters) // 2, 8), (characters // 2, 16)):
+        first = bisect_left(ends, middle + (WORDS // 2 - before) * _WORD_CHARS) + 1 - _IN_THE_MIDDLE // 2
+        found.update(range(first, first + _IN_THE_MIDDLE) if middle > 0 else ())
+    return {number for number in found if 0 < number < len(ends)}
 
 
 def may_be_window(input_tokens: int) -> bool:
@@ -61,3 +68,27 @@ def was_cut(expected: Sequence[str], seen: Sequence[str], characters: int, input
         return False
     each = characters / input_tokens
     return each > _IMPOSSIBLE or (may_be_window(input_tokens) and each > _UNLIKELY)
+
+
+class Window:
+    """What one review has seen of a server's window: a count that cut requests were reported with.
+
+    An answer to a request that was read in full and is longer proves it wrong: one odd answer
+    must not shorten all that follow.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = 0  # 0: not known
+
+    def has_cut(
+        self, expected: Sequence[str], seen: Sequence[str], characters: int, input_tokens: int
+    ) -> bool:
+        """Return whether the server cut a request; see `was_cut`."""
+        is_cut = was_cut(expected, seen, characters, input_tokens)
+        near = 0 if set(expected) <= set(seen) else _SAME_WINDOW * self._tokens
+        is_same = self._tokens and abs(input_tokens - self._tokens) <= near
+        if is_cut:
+            self._tokens = input_tokens if input_tokens >= LEAST_TOKENS else self._tokens
+        elif not is_same and input_tokens > self._tokens:
+            self._tokens = 0
+        return is_cut or bool(is_same)

@@ -33,10 +33,13 @@ from reviews.reviewers.base import (
     Verification,
 )
 from reviews.reviewers.chunks import Chunk
+from reviews.reviewers.instructions import VERIFIER_VERSION
 from reviews.reviewers.merging import shared, words_of
 from reviews.reviewers.model import ModelAnswer, ModelClient
-from reviews.reviewers.model_review import ModelReview, NoFurtherCall, PartResult, usage_of
-from reviews.reviewers.prompt import VERIFIER_VERSION, marks_of, repeats, verify_text
+from reviews.reviewers.model_calls import NoFurtherCall, usage_of
+from reviews.reviewers.model_review import ModelReview, PartResult
+from reviews.reviewers.prompt import verify_text
+from reviews.reviewers.prompt_leaks import marks_of, repeats
 from reviews.reviewers.proofs import Proof, proof_of
 from reviews.reviewers.quote_readings import normal
 from reviews.reviewers.quotes import ShownText
@@ -106,7 +109,7 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
     the review.
     """
     verifier = asking.around.verifier
-    if verifier is None or asking.is_stopped or asking.limits.is_compact:
+    if verifier is None or asking.calls.is_stopped or asking.limits.is_compact:
         return Verified(tuple(findings))
     questions = list(_questions(asking, verifier, parts, findings))
     if not questions:
@@ -132,8 +135,8 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
                 group.create_task(ask(question))
     except ExceptionGroup as group_error:
         raise group_error.exceptions[0] from None
-    if asking.endings:  # no failures of the verifier: the review itself may not go on
-        raise asking.endings[0]
+    if asking.calls.endings:  # no failures of the verifier: the review itself may not go on
+        raise asking.calls.endings[0]
     return _applied(findings, judged, sum(usages, Usage()))
 
 
@@ -158,7 +161,7 @@ def _questions(
 def _shown_again(asking: ModelReview, part: PartResult, findings: Sequence[Finding], claims: int) -> Chunk:
     """Return what is shown of a part, so that a question has at most SHARE of the first request's text."""
     assert part.request is not None
-    whole = asking.system_chars + len(part.request)
+    whole = len(asking.calls.system) + len(part.request)
     rest = whole - part.part.characters + claims
     return shown_again(part.part.chunk, findings, asking.prepared.paths, int(SHARE * whole) - rest)
 
@@ -215,9 +218,9 @@ async def _asked(
         user = verify_text(question.part.request, question.chunk, claims)
     except RedactionBlocked as blocked:
         raise UnusableAnswer(f"the findings cannot be sent: {blocked.reason_code}") from None
-    said = await asking.call(user, call_id, calls, asking.around.verifier, verdict_schema())
+    said = await asking.calls.call(user, call_id, calls, asking.around.verifier, verdict_schema())
     answer = parse_verdicts(said.text)
-    if asking.is_cut(user, answer["seen"], said, call_id):
+    if asking.calls.is_cut(user, answer["seen"], said, call_id):
         raise UnusableAnswer("the model server cut the request")
     marks = marks_of(user.text)
     return {"verdicts": [verdict for verdict in answer["verdicts"] if not repeats(verdict, marks)]}

@@ -42,9 +42,9 @@ from reviews.reviewers.coverage_texts import (
     stopped_banner,
     unread_banner,
 )
-from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
+from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.allowlist import AllowList
 from reviews.stages import versions
 from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, verifier_of, wait_of

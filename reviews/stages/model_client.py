@@ -26,7 +26,7 @@ from reviews.pipeline.dependencies import away
 from reviews.pipeline.executor import with_reconnect
 from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelClient
-from reviews.reviewers.model_review import OF_THE_PART
+from reviews.reviewers.model_calls import OF_THE_PART
 from reviews.reviewers.openai import OpenAIClient
 
 SHORT_SECONDS = 2.0  # shorter waits are slept: giving the attempt back costs more

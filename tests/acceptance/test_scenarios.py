@@ -498,7 +498,7 @@ def test_scenario_20_a_review_that_runs_out_of_time_keeps_its_finished_parts(wor
             other.execute("UPDATE jobs SET deadline_at = now() - interval '1 s'")
         return None
 
-    world.monkeypatch.setattr("reviews.reviewers.model_review.ASK_EVERY_SECONDS", 0.0)
+    world.monkeypatch.setattr("reviews.reviewers.model_calls.ASK_EVERY_SECONDS", 0.0)
     world.llm.server.respond = on_part(2, out_of_time)
     job = world.job(change_in_parts(world), world.hook)
     world.work()

@@ -44,11 +44,11 @@ from reviews.models import (
     StageRun,
 )
 from reviews.pipeline import Due, StageClaim, async_executor, executor
-from reviews.reviewers import model_review
+from reviews.reviewers import model_calls
 from reviews.reviewers import redactor as process
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prompt import marks_of
+from reviews.reviewers.prompt_leaks import marks_of
 from reviews.sources import change_codec
 from reviews.sources.base import Change, ContextFile
 from reviews.stages import llm as stage
@@ -127,7 +127,7 @@ def bench(
     pool = ThreadPoolExecutor(1)  # whose connection ends with the test
     monkeypatch.setattr(async_executor, "_pools", {os.getpid(): pool})
     monkeypatch.setattr(executor, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
-    monkeypatch.setattr(model_review, "ASK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(model_calls, "ASK_EVERY_SECONDS", 0.0)
     gate.forget()
     with FakeLlm() as llm:
         settings.STAGES = {**scripted.STAGES, "llm": ("reviews.stages.llm.run", "stages")}

@@ -11,8 +11,9 @@ from criticizer.redaction import RedactionBlocked, Redactor
 from reviews.reviewers import prepared_codec
 from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.chunks import tokens
+from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
-from reviews.reviewers.prompt import CONTEXT, request_text, system_prompt
+from reviews.reviewers.prompt import CONTEXT, request_text
 from reviews.sources import change_codec
 from reviews.sources.base import Change, ContextFile
 from tests.reviewers.answer_corpus import FINDINGS

@@ -15,12 +15,13 @@ import pytest
 from criticizer.redaction import RedactedText, Redactor
 from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from reviews.reviewers.base import Fate, Finding, FindingSeverity, RawId, Verification
+from reviews.reviewers.instructions import VERIFY_TASK
 from reviews.reviewers.model import ModelAnswer
-from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prompt import VERIFY_TASK, marks_of
+from reviews.reviewers.prompt_leaks import marks_of
 from reviews.reviewers.ranking import ranked, within_budget
 from reviews.reviewers.review import ReviewOutcome, review_prepared
+from reviews.reviewers.review_context import ReviewContext
 from tests.reviewers.build import added, change
 from tests.reviewers.test_verifying import asked_in, check_ledger
 

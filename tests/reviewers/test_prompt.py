@@ -6,8 +6,10 @@ import json
 from criticizer.redaction import RedactedText, Redactor, guard
 from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.chunks import tokens
+from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
-from reviews.reviewers.prompt import canary_of, draw_boundary, repair_text, request_text, system_prompt
+from reviews.reviewers.prompt import repair_text, request_text
+from reviews.reviewers.prompt_leaks import canary_of, draw_boundary
 from reviews.reviewers.truncation import words_of
 from reviews.sources.base import Change
 from tests.reviewers.build import added, change, deleted, edited, fake_pem, fake_token, renamed

@@ -9,7 +9,6 @@ import pytest
 
 from criticizer.redaction import RedactionBlocked, Redactor, clean, clean_context
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
-from reviews.reviewers import model_review as asking_module
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER
 from reviews.reviewers.model import LlmConfig, ModelClient
@@ -460,7 +459,7 @@ def test_a_bug_comes_out_as_itself(llm: FakeLlm, monkeypatch: pytest.MonkeyPatch
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(asking_module, "anchor", broken)
+    monkeypatch.setattr("reviews.reviewers.model_review.anchor", broken)
     with pytest.raises(ZeroDivisionError):
         review(llm, ONE)
 

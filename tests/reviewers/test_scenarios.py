@@ -25,10 +25,10 @@ from criticizer.resilience.failures import (
 from reviews.reviewers.base import CoverageStatus, FindingSeverity
 from reviews.reviewers.coverage_texts import STOPPED, UNAVAILABLE, alert_text, stopped_banner
 from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelClient
-from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, review_prepared, review_without_model
+from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.base import Change
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.reviewers.build import change, edited

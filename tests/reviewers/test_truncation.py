@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from random import Random
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from criticizer.redaction import Redactor
 from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, OUT_OF_ROOM
+from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prompt import request_text
+from reviews.reviewers.prompt_leaks import words_in
 from reviews.reviewers.splitting import Part
-from reviews.reviewers.truncation import was_cut, words_of
+from reviews.reviewers.truncation import Window, was_cut, words_of
 from tests.fakes.llm import FakeLlm, Recorded, Reply, SmallWindow, error
 from tests.reviewers.build import added, change, edited
 from tests.reviewers.test_answer import answer_of, raw_finding
@@ -95,6 +99,43 @@ def test_no_full_request_is_taken_for_a_cut_one() -> None:
         assert not was_cut(words, (), characters, tokens)
         assert not was_cut(words, chance.sample(words, len(words)), characters, chance.choice((0, tokens)))
         assert not was_cut(words, ("a.py", "quill"), characters, 0)
+
+
+def test_one_odd_answer_does_not_shorten_the_parts_that_follow() -> None:
+    """Words that a model forgot once say nothing of the server's window."""
+    server = SmallWindow(None)
+    odd = Reply(answer={"findings": [], "files_read": [], "seen": ["quillwort"]}, input_tokens=3_501)
+
+    with FakeLlm() as llm:
+        replies = itertools.chain([odd], itertools.repeat(server))
+        llm.server.respond = lambda r: reply if isinstance(reply := next(replies), Reply) else reply(r)
+        outcome = review(llm, big(6, per_file=1_000), ReviewLimits(12_000, max_parallel_calls=1))
+    assert outcome.review.usage.cut == 1
+    assert outcome.review.usage.calls == outcome.parts + 1, "only the part that was cut is halved"
+    assert {status for status, _ in coverage(outcome).values()} == {CoverageStatus.REVIEWED}
+
+
+def test_a_longer_request_that_was_read_in_full_proves_a_window_wrong() -> None:
+    window, words = Window(), words_of("x")
+    assert window.has_cut(words, words[:3], 16_000, 5_001)
+    assert window.has_cut(words, (), 18_000, 5_003), "the count of a request that was cut"
+    assert not window.has_cut(words, (), 9_000, 2_700)
+    assert not window.has_cut(words, words, 24_000, 7_100)
+    assert not window.has_cut(words, (), 18_000, 5_003)
+
+
+@pytest.mark.parametrize("at", ["head", "middle", "tail"])
+def test_words_alone_tell_that_a_piece_is_missing(at: str) -> None:
+    """Where a server reports no tokens: whatever is missing between two words of the request."""
+    part = prepared("", "    total = price * count\n" + LINES).chunks
+    user = request_text(prepared("", LINES).text, part, 0).text
+    whole = f"{system_prompt(10)}\n{user}"
+    expected = words_in(system_prompt(10), user)
+    assert expected == tuple(re.findall(r"^Word: (\w+)$", whole, re.MULTILINE))
+    for kept in range(len(whole) // 20, len(whole) - 100, 97):
+        read = SmallWindow(kept, at, tokens=len).read(whole)
+        seen = re.findall(r"^Word: (\w+)$", read, re.MULTILINE)
+        assert was_cut(expected, seen, len(whole), 0), kept
 
 
 def test_the_next_attempt_asks_again_about_no_half() -> None:

@@ -14,14 +14,15 @@ from criticizer.redaction import Redactor
 from criticizer.resilience.failures import DependencyUnavailable
 from reviews.reviewers.base import Fate, Finding, FindingSeverity, Verification
 from reviews.reviewers.chunks import Chunk, ContextBlock
+from reviews.reviewers.instructions import VERIFY_TASK
 from reviews.reviewers.model import LlmConfig, ModelAnswer
-from reviews.reviewers.model_review import ReviewContext
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prompt import VERIFY_TASK, marks_of
+from reviews.reviewers.prompt_leaks import marks_of
 from reviews.reviewers.proofs import proof_of
 from reviews.reviewers.quotes import ShownText
 from reviews.reviewers.review import ReviewOutcome, review_prepared
+from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.base import Change
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.reviewers.build import added, change

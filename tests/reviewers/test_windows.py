@@ -13,9 +13,9 @@ from reviews import health_checks
 from reviews.artifacts import recipe
 from reviews.reviewers.answer import parse_answer
 from reviews.reviewers.health_checks import window_of
+from reviews.reviewers.instructions import COMPACT_RULES, system_prompt
 from reviews.reviewers.model import LlmConfig
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prompt import COMPACT_RULES, system_prompt
 from tests.fakes.llm import FakeLlm, SmallWindow
 from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import ONE, review

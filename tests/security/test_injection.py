@@ -19,7 +19,7 @@ from django.test import Client
 from criticizer.admin_site.csv_export import escape_cell, to_csv
 from criticizer.observability.logging import django_logging
 from notifications.providers.email.mime import as_bytes
-from reviews.reviewers.prompt import canary_of, marks_of, without_leaks
+from reviews.reviewers.prompt_leaks import canary_of, marks_of, without_leaks
 from tests import factories
 from tests.notifications.samples import message
 from tests.security.hardened import inline_code

@@ -1,0 +1,208 @@
+"""The calls of one review: their limits, the repair turn, and what of an answer counts.
+
+slot ─► may it continue? ─► call ─► usable? ── no ─► one repair turn
+                                      └─ yes ─► without leaks, and whether the server cut it
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from criticizer.redaction import RedactedText, RedactionBlocked, clean
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    kind_of,
+)
+from reviews.reviewers.answer import (
+    MAX_ANSWER_CHARS,
+    UnusableAnswer,
+    outline_of,
+    parse_answer,
+    strict_schema,
+)
+from reviews.reviewers.base import Usage
+from reviews.reviewers.coverage_texts import OUT_OF_ROOM
+from reviews.reviewers.instructions import system_prompt
+from reviews.reviewers.model import ModelAnswer, ModelClient
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prompt import repair_text
+from reviews.reviewers.prompt_leaks import marks_of, without_leaks, words_in
+from reviews.reviewers.review_context import ReviewContext
+from reviews.reviewers.truncation import Window, may_be_window
+
+# These concern one part only: the review goes on without it.
+OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
+# The answer reached the limit of its length.
+_ENDED_EARLY = frozenset({"length", "max_tokens"})
+ASK_EVERY_SECONDS = 1.0
+LONG_ANSWER_CHARS = 40_000
+_CUT_OFF = "it was cut off at the output limit, report fewer findings"
+
+log = structlog.get_logger()
+
+
+class NoFurtherCall(Exception):
+    """The review ends before this call."""
+
+
+class ModelCalls:
+    """Calls to the models of one review. Once it `is_over`, no further call starts."""
+
+    def __init__(self, client: ModelClient, limits: ReviewLimits, around: ReviewContext) -> None:
+        self.system = system_prompt(
+            limits.max_findings_per_chunk, limits.is_compact, around.verifier is not None
+        )
+        self._schema = strict_schema(limits.max_findings_per_chunk, limits.is_compact)
+        self._client = client
+        self._cap = limits.max_findings_per_chunk
+        self._around = around
+        self._window = Window()
+        self._has_more_room = False  # for answers
+        self._asked_at = around.now()
+        self.endings: list[Failure | DependencyUnavailable] = []
+        self.is_stopped = False
+        self.prompts: list[str] = []
+        self.answers: list[str] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_stopped or bool(self.endings)
+
+    async def answer(
+        self, user: RedactedText, part: int, call_id: str, calls: list[ModelAnswer | None]
+    ) -> dict[str, Any]:
+        """Call, and call once more with the reason when nothing of the answer is usable.
+
+        An answer that ended at its limit gets twice the room, and so do those after it.
+        """
+        first = await self.call(user, call_id, calls)
+        try:
+            return self._honest(await self._parsed(first), user, first, call_id)
+        except UnusableAnswer as error:
+            if may_be_window(first.input_tokens) or self.is_cut(user, (), first, call_id):
+                return {"findings": [], "files_read": [], "request_cut": True}
+            self._has_more_room |= first.finish_reason in _ENDED_EARLY
+            problem = _CUT_OFF if first.finish_reason in _ENDED_EARLY else str(error)
+            kind = kind_of(ErrorClass.SCHEMA_INVALID, Component.REVIEWER)
+            log.warning(
+                "answer_repair_asked",
+                call=call_id,
+                part=part,
+                problem=problem,
+                characters=len(first.text),
+                **kind.facts,
+            )
+        try:
+            second = await self.call(repair_text(user, problem), f"{call_id}-repair", calls)
+        except Failure as refused:
+            if first.finish_reason not in _ENDED_EARLY or refused.error_class not in OF_THE_PART:
+                raise
+            self._has_more_room = False  # more than the server gives
+            raise PermanentFailure(ErrorClass.SCHEMA_INVALID, Component.REVIEWER, OUT_OF_ROOM) from refused
+        try:
+            return self._honest(await self._parsed(second), user, second, call_id)
+        except UnusableAnswer as error:
+            raise PermanentFailure(
+                ErrorClass.SCHEMA_INVALID,
+                Component.REVIEWER,
+                OUT_OF_ROOM
+                if second.finish_reason in _ENDED_EARLY
+                else f"two answers could not be used: {error}",
+                context={
+                    "call": call_id,
+                    "model": self._client.model,
+                    "finish_reason": clean(second.finish_reason, 40),
+                    "answer": outline_of(second.text),
+                },
+            ) from None
+
+    async def _parsed(self, answer: ModelAnswer) -> dict[str, Any]:
+        if len(answer.text) < LONG_ANSWER_CHARS:
+            return parse_answer(answer.text, self._cap)
+        # The other calls of this event loop must not wait for it.
+        return await asyncio.to_thread(parse_answer, answer.text, self._cap)
+
+    def _honest(
+        self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, call_id: str
+    ) -> dict[str, Any]:
+        """Drop findings that repeat the marks of their request; note when the server cut it."""
+        is_cut = self.is_cut(user, answer["seen"], call, call_id)
+        marks = marks_of(user.text)
+        kept, leaked = without_leaks(answer, marks)
+        if leaked:
+            log.warning("answer_repeats_request", call=call_id, findings=leaked)
+        return {**kept, "request_cut": is_cut, "boundary": marks[0]}
+
+    def is_cut(self, user: RedactedText, seen: Sequence[str], call: ModelAnswer, call_id: str) -> bool:
+        """Return whether the server cut the request that was answered so."""
+        characters = len(self.system) + len(user)
+        words = words_in(self.system, user.text)
+        is_cut = self._window.has_cut(words, seen, characters, call.input_tokens)
+        if is_cut:
+            log.error(
+                "request_cut_by_model_server", call=call_id, tokens=call.input_tokens, characters=characters
+            )
+        return is_cut
+
+    async def call(
+        self,
+        user: RedactedText,
+        call_id: str,
+        calls: list[ModelAnswer | None],
+        client: ModelClient | None = None,
+        schema: Mapping[str, object] | None = None,
+    ) -> ModelAnswer:
+        """Ask the model, or another one, once all limits admit it; add the answer to `calls`."""
+        client, schema = client or self._client, schema or self._schema
+        async with self._around.slots:
+            # The wait for a slot can be long: the state may have changed.
+            await self._look_around()
+            calls.append(None)  # counts also when it fails
+            try:
+                answer = await client.complete(
+                    self.system, user, schema, call_id, has_more_room=self._has_more_room
+                )
+            except RedactionBlocked as blocked:
+                raise PermanentFailure(
+                    ErrorClass.REDACTION_BLOCKED,
+                    Component.INTERNAL,
+                    "the guard refused a request to the model",
+                    context={"call": call_id, "reason_code": blocked.reason_code},
+                ) from None
+            characters = len(self.system) + len(user) if answer.input_tokens else 0
+            calls[-1] = replace(answer, characters=characters)
+        self.prompts.append(user.text)
+        self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
+        return answer
+
+    async def _look_around(self) -> None:
+        """Let the next call start, or raise NoFurtherCall."""
+        if not self.is_over and self._around.now() - self._asked_at >= ASK_EVERY_SECONDS:
+            self._asked_at = self._around.now()  # before the answer, so that others skip it
+            try:
+                if not await self._around.may_continue():
+                    self.is_stopped = True
+            except (Failure, DependencyUnavailable) as error:
+                self.endings.append(error)
+        if self.is_over:
+            raise NoFurtherCall
+
+
+def usage_of(calls: Sequence[ModelAnswer | None]) -> Usage:
+    answered = [call for call in calls if call is not None]
+    return Usage(
+        calls=len(calls),
+        input_tokens=sum(call.input_tokens for call in answered),
+        output_tokens=sum(call.output_tokens for call in answered),
+        characters=sum(call.characters for call in answered),
+        repaired=max(0, len(calls) - 1),
+    )

@@ -1,0 +1,53 @@
+"""The surroundings of a review, as callbacks and limits."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from criticizer.redaction import RedactedText, Redactor
+from reviews.reviewers.model import ModelClient
+from reviews.reviewers.prompt_leaks import draw_boundary
+
+
+async def always() -> bool:
+    return True
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _keep_nothing() -> None:
+    pass
+
+
+def _redact(texts: Sequence[str]) -> Sequence[RedactedText]:
+    return Redactor().redact_all(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewContext:
+    """What a review calls and is bound by; the defaults do nothing.
+
+    `slots` bounds the calls of one event loop.
+    `may_continue` is called before a model call, once a second at most: after False, none starts.
+    `on_progress` is called after each finished part but the last, `keep` when what was finished must not
+    be paid for again. With `is_last_attempt` a part whose call times out is left out instead of ending the
+    attempt. `verifier` judges the findings, None for no second pass; `redact` cleans what it is asked,
+    by the policy of the change.
+    """
+
+    slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+    may_continue: Callable[[], Awaitable[bool]] = always
+    on_progress: Callable[[], None] = _nothing
+    keep: Callable[[], Awaitable[None]] = _keep_nothing
+    verifier: ModelClient | None = None
+    redact: Callable[[Sequence[str]], Sequence[RedactedText]] = _redact
+    is_last_attempt: bool = False
+    now: Callable[[], float] = time.monotonic
+    boundary: Callable[[], str] = draw_boundary
+    new_call_id: Callable[[], str] = lambda: uuid.uuid4().hex
