@@ -11,7 +11,19 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Case, F, IntegerField, OuterRef, Q, QuerySet, Subquery, When, Window
+from django.db.models import (
+    Case,
+    Count,
+    F,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+    Window,
+)
 from django.db.models.functions import RowNumber
 from django.urls import reverse
 from rest_framework.serializers import BaseSerializer, Serializer
@@ -25,10 +37,11 @@ from reviews.api import schemas
 from reviews.api.auth import ApiClient
 from reviews.api.pagination import COUNT_LIMIT
 from reviews.intake.review_requests import IntakeResult, ReviewRequest
-from reviews.models import CoverageRow, FindingRow, RecipientMode, ReviewJob, StageRun
+from reviews.models import CoverageRow, FindingFate, FindingRow, RecipientMode, ReviewJob, StageRun
 from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope
 from reviews.recipients.visibility import masked
+from reviews.reviewers.base import Fate
 from reviews.roles import READS_ADDRESSES
 from reviews.states import STAGE_ORDER, JobStatus, Stage, StageStatus
 from reviews.verdicts import of_findings
@@ -37,6 +50,8 @@ Json = dict[str, Any]
 
 MAX_ROWS = 1000  # of deliveries, findings or files in one answer
 MAX_LISTED = 100  # deliveries of each job in a list
+MAX_FATES = 50
+_NO_RESULTS: dict[str, list[Json]] = {"findings": [], "fates": [], "coverage": []}
 
 
 def _read(
@@ -75,6 +90,13 @@ _JOBS = _read(
 _STAGES = _read(schemas.StageSerializer, StageRun.objects.all(), "job_id")
 _DELIVERIES = _read(schemas.DeliverySerializer, Delivery.objects.annotate(**_OF_DIGEST), "job_id")
 _FINDINGS = _read(schemas.FindingSerializer, FindingRow.objects.annotate(**of_findings()), "job_id")
+_FATES = (
+    FindingFate.objects.order_by()
+    .annotate(why=Case(When(fate=Fate.DROPPED.value, then=F("reason")), default=Value("")))
+    .values("fate", "why")
+    .annotate(count=Count("pk"))
+    .order_by("fate", "why")
+)
 _COVERAGE = _read(schemas.CoverageSerializer, CoverageRow.objects.all(), "job_id")
 _LETTERS = _read(schemas.DeadLetterSerializer, DeadLetter.objects.annotate(**_OF_JOB_AND_PAYLOAD))
 _EVENTS = _read(schemas.LetterEventSerializer, DeadLetterEvent.objects.all(), "letter_id")
@@ -99,11 +121,19 @@ def job(job_id: int, client: ApiClient) -> Json | None:
     children = {
         "stages": _of_job(_STAGES.filter(job=job_id)),
         "deliveries": _of_job(_DELIVERIES.filter(job=job_id)[:MAX_ROWS]),
+        "fates": _fates(job_id, client.scope),
         **{
             name: _of_job(rows.filter(job=job_id)[:MAX_ROWS]) for name, rows in _results(client.scope).items()
         },
     }
     return _job(row, children, client)
+
+
+def _fates(job_id: int, scope: Scope) -> list[Json]:
+    """Return how the raw findings of the attempt with a result ended, by fate and reason."""
+    newest = FindingFate.objects.filter(job=job_id).order_by("-attempt_id").values("attempt_id")[:1]
+    rows = _FATES.filter(scope.files(), job=job_id, attempt=Subquery(newest))[:MAX_FATES]
+    return [{"fate": row["fate"], "reason": row["why"], "count": row["count"]} for row in rows]
 
 
 def job_rows(ids: Sequence[int], client: ApiClient) -> list[Json]:
@@ -119,7 +149,7 @@ def job_rows(ids: Sequence[int], client: ApiClient) -> list[Json]:
     found = {}
     for row in _rows(ids, client):
         children = {"stages": stages.get(row["id"], []), "deliveries": deliveries.get(row["id"], [])}
-        found[row["id"]] = _job(row, {**children, "findings": [], "coverage": []}, client)
+        found[row["id"]] = _job(row, {**children, **_NO_RESULTS}, client)
     return [found[job_id] for job_id in ids if job_id in found]
 
 
@@ -184,7 +214,7 @@ def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient)
         }
         for stage in STAGE_ORDER
     ]
-    return _job(row, {"stages": stages, "deliveries": [], "findings": [], "coverage": []}, client)
+    return _job(row, {"stages": stages, "deliveries": [], **_NO_RESULTS}, client)
 
 
 def letters(ids: Sequence[int], scope: Scope) -> list[Json]:

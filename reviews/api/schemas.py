@@ -9,7 +9,7 @@ from rest_framework import serializers
 from deadletters.states import LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
 from reviews.api.serializers import ANY_CHANNEL
-from reviews.reviewers.base import CoverageStatus, FindingSeverity, Side
+from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
 from reviews.states import VERDICTS, FindingStatus, JobStatus, Stage, StageStatus
 
 
@@ -76,6 +76,12 @@ class FindingSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(help_text="The finding.")
     confidence = serializers.IntegerField(allow_null=True, help_text="The model's own, of 100; null: none.")
     demoted = serializers.BooleanField(help_text="The quoted text has no certain line in the change.")
+    verification = serializers.ChoiceField(
+        choices=[(v.value, v.value) for v in Verification if v],
+        allow_blank=True,
+        help_text="What the second pass said of it; empty where there was none.",
+    )
+    folded = serializers.CharField(help_text="Why pages and messages fold it; empty: they do not.")
     status = serializers.ChoiceField(
         choices=FindingStatus.choices,
         help_text="Compared with the versions before and after; `fixed`: its lines changed.",
@@ -87,6 +93,17 @@ class FindingSerializer(serializers.Serializer[Any]):
     )
     verdict_by = serializers.CharField(allow_null=True, help_text="Who gave the verdict.")
     verdict_at = serializers.DateTimeField(allow_null=True, help_text="When it was given.")
+
+
+class FateCountSerializer(serializers.Serializer[Any]):
+    """How some of the raw findings ended."""
+
+    fate = serializers.ChoiceField(
+        choices=[(fate.value, fate.value) for fate in Fate],
+        help_text="`demoted` are shown without a line; `merged` ones are in another finding.",
+    )
+    reason = serializers.CharField(allow_blank=True, help_text="Why they were dropped; empty for others.")
+    count = serializers.IntegerField(help_text="How many.")
 
 
 class CoverageSerializer(serializers.Serializer[Any]):
@@ -145,6 +162,11 @@ class JobSerializer(serializers.Serializer[Any]):
     )
     findings_left_out = serializers.IntegerField(
         help_text="Findings that this answer leaves out, counted up to 10,000: read them at …/findings/."
+    )
+    fates = FateCountSerializer(
+        many=True,
+        help_text="How the raw findings of checks and models ended, from the end of stage llm on; in a list"
+        " of reviews none.",
     )
     coverage = CoverageSerializer(
         many=True,

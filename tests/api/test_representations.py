@@ -35,7 +35,8 @@ FINDING = {
     "file": "//depot/main/app.py", "line": 12, "end_line": 12, "side": "new", "severity": "high",
     "category": "bug", "title": "Division by zero when the list is empty",
     "message": "`len(rows)` is 0 for a new account.", "suggestion": "", "source": "llm",
-    "evidence": [], "confidence": None, "demoted": False, "status": "new",
+    "evidence": [], "confidence": None, "demoted": False, "verification": "",
+    "folded": "", "status": "new",
     "verdict": None, "verdict_by": None, "verdict_at": None,
 }  # fmt: skip
 
@@ -108,7 +109,7 @@ def answer_of(job: Any, letter: Any) -> dict[str, Any]:
             {**FINDING, "id": ids[1], "file": "description", "line": None, "end_line": None, "side": "old",
              "suggestion": "Say it."},
         ],
-        "findings_left_out": 0,
+        "findings_left_out": 0, "fates": [],
         "coverage": [
             {"file": "//depot/main/b.py", "status": "skipped", "reason": "binary"},
             {"file": "//depot/main/app.py", "status": "reviewed", "reason": ""},
@@ -137,7 +138,8 @@ def test_list_answer_is_complete(reviewer: ApiClient) -> None:
                 "status": "queued", "stage": "notify", "deadline_at": LATER_TEXT, "created_at": LATER_TEXT,
                 "finished_at": None, "is_late": False, "banner": "", "stages": [], "deliveries": [],
                 "findings": [],
-                "findings_left_out": 0, "coverage": [], "coverage_left_out": 0, "dead_letter": None,
+                "findings_left_out": 0, "fates": [], "coverage": [], "coverage_left_out": 0,
+                "dead_letter": None,
                 "links": {"self": address(f"{URL}{untold.pk}/"), "html": address(f"/reviews/{untold.pk}/")},
                 "message": "No one will be notified: no recipients. The request named none, and"
                 " DEFAULT_RECIPIENTS is empty.",

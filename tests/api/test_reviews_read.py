@@ -8,9 +8,12 @@ import pytest
 from django.conf import settings
 from rest_framework.serializers import Serializer
 
-from reviews.api import pagination, schemas
+from reviews.api import pagination, representations, schemas
+from reviews.api.auth import ApiClient as Client
 from reviews.models import CoverageRow, FindingRow, ReviewJob
+from reviews.recipients.scopes import scope_of_lines
 from reviews.states import JobStatus, Stage, StageStatus
+from tests import factories
 from tests.api.conftest import ApiClient, assert_error, review
 from tests.factories import (
     CoverageRowFactory,
@@ -71,7 +74,8 @@ def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
             "category": "bug", "title": "Division by zero when the list is empty",
             "message": "`len(rows)` is 0 for a new account.", "suggestion": "Check `rows` first.",
             "source": "llm", "evidence": [], "id": FindingRow.objects.get().pk, "confidence": None,
-            "demoted": False, "status": "new", "verdict": None, "verdict_by": None, "verdict_at": None,
+            "demoted": False, "verification": "", "folded": "", "status": "new",
+            "verdict": None, "verdict_by": None, "verdict_at": None,
         }
     ]  # fmt: skip
     assert body["coverage"] == [{"file": "//depot/main/a.bin", "status": "skipped", "reason": "binary"}]
@@ -127,6 +131,32 @@ def test_list_needs_the_same_number_of_queries_for_one_job_and_for_many(
         # the key, the count, the page, the jobs, their stages and their deliveries
         with django_assert_num_queries(6):
             reviewer.get(URL)
+
+
+def test_how_the_raw_findings_ended_is_counted_in_the_scope_of_the_key(reviewer: ApiClient) -> None:
+    """Counts stay few however many reasons there are (guarantee G281)."""
+    attempt = factories.AttemptFactory()
+    job, hidden = attempt.stage_run.job, "//depot/secret/app.py"
+    kept = factories.FindingFateFactory(attempt=attempt, fate="shown", reason="")
+    factories.FindingFateFactory(attempt=attempt, fate="merged", merged_into=kept, reason="", file=hidden)
+    factories.FindingFateFactory(attempt=attempt)
+    for number in range(4):
+        reason = "not_near_a_change" if number else "unknown_file"
+        factories.FindingFateFactory(attempt=attempt, fate="dropped", reason=reason)
+    dropped = [
+        {"fate": "dropped", "reason": "not_near_a_change", "count": 3},
+        {"fate": "dropped", "reason": "unknown_file", "count": 1},
+    ]
+    merged = {"fate": "merged", "reason": "", "count": 1}
+    rest = [{"fate": fate, "reason": "", "count": 1} for fate in ("refuted", "shown")]
+    assert reviewer.get(f"{URL}{job.pk}/").json()["fates"] == [*dropped, merged, *rest]
+    client = Client(1, "key", "reviewer", scope_of_lines(["//depot/main/..."]))
+    scoped = representations.job(job.pk, client)
+    assert scoped is not None
+    assert scoped["fates"] == [*dropped, *rest]
+    for number in range(representations.MAX_FATES + 5):
+        factories.FindingFateFactory(attempt=attempt, fate="dropped", reason=f"reason_{number}")
+    assert len(reviewer.get(f"{URL}{job.pk}/").json()["fates"]) == representations.MAX_FATES
 
 
 def test_a_large_review_is_answered_in_bounded_parts_and_read_in_pages(reviewer: ApiClient) -> None:

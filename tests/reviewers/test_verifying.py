@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from reviews.reviewers.proofs import proof_of
 from reviews.reviewers.quotes import ShownText
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
-from reviews.sources.base import Change
+from reviews.sources.base import Change, ContextFile
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.reviewers.build import added, change
 from tests.reviewers.test_answer import answer_of
@@ -362,6 +363,29 @@ def test_it_asks_in_questions_of_five_and_begins_as_the_finder_did(llm: FakeLlm)
         assert messages[0] == finder[0]
         head = messages[1]["content"].partition(" hunks to review\n")[0]
         assert finder[1]["content"].startswith(head), "a server that keeps prefixes reads it once"
+
+
+def test_a_question_is_a_third_of_the_request_that_found_its_findings(llm: FakeLlm) -> None:
+    """On a full part with full context, three findings of it (guarantee G283)."""
+    names = [f"compute_tax_{n}" for n in range(60)]
+    lines = [f"    total_{n} = {name}(order, rate_of(order), {n})" for n, name in enumerate(names * 8)]
+    body = "    order = order * rate_of(order)\n" * 20
+    context = [ContextFile(f"{A}/{name}.py", f"def {name}(o):\n{body}", (name,)) for name in names]
+    found = answer_of(
+        *(
+            {"file": A, "quote": lines[n], "title": t, "problem": f"It is {t}.", "severity": "high"}
+            for n, t in ((40, "alpha"), (200, "bravo"), (420, "charlie"))
+        )
+    )
+    whole = replace(change(added(A, "def bill(order):\n" + "\n".join(lines) + "\n")), context=tuple(context))
+    review(llm, saying(lambda t, n: verdict(n, t, "confirmed")), found, whole, limits=ReviewLimits())
+    finder, question = ("\n".join(m["content"] for m in r.body["messages"]) for r in llm.requests)
+    assert "[C60] " in finder
+    assert len(question) <= 0.35 * len(finder)
+    same = next(at for at, (one, other) in enumerate(zip(finder, question, strict=False)) if one != other)
+    assert same >= 0.7 * len(question), "a server that keeps prefixes reads it once"
+    own = [line for n in (40, 200, 420) for line in (f"def {names[n % 60]}(o):", lines[n])]
+    assert all(text in question for text in own), "the lines, and the definitions that they use"
 
 
 def test_a_secret_in_a_models_words_is_not_sent_again(llm: FakeLlm) -> None:
