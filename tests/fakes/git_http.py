@@ -23,6 +23,9 @@ Start = Callable[[str, list[tuple[str, str]]], Any]
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is part of the tests."""
+
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -37,6 +40,7 @@ class GitHost:
         self.answers: list[str] = []  # each serves one request; then git again
         self.location = "http://127.0.0.1:9/elsewhere"
         self.asked: list[str] = []
+        self.waits_for: threading.Event | None = None  # silent until then
         self._server = make_server("127.0.0.1", 0, self._serve, _Server, _Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
@@ -57,6 +61,8 @@ class GitHost:
 
     def _serve(self, environ: dict[str, Any], start: Start) -> list[bytes]:
         self.asked.append(environ["PATH_INFO"])
+        if self.waits_for is not None:
+            self.waits_for.wait(20)
         if self.answers:
             headers = [("Location", self.location)] if self.answers[0].startswith("30") else []
             start(self.answers.pop(0), headers)

@@ -201,7 +201,7 @@ def test_a_host_that_is_away_or_hangs_is_retried(config: MirrorConfig, host: Git
     slow = replace(config, timeout_seconds=0.2)
     hanging = threading.Event()
     host.repository("acme/website")
-    host._server.set_app(lambda environ, start: hanging.wait(20) and [])
+    host.waits_for = hanging
     failure = failure_of(slow, "a" * 40, "b" * 40)
     hanging.set()
     assert failure.error_class is ErrorClass.NETWORK_TIMEOUT
