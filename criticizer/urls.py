@@ -22,4 +22,5 @@ urlpatterns = [
 
 # Errors before a view is found; the API answers these in its own form as well.
 handler400 = "reviews.api.errors.bad_request"
+handler404 = "criticizer.db.availability.not_found"
 handler500 = "reviews.api.errors.server_error"

@@ -1,4 +1,4 @@
-"""Prefix search over job titles and authors."""
+"""Prefix search over titles and authors of reviews, and over findings."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import re
 from collections.abc import Sequence
 
 from django.conf import settings
-from django.db.models import BooleanField, Q, Value
+from django.contrib.postgres.search import SearchVectorExact
+from django.db.models import BooleanField, Q, QuerySet, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
-from criticizer.db.full_text import FullTextFilter, match
+from criticizer.db.full_text import FullTextFilter, match, prefixes
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
-from reviews.models import ReviewJob
+from reviews.models import FINDING_WORDS, PATH_MARKS, FindingRow, ReviewJob
 from reviews.states import ACTIVE_JOB
 
 MOST_RARE = 10_000
 _LOOKED_AT = 1_000  # newest jobs searched to see whether words are common
 _COMMON = 5  # matches among them that make words common
+# The text of findings is longer: fewer are read, and more taken from the index.
+_FINDINGS_LOOKED_AT = 250
+_MOST_RARE_FINDINGS = 30_000
 _MILLISECONDS = 3_000
+# With less memory (in kB) it would keep pages instead of rows, and read the text of all rows on them.
+_THROUGH_INDEX = {"enable_seqscan": "off", "enable_indexscan": "off", "work_mem": "65536"}
 _COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]{7,40})")
 _ENDED = Q(finished_at__isnull=False)
 
@@ -39,6 +45,32 @@ def words_of_jobs(words: Sequence[str]) -> Q:
         rare += ReviewJob.objects.filter(_named(words[0])).values_list("pk", flat=True)[:100]
     # One parameter: thousands take longer to send than to look up.
     return Q(RawSQL('"jobs"."id" = ANY(%s)', [rare], output_field=BooleanField()))
+
+
+def words_of_findings(words: Sequence[str]) -> Q:
+    """Return the condition that each word begins a word of a finding. Runs queries, as `words_of_jobs`."""
+    parts = " ".join(words).translate(str.maketrans(PATH_MARKS, " " * len(PATH_MARKS))).split()
+    if not parts:
+        return Q(pk__in=())
+    expression = SearchVectorExact(FINDING_WORDS, prefixes(parts))
+    # As a list: PostgreSQL reads these rows only.
+    newest = list(FindingRow.objects.order_by("-pk").values_list("pk", flat=True)[:_FINDINGS_LOOKED_AT])
+    found = Q(expression)
+    if FindingRow.objects.filter(found, pk__in=newest)[:_COMMON].count() < _COMMON:
+        rare = _ids(FindingRow.objects.filter(found))
+        if rare is not None:
+            return Q(RawSQL('"findings"."id" = ANY(%s)', [rare], output_field=BooleanField()))
+    return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
+
+
+def _ids(rows: QuerySet[FindingRow]) -> list[int] | None:
+    """Return the ids of rows that the index finds; None when there are many or it takes long."""
+    try:
+        with statement_timeout(_MILLISECONDS, _THROUGH_INDEX):
+            ids = list(rows.order_by().values_list("pk", flat=True)[: _MOST_RARE_FINDINGS + 1])
+    except StatementTimeout:
+        return None
+    return ids if len(ids) <= _MOST_RARE_FINDINGS else None
 
 
 def _named(word: str) -> Q:

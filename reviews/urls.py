@@ -11,6 +11,7 @@ from reviews.web import subscriptions as subscription_views
 
 _pages = [
     path("", views.review_list, name="list"),
+    path("findings/", views.finding_list, name="findings"),
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from django.db import InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponseBase
+from django.views.defaults import page_not_found
 
 from criticizer.db import reconnect
 from criticizer.observability.health import unavailable_response
@@ -42,3 +43,11 @@ def _notices_by_itself(request: HttpRequest) -> bool:
         and "HTTP_AUTHORIZATION" in request.META
         and request.path_info.startswith("/api/v1/")
     )
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Return the page of a wrong address; 503 where the database was lost, as the page names its reader."""
+    try:
+        return page_not_found(request, exception)
+    except (OperationalError, InterfaceError) as error:
+        return unavailable_response(request, error)

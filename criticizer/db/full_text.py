@@ -25,9 +25,13 @@ def full_text(*fields: str, meaning: str = "") -> FullTextFilter:
 
 def match(fields: Sequence[str], words: Sequence[str]) -> SearchVectorExact:
     """Return the expression that is true where each word begins a word of the fields."""
+    return SearchVectorExact(SearchVector(*fields, config="simple"), prefixes(words))
+
+
+def prefixes(words: Sequence[str]) -> SearchQuery:
+    """Return the query that each word begins a word."""
     quoted = ["'{}':*".format(word.replace("\\", "\\\\").replace("'", "''")) for word in words]
-    query = SearchQuery(" & ".join(quoted), config="simple", search_type="raw")
-    return SearchVectorExact(SearchVector(*fields, config="simple"), query)
+    return SearchQuery(" & ".join(quoted), config="simple", search_type="raw")
 
 
 def text_index(*fields: str, name: str, condition: Q | None = None) -> GinIndex:

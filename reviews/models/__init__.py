@@ -3,12 +3,22 @@
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
 from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
-from reviews.models.results import Artifact, CoverageRow, FindingEvent, FindingFate, FindingRow
+from reviews.models.results import (
+    FINDING_WORDS,
+    PATH_MARKS,
+    Artifact,
+    CoverageRow,
+    FindingEvent,
+    FindingFate,
+    FindingRow,
+)
 from reviews.models.rollup import Rollup
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
 
 __all__ = [
+    "FINDING_WORDS",
+    "PATH_MARKS",
     "AllowListEntry",
     "ApiKey",
     "Artifact",

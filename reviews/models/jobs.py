@@ -141,6 +141,8 @@ class ReviewJob(models.Model):
                 name="jobs_not_succeeded",
             ),
             models.Index(fields=["-created_at", "-id"], condition=Q(is_late=True), name="jobs_late"),
+            # Lists of one author's changes and findings.
+            models.Index(fields=["author", "-created_at"], condition=~Q(author=""), name="jobs_of_author"),
             # Full-text search. Only ended jobs: each change before that would cost an entry.
             text_index("title", "author", name="jobs_words", condition=Q(finished_at__isnull=False)),
         ]

@@ -6,8 +6,10 @@ from uuid import uuid4
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVector
 from django.db import models
-from django.db.models import Case, F, Q, Value, When
+from django.db.models import Case, F, Func, Q, Value, When
 from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
@@ -57,6 +59,16 @@ class FindingFate(models.Model):
 
     def __str__(self) -> str:
         return f"{self.part}.{self.turn}.{self.place}: {self.fate}"
+
+
+PATH_MARKS = "/._-"
+# Words of the title, the message and the names in the path (`reviews.search.words_of_findings`).
+FINDING_WORDS = SearchVector(
+    "title",
+    "message",
+    Func(F("file"), Value(PATH_MARKS), Value(" " * len(PATH_MARKS)), function="translate"),
+    config="simple",
+)
 
 
 class FindingRow(models.Model):
@@ -128,6 +140,10 @@ class FindingRow(models.Model):
         indexes = [
             models.Index(fields=["id"], condition=Q(excerpt__startswith="["), name="findings_unsealed"),
             models.Index(fields=["identity"], name="findings_identity"),
+            # The findings list, narrowed.
+            GinIndex(FINDING_WORDS, name="findings_words"),
+            models.Index(fields=["category", "-id"], name="findings_of_category"),
+            models.Index(fields=["file"], opclasses=["varchar_pattern_ops"], name="findings_of_file"),
             models.Index(fields=["ended_in"], condition=Q(ended_in__isnull=False), name="findings_ended_in"),
         ]
 

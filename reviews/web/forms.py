@@ -11,22 +11,8 @@ from django.db.models import Model
 from reviews.intake.api_keys import check_tree
 from reviews.models import AllowListEntry, ApiKey
 from reviews.sources.allowlist import AllowList, validate_line
-from reviews.web.labels import STATES_FOR_READERS
 
 M = TypeVar("M", bound=Model)
-
-
-class ReviewFilter(forms.Form):
-    """Filters of the reviews list; empty fields do not filter."""
-
-    changelist = forms.CharField(max_length=128, required=False)
-    status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
-    text = forms.CharField(
-        max_length=100,
-        required=False,
-        label="Words",
-        help_text="Of the title or the author's name; or a commit's hash.",
-    )
 
 
 class ReasonedEdit(forms.ModelForm[M]):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
-from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from notifications.rendering.summary import ReadFiles
@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 PAGE_SIZE = 50
 PAGE_MILLISECONDS = 3_000  # a slower query is cancelled, and the page says so
 MAX_WORDS = 10
+ANY = Q()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -88,6 +89,7 @@ def list_page(
     changelist: str = "",
     status: str = "",
     text: str = "",
+    narrowed: Q = ANY,
     after: str = "",
     before: str = "",
     scope: Scope = EVERYTHING,
@@ -96,8 +98,8 @@ def list_page(
 
     Of each changelist the newest version, or all of them where one changelist is asked for.
 
-    `text` holds words: each begins a word of the title or the author. Only jobs and files of
-    `scope` are found, shown and counted.
+    `text` holds words: each begins a word of the title or the author. `narrowed`: the other filters
+    (`filters.of_reviews`). Only jobs and files of `scope` are found, shown and counted.
     """
     jobs = scope.jobs().defer("recipients", "usage")
     if changelist:
@@ -113,7 +115,8 @@ def list_page(
         jobs = jobs.filter(status=status)
     if text:
         jobs = jobs.filter(words_of_jobs(text.split()[:MAX_WORDS]))
-    is_narrowed = changelist or status or text or not scope.everything
+    jobs = jobs.filter(narrowed)
+    is_narrowed = changelist or status or text or narrowed or not scope.everything
     try:
         with statement_timeout(PAGE_MILLISECONDS, ALONE) if is_narrowed else nullcontext():
             return _page(jobs, scope, after, before)

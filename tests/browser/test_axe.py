@@ -39,7 +39,13 @@ def violations(visit: Visit, paths: list[str], who: object, widths: tuple[int, .
 def test_reviewers_pages_break_no_axe_rule(visit: Visit) -> None:
     scenes.live_workers()
     delivery, running = scenes.delivery_with_message(), scenes.running_review()
-    paths = ["/", f"/reviews/{delivery.job_id}/", f"/reviews/{running.pk}/", "/subscriptions/"]
+    paths = [
+        "/",
+        "/findings/?severity=high",
+        f"/reviews/{delivery.job_id}/",
+        f"/reviews/{running.pk}/",
+        "/subscriptions/",
+    ]
     assert violations(visit, paths, scenes.bob()) == []
     stop = urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path
     assert violations(visit, ["/login/", stop], None) == []

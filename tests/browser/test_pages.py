@@ -199,7 +199,8 @@ def test_every_page_fits_its_window_and_is_well_formed(visit: Visit) -> None:
     assert wrong_with(page) == []
     scenes.list_of_reviews()
     reviews = [f"/reviews/{job.pk}/" for job in ReviewJob.objects.exclude(title__startswith="A change")]
-    for path in ("/", "/?text=nothing-has-this", *reviews):
+    lists = ("/", "/?text=nothing-has-this&severity=high", "/findings/", "/findings/?author=bob")
+    for path in (*lists, *reviews):
         page.goto(path)
         assert (path, wrong_with(page)) == (path, [])
 

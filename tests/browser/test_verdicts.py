@@ -118,6 +118,17 @@ def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     assert len(results) == FILES - 1
     assert sum(bool(result["suppressions"]) for result in results) == 1
 
+    page.get_by_role("link", name="Findings", exact=True).click()
+    page.get_by_label("Words").fill("remark part06")
+    page.get_by_text("More filters").click()
+    page.get_by_label("Verdict").select_option("wont_fix")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("we own that file")
+    picture(page, "findings-1280-light")
+    page.get_by_role("link", name="Remark 7").click()
+    page.goto(f"/reviews/{later.pk}/?view=findings")
+    page.locator("#group-dismissed > summary").click()
     kept.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("9 critical")).to_be_visible()
 

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import connection
+from django.http import Http404
 from django.test import Client
 from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
 from prometheus_client.parser import text_string_to_metric_families
 
+from criticizer.db import availability
 from criticizer.models import WorkerCluster
 from criticizer.observability import health
 from criticizer.observability.metrics import GAUGES
@@ -117,6 +121,15 @@ def test_without_the_database_the_service_is_not_ready(client: Client, outage: N
         503, {"status": "degraded", "reason": "database_unavailable"}
     )  # fmt: skip
     assert client.get("/livez").status_code == 200
+
+
+def test_a_wrong_address_is_503_where_the_database_goes_before_its_page(rf: Any, outage: None) -> None:
+    """The page of a wrong address names its reader, which reads the session."""
+    request = rf.get("/nothing/")
+    request.user = SimpleLazyObject(lambda: get_user_model().objects.get(pk=1))
+    answer = availability.not_found(request, Http404())
+    assert answer.status_code == 503
+    assert answer["Retry-After"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -99,6 +99,7 @@ TABLES = {
 # Other addresses for people -> method -> who is served.
 PAGES = {
     "reviews:list": {"GET": READERS, "POST": "405"},
+    "reviews:findings": {"GET": READERS, "POST": "405"},
     "reviews:list-live": {"GET": READERS, "POST": "405"},
     # The security admin may open the list but has no viewing scope: the review is not there.
     "reviews:detail": {"GET": "ROAUX", "POST": "405"},

@@ -1,0 +1,127 @@
+"""Filters of the reviews list and of the findings list: one declaration, two conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, time
+from typing import Any
+
+from django import forms
+from django.db.models import Exists, OuterRef, Q
+
+from reviews.models import CoverageRow, FindingRow
+from reviews.recipients.scopes import Scope
+from reviews.reviewers.base import FindingSeverity
+from reviews.states import DISMISSALS, VERDICTS
+from reviews.verdicts import has_verdict
+from reviews.web.labels import STATES_FOR_READERS
+
+_VERDICTS = [
+    ("", "Any verdict"),
+    ("open", "Not dismissed"),
+    ("none", "No verdict"),
+    *((kind.value, str(kind.label)) for kind in VERDICTS),
+]
+_SEVERITIES = [("", "Any severity"), *((name.value, name.value.capitalize()) for name in FindingSeverity)]
+_SOURCES = [("", "Model and checks"), ("llm", "Language model"), ("check", "Checks")]
+_DATE = forms.DateInput(attrs={"type": "date"})
+MORE = ("author", "path", "severity", "category", "source", "verdict", "since", "until", "mine")
+
+
+class FindingFilter(forms.Form):
+    """What narrows findings, and reviews to those that have such findings. Empty fields do not."""
+
+    text = forms.CharField(
+        max_length=100,
+        required=False,
+        label="Words",
+        help_text="Of the title, the message or the path; each begins a word.",
+    )
+    author = forms.CharField(max_length=255, required=False, help_text="Of the change.")
+    path = forms.CharField(
+        max_length=1024, required=False, label="Path begins with", help_text="Such as //depot/main/"
+    )
+    severity = forms.ChoiceField(choices=_SEVERITIES, required=False)
+    category = forms.CharField(max_length=32, required=False)
+    source = forms.ChoiceField(choices=_SOURCES, required=False, label="Found by")
+    verdict = forms.ChoiceField(choices=_VERDICTS, required=False)
+    since = forms.DateField(required=False, widget=_DATE, label="From")
+    until = forms.DateField(required=False, widget=_DATE, label="To")
+    mine = forms.BooleanField(required=False, label="Only my changes")
+
+    def wanted(self) -> dict[str, Any]:
+        """Return the filters that are set; none where the form is not valid."""
+        found = self.cleaned_data if self.is_valid() else {}
+        stripped = {name: v.strip() if isinstance(v, str) else v for name, v in found.items()}
+        return {name: value for name, value in stripped.items() if value}
+
+    @property
+    def main_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name not in MORE]
+
+    @property
+    def more_fields(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name in MORE]
+
+    @property
+    def has_more(self) -> bool:
+        return not self.is_valid() or any(self.cleaned_data.get(name) for name in MORE)
+
+
+class ReviewFilter(FindingFilter):
+    """What narrows the reviews list."""
+
+    changelist = forms.CharField(max_length=128, required=False)
+    status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
+    text = forms.CharField(
+        max_length=100,
+        required=False,
+        label="Words",
+        help_text="Of the title or the author's name; or a commit's hash.",
+    )
+    field_order = ("changelist", "status", "text", *MORE)
+
+
+def of_changes(wanted: Mapping[str, Any], user: Any, job: str = "") -> Q:
+    """Return the condition on reviews; `job` leads to the review, such as `job__`."""
+    found = Q()
+    if author := wanted.get("author"):
+        found &= Q(**{f"{job}author": author})
+    if wanted.get("mine"):
+        names = {user.get_username(), user.get_full_name(), user.email} - {""}
+        found &= Q(**{f"{job}author__in": sorted(names)})
+    if since := wanted.get("since"):
+        found &= Q(**{f"{job}created_at__gte": datetime.combine(since, time.min, UTC)})
+    if until := wanted.get("until"):
+        found &= Q(**{f"{job}created_at__lte": datetime.combine(until, time.max, UTC)})
+    return found
+
+
+def of_findings(wanted: Mapping[str, Any]) -> Q:
+    """Return the condition on findings by what they say and what is said about them."""
+    found = Q()
+    for name in ("severity", "category"):
+        if name in wanted:
+            found &= Q(**{name: wanted[name]})
+    if source := wanted.get("source"):
+        found &= Q(source="llm") if source == "llm" else Q(source__startswith="check:")
+    if path := wanted.get("path"):
+        found &= Q(file__startswith=path)
+    verdict = wanted.get("verdict")
+    if verdict in ("open", "none"):
+        found &= ~has_verdict(DISMISSALS if verdict == "open" else VERDICTS)
+    elif verdict:
+        found &= has_verdict([verdict])
+    return found
+
+
+def of_reviews(wanted: Mapping[str, Any], user: Any, scope: Scope) -> Q:
+    """Return the condition on reviews: their change, and that they have such a finding or file."""
+    found = of_changes(wanted, user)
+    if wanted.keys() & {"severity", "category", "source", "verdict"}:
+        such = FindingRow.objects.filter(scope.findings(), of_findings(wanted), job=OuterRef("pk"))
+        return found & Q(Exists(such))
+    if path := wanted.get("path"):
+        files = CoverageRow.objects.filter(scope.files(), file__startswith=path, job=OuterRef("pk"))
+        return found & Q(Exists(files))
+    return found

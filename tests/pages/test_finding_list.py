@@ -1,0 +1,170 @@
+"""The findings list and the filters that it shares with the reviews list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from reviews import search, verdicts
+from reviews.models import FindingRow, ReviewJob
+from reviews.web import finding_list
+from tests import factories
+from tests.pages.test_verdicts import client_of, reviewer
+
+pytestmark = pytest.mark.django_db
+
+MAIN, SECRET = "//depot/main/shop/term_ui.py", "//depot/secret/lib.py"
+
+
+@pytest.fixture
+def bob() -> Client:
+    return client_of(reviewer("bob"))
+
+
+def found(title: str, file: str = MAIN, changelist: str = "", **fields: Any) -> FindingRow:
+    """Return a finding of a review of its own; `author` and `created_at` are the review's."""
+    of_job = {name: fields.pop(name) for name in ("author", "created_at", "review_version") if name in fields}
+    job = factories.job_with_stages(
+        status="succeeded",
+        title=f"Change of {title}",
+        **({"changelist_id": changelist} if changelist else {}),
+        **of_job,
+    )
+    factories.CoverageRowFactory(job=job, file=file)
+    row: FindingRow = factories.FindingRowFactory(job=job, file=file, title=title, **fields)
+    return row
+
+
+def titles(client: Client, query: str = "") -> set[str]:
+    answer = client.get(f"/findings/{query}")
+    assert answer.status_code == 200
+    return {row.title for row in answer.context["page"].rows}
+
+
+def changes(client: Client, query: str = "") -> set[str]:
+    page = client.get(f"/{query}").context["page"]
+    return {row.job.title.removeprefix("Change of ") for row in page.rows}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("author=carol", {"A"}),
+        ("mine=on", {"B"}),
+        ("path=//depot/main/shop/", {"A"}),
+        ("path=//depot/secret", {"B", "C"}),
+        ("path=%25", set()),
+        ("severity=critical", {"A"}),
+        ("category=leak", {"B"}),
+        ("source=check", {"C"}),
+        ("source=llm", {"A", "B"}),
+        ("verdict=useful", {"A"}),
+        ("verdict=wrong", {"B"}),
+        ("verdict=open", {"A", "C"}),
+        ("verdict=none", {"C"}),
+        ("since=2026-02-01", {"B", "C"}),
+        ("until=2026-01-31", {"A"}),
+        ("since=2026-02-01&severity=high", {"B", "C"}),
+        ("until=9999-12-31&since=0001-01-01", {"A", "B", "C"}),
+        ("severity=nonsense", {"A", "B", "C"}),  # said in the form
+    ],
+)
+def test_each_filter_narrows_both_lists(bob: Client, query: str, expected: set[str]) -> None:
+    january = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
+    a = found("A", author="carol", severity="critical", created_at=january)
+    b = found("B", SECRET, author="bob", category="leak")
+    found("C", SECRET, source="check:secrets")
+    verdicts.give(a, "useful", "bob")
+    verdicts.give(b, "useful", "bob")
+    verdicts.give(b, "wrong", "bob")
+    assert titles(bob, f"?{query}") == expected
+    assert changes(bob, f"?{query}") == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("divis", {"Division by zero"}),
+        ("term_ui.py", {"Division by zero"}),
+        ("account secret", {"Leak"}),
+        ("lib by", set()),
+        ("'; DROP", set()),
+        ("...", set()),
+    ],
+)
+def test_words_are_those_of_title_message_and_path(bob: Client, words: str, expected: set[str]) -> None:
+    found("Division by zero", message="It is empty.")
+    found("Leak", SECRET, message="Of a new account.")
+    assert titles(bob, f"?text={words}") == expected
+
+
+def test_a_finding_stands_once_at_its_newest_version(bob: Client) -> None:
+    first = found("Old words", changelist="7")
+    found("New words", changelist="7", review_version=2, identity=first.identity)
+    assert titles(bob) == {"New words"}
+
+
+def test_a_reader_of_some_files_finds_nothing_else() -> None:
+    found("Open", author="carol")
+    found("Hidden", SECRET, author="carol")
+    found("Resting", evidence=[SECRET], author="carol")
+    found("Whole change", SECRET).job.findings.update(file="description")
+    dave = client_of(reviewer("dave", "//depot/main/..."))
+    for query in (
+        "",
+        "?author=carol",
+        "?text=hidden",
+        "?path=//depot/secret/",
+        "?verdict=none",
+        "?severity=high",
+    ):
+        assert titles(dave, query) <= {"Open"}
+        assert changes(dave, query) <= {"Open", "Resting"}
+    assert titles(dave) == {"Open"}
+
+
+def test_pages_follow_one_another(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding_list, "PAGE_SIZE", 2)
+    for number in range(3):
+        found(f"F{number}")
+    answer = bob.get("/findings/?severity=high")
+    assert {row.title for row in answer.context["page"].rows} == {"F2", "F1"}
+    older = answer.context["page"].older
+    assert f"severity=high&amp;after={older}" in answer.content.decode()
+    assert titles(bob, f"?severity=high&after={older}") == {"F0"}
+    assert titles(bob, "?after=nonsense") == {"F2", "F1"}
+
+
+def test_rare_words_are_found_through_the_index(bob: Client) -> None:
+    found("Division by zero")
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        search.words_of_findings(["divis"])
+    query = [one["sql"] for one in captured if "to_tsvector" in one["sql"]][-1]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {query}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "findings_words" in plan
+
+
+def test_a_search_that_takes_too_long_says_so(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(_: object) -> Any:
+        raise finding_list.StatementTimeout
+
+    monkeypatch.setattr(finding_list, "words_of_findings", slow)
+    assert "The search took too long" in bob.get("/findings/?text=any").content.decode()
+
+
+def test_the_review_links_to_the_lists_of_its_author_and_file(bob: Client) -> None:
+    row = found("A", author="Ann & Co")
+    assert 'href="/?author=Ann%20%26%20Co"' in bob.get(f"/reviews/{row.job_id}/").content.decode()
+    text = bob.get(f"/reviews/{row.job_id}/findings/{row.pk}/").content.decode()
+    assert "/findings/?path=%2F%2Fdepot%2Fmain" in text
+    assert ReviewJob.objects.count() == 1
