@@ -14,8 +14,8 @@ import ahocorasick_rs
 
 from criticizer.redaction.input.document import PLACEHOLDER, encode, read
 from criticizer.redaction.known_secrets import OwnSecrets, registered
-from criticizer.redaction.part import SEPARATOR, Part
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.part import Part
+from criticizer.redaction.patterns import compiled, forget
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
 from criticizer.redaction.rules import live_code
@@ -92,6 +92,8 @@ class Redactor:
             raise RedactionBlocked("internal_error") from None
         except Exception:  # noqa: BLE001 - whatever failed, its message may quote the text
             raise RedactionBlocked("internal_error") from None
+        finally:
+            forget()
 
     def _part(self, text: str) -> Part:
         data = encode(text)
@@ -103,7 +105,7 @@ class Redactor:
                 # none of the input passes as the name of a value we removed.
                 name = kind.decode()
                 self._last[name] = max(self._last[name], int(number))
-        return Part([data], lines)
+        return Part(data, lines)
 
     def _pass(self, parts: list[Part]) -> bool:
         """Scan all parts once, then propagate; return whether anything was removed."""
@@ -118,17 +120,9 @@ class Redactor:
     def _found(self, part: Part, own: OwnSecrets) -> list[Find]:
         """Scan what was not read yet of a part. Where nothing changed, nothing new is found."""
         if part.own is not own:
-            part.own, part.unread = own, range(len(part.sections))
-        if not part.unread:
-            return []
-        document = read(SEPARATOR.join(part.sections[number] for number in part.unread))
-        finds = merge(scan(document, self._policy, own, self._deadline))
-        if finds and len(part.sections) == 1:
-            part.sections = document.sections()
-        elif finds:
-            finds = part.placed(finds)
-        part.unread = ()
-        return finds
+            part.own, part.changed = own, None
+        unread = part.unread()
+        return merge(scan(read(part.data, unread), self._policy, own, self._deadline)) if unread else []
 
     def _replace(self, part: Part, finds: list[Find]) -> bool:
         if not finds:

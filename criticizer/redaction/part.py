@@ -9,56 +9,68 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from criticizer.redaction.input.document import MASK
 from criticizer.redaction.known_secrets import OwnSecrets
-from criticizer.redaction.scan import Find
 
-SEPARATOR: Final = bytes((MASK, 10))  # between sections: a line of no hunk and no key
+_LINES_AROUND: Final = 6  # of a change, that are read again with it
+_BYTES_AROUND: Final = 4_096  # at most, on either side
 
 
 @dataclass(slots=True)
 class Part:
-    """One text in work, in sections, with how often each kind was removed from it.
+    """One text in work, with how often each kind was removed from it.
 
-    A diff in which something was found is cut into its hunks: only those that changed are read
-    again, for where nothing changed nothing new is found (guarantee G193).
+    Where something was removed, the lines around it are read again, not the rest: where nothing
+    changed nothing new is found (guarantee G193).
     """
 
-    sections: list[bytes]
+    data: bytes
     lines: int
     counts: Counter[str] = field(default_factory=Counter)
-    unread: Sequence[int] = (0,)  # sections that no scan has read since they changed
+    changed: list[tuple[int, int]] | None = None  # places that changed since the last scan; None: all is new
     own: OwnSecrets | None = None  # what the last scan knew
 
-    @property
-    def data(self) -> bytes:
-        return b"".join(self.sections)
+    def unread(self) -> list[tuple[int, int]]:
+        """Return the lines to read, as spans in order that do not touch, and take them for read."""
+        if self.changed is None:
+            spans = [(0, len(self.data))]
+        else:
+            spans = []
+            for start, end in self.changed:
+                begin, stop = self._around(start, end, spans[-1][1] if spans else 0)
+                if spans and begin <= spans[-1][1]:
+                    begin = spans.pop()[0]
+                spans.append((begin, stop))
+        self.changed = []
+        return spans
 
-    def placed(self, finds: list[Find]) -> list[Find]:
-        """Return finds of the unread sections, put together, at their places in all of the text."""
-        begins = list(accumulate(map(len, self.sections), initial=0))
-        sizes = (len(self.sections[number]) + len(SEPARATOR) for number in self.unread)
-        read = list(accumulate(sizes, initial=0))
-        shifts = [begins[number] - at for number, at in zip(self.unread, read, strict=False)]
-        moved: list[Find] = []
-        for find in finds:
-            shift = shifts[bisect.bisect_right(read, find.start) - 1]
-            moved.append(find._replace(start=find.start + shift, end=find.end + shift))
-        return moved
+    def _around(self, start: int, end: int, done: int) -> tuple[int, int]:
+        data, low, high = self.data, max(start - _BYTES_AROUND, 0), min(end + _BYTES_AROUND, len(self.data))
+        begin, stop = start, max(end - 1, done - 1)
+        for _ in range(_LINES_AROUND + 1):
+            if begin <= done or begin < low:
+                break
+            begin = data.rfind(b"\n", low, begin)
+        for _ in range(_LINES_AROUND + 1):
+            if not 0 <= stop < high:
+                break
+            stop = data.find(b"\n", stop + 1, high)
+        return max(begin + 1, low), stop + 1 if stop >= 0 else high
 
     def rewrite(self, edits: Sequence[tuple[int, int, bytes]]) -> None:
         """Replace bytes by (start, end, new), in order, none across a line."""
-        begin = index = 0
-        unread = set(self.unread)
-        for number, section in enumerate(self.sections):
-            out: list[bytes] = []
-            at, end = begin, begin + len(section)
-            while index < len(edits) and edits[index][0] < end:
-                start, stop, new = edits[index]
-                out += (section[at - begin : start - begin], new)
-                at, index = stop, index + 1
-            if out:
-                self.sections[number] = b"".join((*out, section[at - begin :]))
-                unread.add(number)
-            begin = end
-        self.unread = sorted(unread)
+        out: list[bytes] = []
+        at = 0
+        for start, end, new in edits:
+            out += (self.data[at:start], new)
+            at = end
+        self.data = b"".join((*out, self.data[at:]))
+        grown = list(accumulate((len(new) - (end - start) for start, end, new in edits), initial=0))
+        ends = [end for _, end, _ in edits]
+        before = [
+            (start + grown[bisect.bisect_right(ends, start)], end + grown[bisect.bisect_right(ends, end)])
+            for start, end in self.changed or ()
+        ]
+        new_spans = [
+            (start + shift, start + shift + len(new)) for (start, _, new), shift in zip(edits, grown, strict=False)
+        ]
+        self.changed = sorted([*before, *new_spans])

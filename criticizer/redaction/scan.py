@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -28,6 +28,7 @@ _BEFORE: Final = 300  # bytes before a word that are read with the lines below i
 
 # Words of the prefilter. "kind: secret" is here, PEM marks are found by plain search.
 _WORDS: Final = tuple(WORDS)
+_IS_OWN: Final = [key_names.WORDS[word][1] for word in _WORDS]
 _CONTEXT_WORDS: Final = tuple(syntax.HANDLERS)
 _DFA: Final = ahocorasick_rs.Implementation.DFA
 _WORD_AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
@@ -48,6 +49,7 @@ class Find(NamedTuple):
     group: bytes | None = None
 
 
+Pieces = Sequence[tuple[int, int]]  # of a text, that are read
 _NEAR: Final = 120  # bytes of a line in which one look for values near a name is enough
 _LOOKS_AT_CLOCK: Final = 4_096  # how much work is done between two looks at the clock
 
@@ -112,7 +114,7 @@ def _holds_secret(decoded: bytes, work: Work) -> bool:
     return bool(
         tokens(decoded, work.spend)
         or any(_words(None, decoded, lowered, work, []))
-        or _contexts(decoded, lowered, work, [])
+        or _contexts(decoded, lowered, work, [], ((0, len(decoded)),))
     )
 
 
@@ -128,14 +130,16 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
     """Run the rules that need one line only (and the lines below, when there is a document)."""
     lowered = text.lower()
     places: list[tuple[int, int]] = []  # where a line begins, and where it may go on below
-    spans = tokens(text, work.spend)
+    unread = ((0, len(text)),) if document is None else document.unread
+    spans = [span for piece in unread for span in tokens(text, work.spend, *piece)]
     named, near = _words(document, text, lowered, work, places)
     spans += named
-    spans += _contexts(text, lowered, work, places)
+    spans += _contexts(text, lowered, work, places, unread)
     found = [*_blocks(text, concatenation.blocks(text, spans)), *(Find(*span) for span in spans)]
     found += _apart(near, found)
     if document is not None:
-        found += _glued(text, work)
+        for piece in unread:
+            found += _glued(text, work, *piece)
         found += _joined(document, found, places, work)
         found += (Find(*span) for span in documents.spans(document, lowered))
     return found
@@ -158,8 +162,9 @@ def _words(
     values = assignments.values
     near: list[Span] = []
     done = reach = reached = 0
-    for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, overlapping=False):
-        if start < done:
+    unread = ((0, len(text)),) if document is None else document.unread
+    for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, unread, overlapping=False):
+        if start < done or (_IS_OWN[index] and assignments.goes_on(end)):
             continue
         word = _WORDS[index]
         done = assignments.word(start, end, word)
@@ -179,11 +184,13 @@ def _words(
     return values.spans, near
 
 
-def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]) -> list[Span]:
+def _contexts(
+    text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]], unread: Pieces
+) -> list[Span]:
     """Find values by the syntax around them, and note which may be on a line below."""
     spans: list[Span] = []
     reach: dict[Any, int] = {}
-    for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, overlapping=True):
+    for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, unread, overlapping=True):
         handler = syntax.HANDLERS[_CONTEXT_WORDS[index]]
         if start < reach.get(handler, 0):
             continue
@@ -200,8 +207,18 @@ def _contexts(text: bytes, lowered: bytes, work: Work, places: list[tuple[int, i
     return spans
 
 
-def _hits(automaton: Any, data: bytes, work: Work, *, overlapping: bool) -> list[tuple[int, int, int]]:
-    hits: list[tuple[int, int, int]] = automaton.find_matches_as_indexes(data, overlapping=overlapping)
+def _hits(
+    automaton: Any, data: bytes, work: Work, unread: Pieces, *, overlapping: bool
+) -> list[tuple[int, int, int]]:
+    find = automaton.find_matches_as_indexes
+    if len(unread) == 1 and unread[0] == (0, len(data)):
+        hits: list[tuple[int, int, int]] = find(data, overlapping=overlapping)
+    else:
+        hits = [
+            (index, low + start, low + end)
+            for low, high in unread
+            for index, start, end in find(data[low:high], overlapping=overlapping)
+        ]
     work.spend(len(hits))
     return hits
 
@@ -236,9 +253,9 @@ def _joined(
                         yield Find(first, last, find.kind, group)
 
 
-def _glued(text: bytes, work: Work) -> Iterator[Find]:
+def _glued(text: bytes, work: Work, low: int, high: int) -> Iterator[Find]:
     """Find tokens that are written in several literals."""
-    for joined, pieces in concatenation.glued(text):
+    for joined, pieces in concatenation.glued(text, low, high):
         work.spend(8)
         for start, end, kind in tokens(joined, work.spend):
             for first, last, origin in pieces:
@@ -259,7 +276,7 @@ def _shadow(
     found = _lines(None, text, work)
     found += (Find(*span) for span in policy.spans(text))
     found += (Find(*span) for span in own.spans(text))
-    random, _ = entropy.spans(Document(text, text, is_diff=False), partial(_holds_secret, work=work))
+    random, _ = entropy.spans(Document(text, text, is_diff=False, unread=((0, len(text)),)), partial(_holds_secret, work=work))
     found += (Find(*span) for span in random)
     for find in found:
         start, end = shadow.origin[find.start], shadow.origin[find.end]

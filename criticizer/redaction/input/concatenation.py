@@ -81,9 +81,9 @@ def blocks(text: bytes, spans: Iterable[tuple[int, int, str]]) -> Iterator[Block
                 yield Block(((start, end), *more), kind)
 
 
-def glued(text: bytes) -> Iterator[tuple[bytes, list[tuple[int, int, int]]]]:
+def glued(text: bytes, low: int, high: int) -> Iterator[tuple[bytes, list[tuple[int, int, int]]]]:
     """Yield runs of joined literals without what joins them, with (start, end, place in the text) of each."""
-    for match in _RUN.finditer(text):
+    for match in _RUN.finditer(text, low, high):
         start, end = match.span()
         pieces: list[tuple[int, int, int]] = []
         out = b""

@@ -7,20 +7,19 @@ are shared.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import bounded, compiled
 from criticizer.redaction.redacted_text import RedactionBlocked
 
 MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
 OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
 
-_HUNK = compiled(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
-_BODY_END = compiled(rb"\n[^ +\-\\\r\n]")
-_FILE_HEADER = compiled(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
+_HUNK = bounded(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
+_BODY_END = bounded(rb"\n[^ +\-\\\r\n]")
+_FILE_HEADER = bounded(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
 PLACEHOLDER = compiled(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
 MASK = 1  # stands for every byte inside a placeholder while rules look at the text
 
@@ -44,11 +43,15 @@ class Hunk(NamedTuple):
 
 @dataclass(slots=True)
 class Document:
-    """One text. `text` is `raw` with diff prefixes blanked and our placeholders masked."""
+    """One text. `text` is `raw` with diff prefixes blanked and our placeholders masked.
+
+    `unread` are the parts in which a scan looks for secrets, in order: all, or what changed since the last.
+    """
 
     raw: bytes
     text: bytes
     is_diff: bool
+    unread: Sequence[tuple[int, int]]
     hunks: list[Hunk] = field(default_factory=list)
     lines: list[SourceLine] = field(default_factory=list)
     binary: list[tuple[int, int]] = field(default_factory=list)
@@ -58,11 +61,6 @@ class Document:
         if not self.lines:
             self.lines = _cut_lines(self)
         return self.lines
-
-    def sections(self) -> list[bytes]:
-        """Return the raw bytes cut below each hunk of a diff: what follows is another's head or file."""
-        cuts = (hunk.end + 1 for hunk in self.hunks[:-1])
-        return [self.raw[start:end] for start, end in pairwise((0, *cuts, len(self.raw)))]
 
     def sides(self, offset: int) -> tuple[SourceLine, ...]:
         """Return the line of `offset` once per side it is on; in a diff, none outside hunks."""
@@ -135,10 +133,10 @@ def encode(text: str) -> bytes:
     return data
 
 
-def read(raw: bytes) -> Document:
+def read(raw: bytes, unread: Sequence[tuple[int, int]] = ()) -> Document:
     """Return the document of `raw`: a unified (or combined) diff where hunks are found, else text."""
     is_diff = raw.startswith(b"@@") or b"\n@@" in raw
-    document = Document(raw, raw, is_diff)
+    document = Document(raw, raw, is_diff, unread or ((0, len(raw)),))
     masked: bytearray | None = None
     if is_diff:
         document.text, document.hunks = _mask_diff(raw)

@@ -67,7 +67,7 @@ def shadows(document: Document) -> Iterator[Shadow]:
 
 def _lines(document: Document) -> Iterator[Shadow]:
     seen = -1
-    for match in _DISGUISED.finditer(document.text):
+    for match in (one for piece in document.unread for one in _DISGUISED.finditer(document.text, *piece)):
         at = match.start()
         if at < seen:
             continue

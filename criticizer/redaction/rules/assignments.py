@@ -78,13 +78,13 @@ class Assignments:
         self.begin = self.tail_end = 0
         self.ends_line = self.opens = False
 
+    def goes_on(self, end: int) -> bool:
+        """Return whether a word that ends at `end` is a part of another: path, keyboard, passing."""
+        return _goes_on(self.text, end)
+
     def word(self, start: int, end: int, word: bytes) -> int:
         """Read around one word; return how far the text has been read."""
         self.ends_line = self.opens = self.values.goes_on = False
-        own_word = key_names.WORDS[word][1]
-        if own_word and _goes_on(self.text, end):
-            self.strength = 0
-            return end  # path, keyboard, passing: many hits end here
         text = self.text
         self.begin = begin = self._begin(start)
         self.tail_end = tail_end = self._name_end(end, min(end + WINDOW, len(text)))

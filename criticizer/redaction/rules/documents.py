@@ -13,7 +13,7 @@ from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, is_template
 
 _KIND = compiled(rb"(?i)[\"']?\bkind[\"']?[ \t]*:[ \t]*[\"']?Secret\b")
-_MAY_BE_KIND = compiled(rb":[ \t]*[\"']?(?:s|\x{17f})ecret")  # \b is slow: it comes second
+_MAY_BE_KIND = compiled(rb"kind[\"']?[ \t]*:[ \t]*[\"']?(?:s|\x{17f})ecret")  # \b is slow: it comes second
 _DATA = compiled(rb"([ \t]*)(?:- )?[\"']?(?:data|stringData)[\"']?[ \t]*:[ \t]*([|>{]?[-+]?)[ \t\r]*$")
 _FLOW = compiled(rb"[\"']?\b(?:data|stringData)[\"']?[ \t]*:[ \t]*\{([^{}]+)\}")
 _ENTRY = compiled(
@@ -32,9 +32,10 @@ _PATHS = compiled(
 # One of these is in the documents that are looked at last. A search for the leftmost of few words
 # looks at many bytes at once.
 _WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
-    [b"auth-user-pass", b"openvpn static key", b"</tls-", b"mnemonic", b"phrase", b"seed"],
+    [b"auth-user-pass", b"openvpn static key", b"</tls-", b"mnemonic", b"seed", b"recovery", b"backup"],
     matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_FIRST,
 )
+_OF_BLOCKS: Final = 3  # the first of them
 _PATH_WORDS: Final = (b"key", b"pass", b"secret", b"token")  # each of those paths has one
 _LONE = compiled(rb"[ \t]*([^\s=:#/<>\"'(){}\[\];,]{6,200})[ \t\r]*")
 _BLOCK = compiled(
@@ -49,17 +50,18 @@ _PHRASE = compiled(
 
 def spans(document: Document, lowered: bytes) -> Iterator[Span]:
     """Yield what such documents hold. `lowered` is the text in lower case."""
-    if b"kind" in lowered and _MAY_BE_KIND.search(lowered) and _KIND.search(document.text):
-        yield from _manifests(document)
+    if b"kind" in lowered:
+        yield from _manifests(document, lowered)
     if b"+++ " in lowered:
         yield from _key_files(document)
-    if not _WORDS.find_matches_as_indexes(lowered):
-        return
-    if b"auth-user-pass" in lowered or b"openvpn static key" in lowered or b"</tls-" in lowered:
-        yield from _inline(document.text)
-    if b"mnemonic" in lowered or b"phrase" in lowered or b"seed" in lowered:
-        for match in _PHRASE.finditer(document.text):
+    is_inline = False
+    for index, start, _ in _WORDS.find_matches_as_indexes(lowered):
+        is_inline |= index < _OF_BLOCKS
+        match = _PHRASE.match(document.text, start) if index >= _OF_BLOCKS else None
+        if match is not None:
             yield *match.span(1), "secret"
+    if is_inline:
+        yield from _inline(document.text)
 
 
 def _is_value(value: bytes) -> bool:
@@ -72,13 +74,14 @@ def _is_value(value: bytes) -> bool:
     )
 
 
-def _manifests(document: Document) -> Iterator[Span]:
+def _manifests(document: Document, lowered: bytes) -> Iterator[Span]:
     """Yield the data of every `kind: Secret`, whatever the order of its keys, as YAML or JSON."""
     text, done = document.text, 0
-    for kind in _KIND.finditer(text):
-        if kind.start() < done:
+    for kind in _MAY_BE_KIND.finditer(lowered):
+        at = max(kind.start() - 1, 0)
+        if at < done or _KIND.search(text, at, min(kind.end() + 1, len(text))) is None:
             continue
-        lines = _manifest(document, kind.start())
+        lines = _manifest(document, at)
         done = lines[-1][1]
         for start, end in lines:
             for flow in _FLOW.finditer(text, start, end):

@@ -48,7 +48,7 @@ def spans(document: Document, holds_secret: Callable[[bytes], bool]) -> tuple[li
     text = document.text
     found: list[Span] = []
     long_lines = 0
-    for start, end in _LONG.places(text):
+    for start, end in (place for piece in document.unread for place in _LONG.places(text, *piece)):
         token = text[start:end].lstrip(b"+/-")
         if len(token) < 20 or len(token.translate(None, _DIGITS)) == len(token):
             continue  # words, paths, identifiers: no digit

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import compiled, remembered
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
@@ -212,6 +212,7 @@ def _bare(line: bytes, strength: int) -> Iterator[tuple[int, int]]:
             yield first, first + len(value)
 
 
+@remembered
 def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
     """Return whether a value near a name of this strength looks chosen or drawn."""
     if value[:1] in b"#.,&/" or b"(" in value or value.count(b".") > 3 or len(value) < 6:

@@ -62,7 +62,8 @@ def _kind(label: bytes | None) -> str | None:
 
 def blocks(document: Document, *, public: bool) -> Iterator[Block]:
     """Yield the blocks of every side. `public` says whether certificates lose their bodies too."""
-    marks = [match.start() for match in _MARKED.finditer(document.text)]
+    pieces = document.unread
+    marks = [match.start() for piece in pieces for match in _MARKED.finditer(document.text, *piece)]
     if not marks:
         return
     lines = document.all_lines()

@@ -64,7 +64,7 @@ def spans(
     if b"," in line and holds(line, b"([\"'"):
         yield from _tuples(document, low, start, end, spend)
     is_item = line.lstrip(b" \t*+-").rstrip()[: 1 + end - start] == text[start:end]
-    if not is_item and b"<t" not in line and not _may_head(line):
+    if not is_item and b"<t" not in line and not _may_head(line.strip(b" ")):
         return
     for here in document.sides(start):
         header = text[here.start : here.end]

@@ -26,14 +26,15 @@ _AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
 )
 
 
-def tokens(text: bytes, spend: Callable[[int], None]) -> list[Span]:
+def tokens(text: bytes, spend: Callable[[int], None], low: int = 0, high: int = -1) -> list[Span]:
     """Return the tokens in a text; `spend` gets how many marks were seen and may stop the work."""
     found: list[Span] = []
     began = done = rest = 0
     size = len(text)
-    hits = _AUTOMATON.find_matches_as_indexes(text, overlapping=True)
+    hits = _AUTOMATON.find_matches_as_indexes(text[low:high] if high >= 0 else text, overlapping=True)
     spend(len(hits))
     for index, start, _ in hits:
+        start += low
         rule = TOKEN_RULES[index]
         if rule.mark == b"test_" and text[start + 5 : start + 9].strip(_HEX) not in (b"", b"pub_"):
             continue  # a test's name: of all hits, most

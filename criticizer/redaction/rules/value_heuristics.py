@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import ne
 from typing import Final
 
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import bounded, compiled, remembered
 
 # Lower case, upper case, digit and the rest become l, u, d, s: transitions are counted on that.
 _CLASSES: Final = bytes(
@@ -39,37 +39,37 @@ _TEMPLATE = compiled(
     rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}"
     rb"|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*(?::[^{}]{0,12})?\}|\{%.*?%\}|<[A-Za-z_][\w .-]*>"
 )
-_VARIABLE = compiled(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
-_FORMAT = compiled(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
-_CONSTANT = compiled(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
-_DOTTED = compiled(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
-_IDENTIFIER = compiled(rb"[A-Za-z_]\w*")
+_VARIABLE = bounded(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
+_FORMAT = bounded(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
+_CONSTANT = bounded(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
+_DOTTED = bounded(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
+_IDENTIFIER = bounded(rb"[A-Za-z_]\w*")
 _PATHLIKE = compiled(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")
-_FILE = compiled(
+_FILE = bounded(
     rb"(?i)[\w./\\~ -]+\.(?:pem|key|crt|cer|der|p12|pfx|jks|keystore|json|ya?ml|toml|ini|cfg|conf|txt|md|rst"
     rb"|env|py|js|ts|go|rb|java|cs|c|h|cpp|hpp|html?|xml|png|jpe?g|gif|svg|ico|css|sh|bat|exe|dll|so|jar|zip|gz"
     rb"|tar|log|db|sql|lock|com|org|net|io)"
 )
-_URL = compiled(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
-_UUID = compiled(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_HEX = compiled(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
+_URL = bounded(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
+_UUID = bounded(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_HEX = bounded(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
 _VERSION = compiled(
     rb"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.+Z-]*)?|[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}"
     rb"|[0-9]:[0-9]+[.][\w.+~:-]*|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
 )
-_NUMBER = compiled(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
-_TERNARY = compiled(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
+_NUMBER = bounded(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
+_TERNARY = bounded(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
 _CALL = compiled(rb"[A-Za-z_][A-Za-z_.]{2,}(?:->|::)?\w*[!?]?[ \t]?\((?:[\w\s.,'\"\[\]$=/-]*\)|$)")
 _COMMAND = compiled(rb"[;|&>][ \t]|[ \t][;|&>]|[ \t]-[A-Za-z]")
 _UNSPEAKABLE = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
 _UNSPOKEN = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
-_KEYWORD = compiled(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
+_KEYWORD = bounded(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
 _CHOSEN = compiled(
     rb"[A-Za-z]{3,14}[-_.+*@!]?(?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{3,6}[-_.!+*@]{0,3}"
     rb"|[A-Za-z]{4,14}[+*@!](?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{2}[-_.!+*@]{0,3}"
     rb"|[A-Za-z]{4,14}[0-9]{1,4}[!@*+]{1,3}|[A-Z]{3,5}[0-9]{2,4}[a-z]{3,5}[-_.!+*@]{0,2}"
 )
-_NO_CHOICE = compiled(
+_NO_CHOICE = bounded(
     rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page)"
 )
 _SPECIAL: Final = b"!#$%^&*~@+?="
@@ -99,6 +99,7 @@ def kinds(token: bytes) -> tuple[bool, bool, bool]:
     return b"l" in classes, b"u" in classes, b"d" in classes
 
 
+@remembered
 def is_dummy(value: bytes) -> bool:
     """Return whether the whole value is a placeholder, an empty word or a mask of stars."""
     return not value.strip(value[:1]) or _DUMMY.fullmatch(value) is not None
@@ -114,6 +115,7 @@ def has_special(value: bytes) -> bool:
     return not value.isascii() or holds(value, _SPECIAL)
 
 
+@remembered
 def is_template(value: bytes) -> bool:
     """Return whether nothing but template fields would be secret in it."""
     if value[:1] in _VARIABLE_HEADS and (_VARIABLE.fullmatch(value) or _FORMAT.fullmatch(value)):
@@ -124,6 +126,7 @@ def is_template(value: bytes) -> bool:
     return fields > 0 and (len(rest) < 8 or not kinds(rest)[2])
 
 
+@remembered
 def is_slug(value: bytes) -> bool:
     """Return whether it is words and numbers with separators, such as bert-base-v2 or us-east-1."""
     for part in value.translate(bytes.maketrans(b"_.:/ ", b"-----")).split(b"-"):
@@ -176,11 +179,13 @@ def is_numbered_word(value: bytes) -> bool:
     return 6 <= len(word) < len(value) <= len(word) + 4 and word.isalpha() and not _named(value)
 
 
+@remembered
 def is_chosen(value: bytes) -> bool:
     """Return whether it is one or two words with a number, as people choose passwords: velvet-Butter5649."""
     return _CHOSEN.fullmatch(value) is not None and not _named(value) and _NO_CHOICE.match(value) is None
 
 
+@remembered
 def is_code(value: bytes) -> bool:
     """Return whether an unquoted value is an expression rather than a literal."""
     if b"(" in value or b"[" in value or b"{" in value or b"->" in value or b"::" in value or b"!." in value:
@@ -207,6 +212,7 @@ def is_run(value: bytes) -> bool:
     return b" " in value and _COMMAND.search(value) is not None
 
 
+@remembered
 def is_reference(value: bytes) -> bool:
     """Return whether it names a file, address, version, constant or regular expression."""
     if b"(?" in value or _KEYWORD.fullmatch(value):
@@ -223,6 +229,7 @@ def is_reference(value: bytes) -> bool:
     return is_path and is_slug(value.replace(b"\\", b"/").strip(b"~./*@"))
 
 
+@remembered
 def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> bool:
     """Return whether `value`, beside a name of this strength, is removed.
 
