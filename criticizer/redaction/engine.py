@@ -26,7 +26,7 @@ _MAX_PASSES: Final = 5
 _SECONDS: Final = 5.0  # processor time of one call: 20 MB of ordinary text need two (guarantee G161)
 _MAX_PROPAGATED: Final = 20_000
 _PIECE: Final = 512  # bytes: a long value is searched piece by piece, the automaton's cost grows with length
-_FORGED = compiled(rb"(?i)<REDACTED:")
+_FORGED: Final = b"<redacted:"
 _LITERAL: Final = b"<REDACTED-LITERAL>"
 _BREAKS: Final = compiled(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
 # A full table of states costs minutes to build for long values that repeat within themselves.
@@ -98,7 +98,7 @@ class Redactor:
     def _part(self, text: str) -> Part:
         data = encode(text)
         lines = data.count(b"\n")
-        if b"<redacted:" in data.lower():
+        if _FORGED in data.lower():
             data = _without_forgeries(data)
             for kind, number in PLACEHOLDER.findall(data):
                 # Placeholders in the input keep their numbers and ours continue after them, so that
@@ -134,7 +134,7 @@ class Redactor:
                 piece
                 for line in _per_line(data, find.start, find.end)
                 for piece in live_code.pieces(data, *line)
-                if PLACEHOLDER.sub(b"", data[slice(*piece)]).strip()
+                if _without_placeholders(data[slice(*piece)]).strip()
             ]
             for start, end in pieces:
                 number = self._number(find.kind, find.group or data[find.start : find.end])
@@ -203,14 +203,14 @@ def _inside(taken: list[tuple[int, int]], start: int, end: int) -> bool:
 def _without_forgeries(data: bytes) -> bytes:
     """Rewrite text that looks like a placeholder and is not exactly one."""
     out: list[bytes] = []
-    at = 0
-    for match in _FORGED.finditer(data):
-        start = match.start()
+    at, lowered = 0, data.lower()
+    start = lowered.find(_FORGED)
+    while start >= 0:
         real = PLACEHOLDER.match(data, start, start + 64)
-        if real is not None and real.group(1).decode() in KINDS:
-            continue
-        out += (data[at:start], _LITERAL)
-        at = match.end()
+        if real is None or real.group(1).decode() not in KINDS:
+            out += (data[at:start], _LITERAL)
+            at = start + len(_FORGED)
+        start = lowered.find(_FORGED, start + 1)
     return b"".join((*out, data[at:])) if out else data
 
 
@@ -222,7 +222,11 @@ def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
     breaks = [match.span() for match in _BREAKS.finditer(data, start, end)]
     edges = [start, *(edge for span in breaks for edge in span), end]
     pieces = zip(edges[::2], edges[1::2], strict=True)
-    return [(a, b) for a, b in pieces if PLACEHOLDER.sub(b"", data[a:b]).strip()]
+    return [(a, b) for a, b in pieces if _without_placeholders(data[a:b]).strip()]
+
+
+def _without_placeholders(value: bytes) -> bytes:
+    return PLACEHOLDER.sub(b"", value) if b"<REDACTED:" in value else value
 
 
 def merge(finds: list[Find]) -> list[Find]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from criticizer.redaction.input.document import Document, character_start
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import bounded, compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Literals
 from criticizer.redaction.rules.value_heuristics import holds
@@ -23,10 +23,10 @@ _OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines belo
 _OPENERS: Final = b"({|>`\"'<#/\\\r!"
 
 _QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
-_HEAD = compiled(
+_HEAD = bounded(
     rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
     rb"([ \t]{0,20})"
-    rb"(:=|:-|=>|->|<-|={1,3}|[!?+.~]={1,2}|::=|::|:|\xef\xbc\x9a|\|\||\||\?\?|,|\("
+    rb"(:=|:-|=>|->|<-|={1,3}|[!?+.~]={1,2}|::=|::|:|\|\||\||\?\?|,|\("
     rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
     rb"[ \t]{0,20}"
 )
@@ -35,28 +35,28 @@ _SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw"
 _ENDS_NAME: Final = frozenset(bytes([c]) for c in range(128) if c not in b" \t\r{<\\\"'`&)]}*?!:=-+.~|,(oiw>")
 _SIGNS: Final = {b".": (b"=",), b"-": (b">", b" ", b"\t")}
 _MAY_CLOSE: Final = b" \t\"'`\\)]}*?!&quot;#39"  # on a line that ends with a name
-_PAIR = compiled(
+_PAIR = bounded(
     rb"[ \t]*,?[ \t]*(?:[\w:-]+=(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+){0,6}"  # other attributes of an element
     rb"[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*"
 )
-_NEXT_VALUE = compiled(
+_NEXT_VALUE = bounded(
     rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:(?:default|initial|plain)?[ _-]?value|val|content|default|string)[\"']?"
     rb"[ \t]*[=:>][ \t]*"
 )
-_FLAG = compiled(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
-_PACKAGE = compiled(rb"[\"'\s]@[\w.-]+/$")
-_VERSION = compiled(rb"[\w./-]* v[0-9]")
+_FLAG = bounded(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
+_PACKAGE = bounded(rb"[\"'\s]@[\w.-]+/$")
+_VERSION = bounded(rb"[\w./-]* v[0-9]")
 _FIELDS: Final = (b"_field", b"_input", b"field", b"input")
-_YAML_TAG = compiled(rb"(?:!!(?:binary|str)|!Sub|!unsafe)[ \t]+")
+_YAML_TAG = bounded(rb"(?:!!(?:binary|str)|!Sub|!unsafe)[ \t]+")
 _GROUP: Final = (b"?<", b"P<")
-_TAG = compiled(rb"<(?:[\w-]+:)?$")
+_TAG = bounded(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
 # variable "token" {, <key>token</key>: the value stands below.
 _OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
 _WIDE_COLON: Final = "\uff1a".encode()
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 _VALUE_BEFORE = compiled(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
-_HIDDEN_HEAD = compiled(
+_HIDDEN_HEAD = bounded(
     rb"(?i)(?:(?:name|key|id|type|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?"
     rb"|variable[ \t]+\")[\w.-]*$"
 )

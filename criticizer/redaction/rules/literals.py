@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from criticizer.redaction.input import concatenation
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import bounded, compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.value_heuristics import (
     is_chosen,
@@ -37,20 +37,20 @@ def span_kind(strength: int) -> str:
 
 
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
-_QUOTED = compiled(
+_QUOTED = bounded(
     rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4}\(?[ \t]{0,4})?"  # a type annotation
     rb"(?:\(?[a-z][\w ]{1,20}\*?\)[ \t]*)?"  # a cast
     rb"(?:[A-Za-z@$]{1,2})?"  # a string's prefix
     rb"(?:\"\"\"([^\"]*)|'''([^']*)|\\+\"([^\"\\]*)|\\+'([^'\\]*)"
-    rb"|\"((?:[^\"\\]|\\.)*)|'((?:[^'\\]|\\.)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
+    rb"|\"([^\"\\]*(?:\\.[^\"\\]*)*)|'([^'\\]*(?:\\.[^'\\]*)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
 )
 _STRING = rb"(?:\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`([^`\n]*)`)"
-_DEFAULT = compiled(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
+_DEFAULT = bounded(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
     rb"[A-Za-z_$][\w.:]{0,60}[(\[][ \t]{0,4}[\"'][^\"'\n]{0,120}[\"'][ \t]{0,4}"
     rb"(?:,[ \t]{0,4}(?:[A-Za-z_]\w{0,20}[ \t]{0,4}[=:][ \t]{0,4})?"
     rb"|[)\]][ \t]{0,4}(?:or|\|\||\?\?|\?:)[ \t]{0,4})" + _STRING
 )
-_WRAPPED = compiled(
+_WRAPPED = bounded(
     rb"(?:(?:await|new|return)[ \t]+)?(?:[A-Za-z_$][\w.:<>]{0,60}[(\[{][ \t]{0,4}){1,2}[A-Za-z@]{0,2}"
     + _STRING
 )
@@ -59,8 +59,8 @@ _BYTES = compiled(rb"[^\"'\n]{0,24}?[\[({][ \t]*(" + _BYTE + rb"(?:[ \t]*,[ \t]*
 _BARE_STOPS: Final = b" \t\r\n\x0b\x0c\"'`<>,;)]}|"
 # Cutting at the first stop byte without a regular expression: hostile text has many words.
 _TO_STOP: Final = bytes(32 if c in _BARE_STOPS else 33 for c in range(256))
-_ELEMENT = compiled(rb"[ \t]*([^<>\n]*[^<>\s])")
-_CELL = compiled(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
+_ELEMENT = bounded(rb"[ \t]*([^<>\n]*[^<>\s])")
+_CELL = bounded(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
 _LITERAL_ENDS: Final = (b"", b"\n", b"\r", b"&", b";", b" ", b"<", b"}")
 _TOKEN_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_=.-"
 
