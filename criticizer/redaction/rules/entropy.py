@@ -7,8 +7,10 @@ import binascii
 from collections.abc import Callable
 from typing import Final
 
+import ahocorasick_rs
+
 from criticizer.redaction.input.document import Document
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import bounded, compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.pem import FILES
 from criticizer.redaction.rules.value_heuristics import digit_groups, kinds, looks_random, transitions
@@ -27,15 +29,22 @@ _EXEMPT = compiled(
     rb"|signature_?(?:hash)?[\"'\s:=]*"
     rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
 )
+# One of these is in whatever that expression matches.
+_PUBLIC: Final = ahocorasick_rs.BytesAhoCorasick(
+    b"sha integrity checksum digest fingerprint h1: md5 etag base64, mappings nonce- public image/ font/ audio/"
+    b" video/ _acme-challenge verification \"n\" \"x\" \"y\" \"e\" \"kid\" node subproject ssh- ecdsa- cert"
+    b" signature hash regex".split()
+)
 # Characters around a literal, on its left and on its right.
 _OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
 _CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
 _URL_BEFORE = compiled(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
-_DIGEST = compiled(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
-_TICKET_LINE = compiled(rb"=[^\s:=]+:$")
+_DIGEST = bounded(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
+_TICKET_LINE = bounded(rb"=[^\s:=]+:$")
 _PATH_OF_SVG: Final = b"0123456789mMhHvVlLcCsSqQtTaAzZ-"
 _FILE: Final = 8_192  # bytes before a line in which a file begins
+_MAGIC: Final = ahocorasick_rs.BytesAhoCorasick([magic for magic in FILES if len(magic) > 4])
 _PRINTABLE: Final = bytes(range(32, 127)) + b"\t\r\n"
 _MAX_DECODED: Final = 8_192
 
@@ -89,10 +98,10 @@ def _kind(
     plain = _decoded(core, before)
     if plain is not None:
         return "encoded-secret" if holds_secret(plain) else None
+    if segment is None or not _drawn(segment) or _is_exempt(before):
+        return None
     if 56 <= len(token) <= 80 and _in_block(text, start, end):
         return None  # of a file or a key, see `pem`
-    if segment is None or not _drawn(segment) or _EXEMPT.search(before):
-        return None
     if before.endswith(b"...") and text[end : end + 3] == b"...":
         return None  # an excerpt, shortened on both sides
     return "high-entropy"
@@ -100,15 +109,15 @@ def _kind(
 
 def _in_block(text: bytes, start: int, end: int) -> bool:
     """Return whether a token is a line of a picture or archive: it is its line, and one beside it as long."""
-    if not any(magic in text[max(start - _FILE, 0) : start + 12] for magic in FILES if len(magic) > 4):
-        return False
     begin = text.rfind(b"\n", max(start - 80, 0), start) + 1
     stop = text.find(b"\n", end, end + 4)
     if stop < 0 or text[begin:start].strip():
         return False
     below = text.find(b"\n", stop + 1, stop + 200)
     above = text.rfind(b"\n", max(begin - 201, 0), max(begin - 1, 0))
-    return below - stop == stop - begin + 1 or begin - 1 - above == stop - begin + 1
+    if below - stop != stop - begin + 1 and begin - 1 - above != stop - begin + 1:
+        return False
+    return bool(_MAGIC.find_matches_as_indexes(text[max(start - _FILE, 0) : start + 12]))
 
 
 def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
@@ -121,7 +130,12 @@ def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
     if groups < 5 or len(set(token.lower().translate(None, b"0123456789abcdef"))) < 5:
         return False
     before = text[max(start - 64, 0) : start]
-    return _EXEMPT.search(before[before.rfind(b"\n") + 1 :]) is None and looks_random(token, rate=0.3)
+    return not _is_exempt(before[before.rfind(b"\n") + 1 :]) and looks_random(token, rate=0.3)
+
+
+def _is_exempt(before: bytes) -> bool:
+    """Return whether what stands before a token says that it is public: a hash, a picture, a public key."""
+    return bool(_PUBLIC.find_matches_as_indexes(before.lower())) and _EXEMPT.search(before) is not None
 
 
 def _drawn(token: bytes) -> bool:
@@ -177,8 +191,8 @@ def _marked(text: bytes, start: int, token: bytes) -> str | None:
     return None
 
 
-_FACEBOOK = compiled(rb"[0-9]{13,17}\|$")
-_DISCORD = compiled(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
+_FACEBOOK = bounded(rb"[0-9]{13,17}\|$")
+_DISCORD = bounded(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
 
 
 def _discord(text: bytes, start: int) -> str | None:
@@ -209,8 +223,8 @@ def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
     return None
 
 
-_ZHIPU = compiled(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
-_AIRTABLE = compiled(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
+_ZHIPU = bounded(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
+_AIRTABLE = bounded(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
 
 
 def _decoded(token: bytes, before: bytes) -> bytes | None:
@@ -219,6 +233,8 @@ def _decoded(token: bytes, before: bytes) -> bytes | None:
         return None
     plain = token.replace(b"-", b"+").replace(b"_", b"/")
     try:
+        if not _is_text(base64.b64decode(plain[:16], validate=True)):
+            return None  # most are not, and the head says it
         decoded = base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError):
         return None

@@ -217,7 +217,8 @@ def schemeless(text: bytes, start: int, end: int) -> list[Span]:
     if start == 0 or text[start - 1] in b" \t\n\"'`(" or not text[end : end + 1].isalnum():
         return []
     low = max(text.rfind(b"\n", max(start - 80, 0), start) + 1, start - 80, 0)
-    match = _SCHEMELESS.search(text[low:start])
+    colon = text.rfind(b":", low, start)
+    match = _SCHEMELESS.search(text[low:start]) if 0 <= colon < start - 6 else None
     if match is None or text[end : end + 6] == b"sha256":
         return []
     first, last = low + match.start(1), start

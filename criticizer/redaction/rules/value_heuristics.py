@@ -78,6 +78,7 @@ _VARIABLE_HEADS: Final = b"$%!&@*:?"
 _TEMPLATE_MARKS: Final = b"${%<#"
 
 
+@remembered
 def transitions(token: bytes) -> float:
     """Return the share of neighbouring bytes that differ in class: random text lies above .42."""
     classes = token.translate(_CLASSES)
@@ -87,12 +88,14 @@ def transitions(token: bytes) -> float:
     return changes / (len(classes) - 1)
 
 
+@remembered
 def digit_groups(token: bytes) -> int:
     """Return how many runs of digits the token has."""
     classes = token.translate(_CLASSES)
     return classes.count(b"ld") + classes.count(b"ud") + classes.count(b"sd") + classes.startswith(b"d")
 
 
+@remembered
 def kinds(token: bytes) -> tuple[bool, bool, bool]:
     """Return whether lower-case, upper-case and digit occur."""
     classes = token.translate(_CLASSES)
