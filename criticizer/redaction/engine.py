@@ -263,7 +263,10 @@ def find_secrets(text: str, deadline: float = math.inf) -> list[SecretSpan]:
     Raises RedactionBlocked as `redact`, `too_slow` when this thread's processor time passes `deadline`.
     """
     data = encode(text)
-    finds = merge(scan(read(data), parse({}), registered(), deadline))
+    try:
+        finds = merge(scan(read(data), parse({}), registered(), deadline))
+    finally:
+        forget()
     found: list[SecretSpan] = []
     at = characters = 0
     line = 1

@@ -71,6 +71,7 @@ class Part:
             for start, end in self.changed or ()
         ]
         new_spans = [
-            (start + shift, start + shift + len(new)) for (start, _, new), shift in zip(edits, grown, strict=False)
+            (start + shift, start + shift + len(new))
+            for (start, _, new), shift in zip(edits, grown, strict=False)
         ]
         self.changed = sorted([*before, *new_spans])

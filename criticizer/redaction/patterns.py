@@ -155,7 +155,7 @@ def remembered(function: _Judges) -> _Judges:
     """Remember what a function said of a value until `forget`: many occur more than once in a text."""
     cached = lru_cache(maxsize=_REMEMBERED)(function)
     _caches.append(cached.cache_clear)
-    return cast(_Judges, cached)
+    return cast("_Judges", cached)
 
 
 def forget() -> None:

@@ -164,7 +164,7 @@ def _words(
     done = reach = reached = 0
     unread = ((0, len(text)),) if document is None else document.unread
     for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, unread, overlapping=False):
-        if start < done or (_IS_OWN[index] and assignments.goes_on(end)):
+        if start < done or (_IS_OWN[index] and assignments.goes_on(end)) or assignments.is_drawn(start, end):
             continue
         word = _WORDS[index]
         done = assignments.word(start, end, word)
@@ -276,7 +276,9 @@ def _shadow(
     found = _lines(None, text, work)
     found += (Find(*span) for span in policy.spans(text))
     found += (Find(*span) for span in own.spans(text))
-    random, _ = entropy.spans(Document(text, text, is_diff=False, unread=((0, len(text)),)), partial(_holds_secret, work=work))
+    random, _ = entropy.spans(
+        Document(text, text, is_diff=False, unread=((0, len(text)),)), partial(_holds_secret, work=work)
+    )
     found += (Find(*span) for span in random)
     for find in found:
         start, end = shadow.origin[find.start], shadow.origin[find.end]

@@ -13,11 +13,15 @@ from criticizer.redaction.input.document import Document, character_start
 from criticizer.redaction.patterns import bounded, compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Literals
-from criticizer.redaction.rules.value_heuristics import holds
+from criticizer.redaction.rules.value_heuristics import holds, kinds, transitions
 
 WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
 _NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _NAME_BYTES: Final = 60  # of a name that are read on either side of a word
+_BASE64: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-"
+_DRAWN: Final = frozenset(bytes([c]) for c in _BASE64 if c not in b"/_-")
+_DRAWN_BYTES: Final = 24
+_DRAWN_RATE: Final = 0.42
 _PAIR_LINES: Final = 5  # of a block in which the value of a name stands
 _OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines below
 _OPENERS: Final = b"({|>`\"'<#/\\\r!"
@@ -81,6 +85,19 @@ class Assignments:
     def goes_on(self, end: int) -> bool:
         """Return whether a word that ends at `end` is a part of another: path, keyboard, passing."""
         return _goes_on(self.text, end)
+
+    def is_drawn(self, start: int, end: int) -> bool:
+        """Return whether a word stands inside base64, which names nothing: AAAAC3Nzpw1lZDI1."""
+        text = self.text
+        if text[start - 1 : start] not in _DRAWN or text[end : end + 1] not in _DRAWN or not start:
+            return False
+        before, after = text[max(start - _NAME_BYTES, 0) : start], text[end : end + _NAME_BYTES]
+        run = (
+            before[len(before.rstrip(_BASE64)) :]
+            + text[start:end]
+            + after[: -len(after.lstrip(_BASE64)) or None]
+        )
+        return len(run) >= _DRAWN_BYTES and all(kinds(run)) and transitions(run) >= _DRAWN_RATE
 
     def word(self, start: int, end: int, word: bytes) -> int:
         """Read around one word; return how far the text has been read."""

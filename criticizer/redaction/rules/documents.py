@@ -8,7 +8,7 @@ from typing import Final
 import ahocorasick_rs
 
 from criticizer.redaction.input.document import MASK, Document, line_end
-from criticizer.redaction.patterns import bounded, compiled, Match
+from criticizer.redaction.patterns import Match, bounded, compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, is_template
 

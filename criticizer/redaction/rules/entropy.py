@@ -31,8 +31,8 @@ _EXEMPT = compiled(
 )
 # One of these is in whatever that expression matches.
 _PUBLIC: Final = ahocorasick_rs.BytesAhoCorasick(
-    b"sha integrity checksum digest fingerprint h1: md5 etag base64, mappings nonce- public image/ font/ audio/"
-    b" video/ _acme-challenge verification \"n\" \"x\" \"y\" \"e\" \"kid\" node subproject ssh- ecdsa- cert"
+    b"sha integrity checksum digest fingerprint h1: md5 etag base64, mappings nonce- public image/ font/"
+    b' audio/ video/ _acme-challenge verification "n" "x" "y" "e" "kid" node subproject ssh- ecdsa- cert'
     b" signature hash regex".split()
 )
 # Characters around a literal, on its left and on its right.

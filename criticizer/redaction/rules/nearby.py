@@ -42,6 +42,7 @@ _LITERAL = bounded(_FORMS)
 _BARE = bounded(
     rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]{6,128})"
 )
+_EDGE = bounded(rb"[\s\"'`,;(){}\[\]]")
 _TRIMMED: Final = b".,;:?)('\"`"
 _NOT_VALUE = compiled(
     rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+(?-i:[a-z0-9_.-]*)|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
@@ -95,7 +96,7 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
 
     Where its value was `found`, what stands beside that is something else, but for further pieces of it.
     """
-    low = max(text.rfind(b"\n", max(start - _BEFORE, 0), start) + 1, start - _BEFORE, 0)
+    low = _beginning(text, start)
     stop = text.find(b"\n", end, end + _AFTER)
     line = text[low : stop if stop >= 0 else min(end + _AFTER, len(text))]
     yield from _of_declaration(text, end, line[end - low :], strength)
@@ -124,6 +125,16 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
         if any(a < last and first < b for (a, b), _ in literals):
             continue
         yield low + first, low + last, kind
+
+
+def _beginning(text: bytes, start: int) -> int:
+    """Return from where a line is read before a word: from its start, or a word's that is read whole."""
+    low = max(start - _BEFORE, 0)
+    begin = text.rfind(b"\n", low, start) + 1
+    if begin or not low:
+        return begin
+    edge = _EDGE.search(text, low, start)
+    return edge.end() if edge is not None else start
 
 
 def _may_hold(line: bytes, blanks: bytes, strength: int) -> bool:

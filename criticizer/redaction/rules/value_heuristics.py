@@ -70,7 +70,7 @@ _CHOSEN = compiled(
     rb"|[A-Za-z]{4,14}[0-9]{1,4}[!@*+]{1,3}|[A-Z]{3,5}[0-9]{2,4}[a-z]{3,5}[-_.!+*@]{0,2}"
 )
 _NO_CHOICE = bounded(
-    rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page)"
+    rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page|ssh-|ecdsa|aes-|rsa-|hmac-|chacha)"
 )
 _SPECIAL: Final = b"!#$%^&*~@+?="
 # Bytes that a pattern cannot match without: looking for them is many times cheaper.
