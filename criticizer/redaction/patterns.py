@@ -8,7 +8,6 @@ function, `Match`, is called directly here; what is found is the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
@@ -135,15 +134,6 @@ class Pattern:
 def compiled(pattern: bytes) -> Pattern:
     """Return the pattern of an expression."""
     return Pattern(pattern)
-
-
-def bounded(pattern: bytes) -> re.Pattern[bytes]:
-    """Return a pattern of `re`: several times as fast as RE2 where little is read.
-
-    For texts of bounded length, and expressions without two ways to match the same bytes, which
-    cannot backtrack.
-    """
-    return re.compile(pattern)
 
 
 _Judges = TypeVar("_Judges", bound=Callable[..., Any])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from criticizer.redaction.patterns import bounded, compiled
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.pem import Block
 from criticizer.redaction.rules.value_heuristics import is_template
 
@@ -22,11 +22,11 @@ _NEXT = compiled(
     rb"|[\"'`]" + _GLUE + rb"(?:\"((?:[^\"\\\n]|\\.)*)|'((?:[^'\\\n]|\\.)*)|`([^`\n]*)))"
 )
 _CLOSING: Final = rb"(?:\\[nrt])*\\*[\"'`]"
-_OPEN_END = bounded(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
-_NEXT_LINE = bounded(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
+_OPEN_END = compiled(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
+_NEXT_LINE = compiled(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
 # password = "abc"; and below it: password += "def";
 APPENDED: Final = rb"[ \t]*(?:\+=|\.=|<<)[ \t]*"
-_APPENDED = bounded(rb"[\"'`];?[ \t\r]*\n[ \t]*[$@\w.]*\w" + APPENDED + OPENING)
+_APPENDED = compiled(rb"[\"'`];?[ \t\r]*\n[ \t]*[$@\w.]*\w" + APPENDED + OPENING)
 # What joins two literals without a blank in them, on one line or over two.
 _JOIN: Final = (
     rb"[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*\\?\r?\n?[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*[bBfFrRuUN@]?"
@@ -61,7 +61,8 @@ def may_follow(text: bytes, end: int) -> bool:
 def goes_on(text: bytes, end: int) -> bool:
     """Return whether the line ends after a value's literal and a string opens soon below."""
     close = _closing(text, end)
-    if _APPENDED.match(text, close, close + _LINES_BELOW) is not None:
+    ends_line = text[close + 1 : close + 32].lstrip(b"; \t\r")[:1] in (b"\n", b"")
+    if ends_line and _APPENDED.match(text, close, close + _LINES_BELOW) is not None:
         return True
     if not may_follow(text, close):
         return False

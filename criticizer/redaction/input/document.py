@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from criticizer.redaction.patterns import bounded
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.redacted_text import RedactionBlocked
 
 MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
 OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
 
-_HUNK = bounded(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
-_BODY_END = bounded(rb"\n[^ +\-\\\r\n]")
-_FILE_HEADER = bounded(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
-PLACEHOLDER = bounded(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
+_HUNK = compiled(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
+_BODY_END = compiled(rb"\n[^ +\-\\\r\n]")
+_FILE_HEADER = compiled(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
+PLACEHOLDER = compiled(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
 MASK = 1  # stands for every byte inside a placeholder while rules look at the text
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from criticizer.redaction.input.document import Document, character_start
-from criticizer.redaction.patterns import bounded, compiled
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Literals
 from criticizer.redaction.rules.value_heuristics import holds, kinds, transitions
@@ -27,40 +27,43 @@ _OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines belo
 _OPENERS: Final = b"({|>`\"'<#/\\\r!"
 
 _QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
-_HEAD = bounded(
+_HEAD = compiled(
     rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
     rb"([ \t]{0,20})"
     rb"(:=|:-|=>|->|<-|={1,3}|[!?+.~]={1,2}|::=|::|:|\|\||\||\?\?|,|\("
     rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
     rb"[ \t]{0,20}"
 )
+_PLAIN_BYTES: Final = 20  # fewer than blanks may stand around a sign
+_PLAIN_QUOTES: Final = (b'"', b"'")
+_LONGER_SIGN: Final = (b"=", b">", b":", b"-")
 _SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
 # What no sign of an assignment, no quote and no bracket begins with, and what must follow the others.
 _ENDS_NAME: Final = frozenset(bytes([c]) for c in range(128) if c not in b" \t\r{<\\\"'`&)]}*?!:=-+.~|,(oiw>")
 _SIGNS: Final = {b".": (b"=",), b"-": (b">", b" ", b"\t")}
 _MAY_CLOSE: Final = b" \t\"'`\\)]}*?!&quot;#39"  # on a line that ends with a name
-_PAIR = bounded(
+_PAIR = compiled(
     rb"[ \t]*,?[ \t]*(?:[\w:-]+=(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+){0,6}"  # other attributes of an element
     rb"[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*"
 )
-_NEXT_VALUE = bounded(
+_NEXT_VALUE = compiled(
     rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:(?:default|initial|plain)?[ _-]?value|val|content|default|string)[\"']?"
     rb"[ \t]*[=:>][ \t]*"
 )
-_FLAG = bounded(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
-_PACKAGE = bounded(rb"[\"'\s]@[\w.-]+/$")
-_VERSION = bounded(rb"[\w./-]* v[0-9]")
+_FLAG = compiled(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
+_PACKAGE = compiled(rb"[\"'\s]@[\w.-]+/$")
+_VERSION = compiled(rb"[\w./-]* v[0-9]")
 _FIELDS: Final = (b"_field", b"_input", b"field", b"input")
-_YAML_TAG = bounded(rb"(?:!!(?:binary|str)|!Sub|!unsafe)[ \t]+")
+_YAML_TAG = compiled(rb"(?:!!(?:binary|str)|!Sub|!unsafe)[ \t]+")
 _GROUP: Final = (b"?<", b"P<")
-_TAG = bounded(rb"<(?:[\w-]+:)?$")
+_TAG = compiled(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
 # variable "token" {, <key>token</key>: the value stands below.
 _OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
 _WIDE_COLON: Final = "\uff1a".encode()
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 _VALUE_BEFORE = compiled(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
-_HIDDEN_HEAD = bounded(
+_HIDDEN_HEAD = compiled(
     rb"(?i)(?:(?:name|key|id|type|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?"
     rb"|variable[ \t]+\")[\w.-]*$"
 )
@@ -190,8 +193,21 @@ class Assignments:
             return None
         if follows == b"," and not self._is_column(strength):
             return None
+        plain = self._plain_sign(at, stop)
+        if plain is not None:
+            return plain
         head = _HEAD.match(text, at, stop)
         return None if head is None else (head.end(1), head.end(), text[slice(*head.span(3))])
+
+    def _plain_sign(self, at: int, stop: int) -> tuple[int, int, bytes] | None:
+        """Return what `_HEAD` says of = or : behind a name, with no more than a quote and blanks around."""
+        piece = self.text[at : min(stop, at + _PLAIN_BYTES)]
+        close = 1 if piece[:1] in _PLAIN_QUOTES and piece[1:2] in (b":", b"=", b" ") else 0
+        rest = piece[close:].lstrip(b" \t")
+        value = rest[1:].lstrip(b" \t")
+        if rest[:1] not in (b":", b"=") or rest[1:2] in _LONGER_SIGN or not value:
+            return None
+        return at + close, at + len(piece) - len(value), rest[:1]
 
     def _is_column(self, strength: int) -> bool:
         """Return whether a name before a comma may have its value behind it: NAME, "x" or bob,password,x."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from criticizer.redaction.input.document import character_start
-from criticizer.redaction.patterns import bounded, compiled
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import issuer_tokens, nearby
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_generated, judge, looks_random
@@ -31,7 +31,7 @@ _IN_PATH = compiled(
     rb"(?i:infura\.io/v3|alchemy\.com/v2|alchemyapi\.io/v2|quiknode\.pro|/hooks/catch/[0-9]+|/token|/webhooks?|/incomingwebhook|/hooks?|/bot)/"
     rb"([A-Za-z0-9_@/-]{10,})"
 )
-_OF_DEVICE = bounded(
+_OF_DEVICE = compiled(
     rb"(?i)(?:key(?:[ \t]+[0-9])?|secret(?:[ \t]+[0-9])?|md5|community|rocommunity6?|rwcommunity6?|"
     rb"pre-shared-key|message-digest-key|sha|aes|des|eap|psk|xauth|on)"
     rb"[ \t]+(?:(?:md5|local|remote|[0-9])[ \t]+)*"

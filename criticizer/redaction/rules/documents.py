@@ -8,13 +8,13 @@ from typing import Final
 import ahocorasick_rs
 
 from criticizer.redaction.input.document import MASK, Document, line_end
-from criticizer.redaction.patterns import Match, bounded, compiled
+from criticizer.redaction.patterns import Match, compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, is_template
 
 _KIND = compiled(rb"(?i)[\"']?\bkind[\"']?[ \t]*:[ \t]*[\"']?Secret\b")
 _MAY_BE_KIND = compiled(rb"kind[\"']?[ \t]*:[ \t]*[\"']?(?:s|\x{17f})ecret")  # \b is slow: it comes second
-_DATA = bounded(rb"([ \t]*)(?:- )?[\"']?(?:data|stringData)[\"']?[ \t]*:[ \t]*([|>{]?[-+]?)[ \t\r]*$")
+_DATA = compiled(rb"([ \t]*)(?:- )?[\"']?(?:data|stringData)[\"']?[ \t]*:[ \t]*([|>{]?[-+]?)[ \t\r]*$")
 _FLOW = compiled(rb"[\"']?\b(?:data|stringData)[\"']?[ \t]*:[ \t]*\{([^{}]+)\}")
 _ENTRY = compiled(
     rb"([ \t]*)[\"']?[\w.-]+[\"']?:[ \t]*(?:\"([^\"\n]+)\"|'([^'\n]+)'"
@@ -37,7 +37,7 @@ _WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
 )
 _OF_BLOCKS: Final = 3  # the first of them
 _PATH_WORDS: Final = (b"key", b"pass", b"secret", b"token")  # each of those paths has one
-_LONE = bounded(rb"[ \t]*([^\s=:#/<>\"'(){}\[\];,]{6,200})[ \t\r]*")
+_LONE = compiled(rb"[ \t]*([^\s=:#/<>\"'(){}\[\];,]{6,200})[ \t\r]*")
 _BLOCK = compiled(
     rb"(?im)<(auth-user-pass|tls-auth|tls-crypt|tls-crypt-v2|secret|key|pkcs12)>[ \t\r]*$"
     rb"|BEGIN OpenVPN Static key"

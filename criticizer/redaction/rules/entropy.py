@@ -10,7 +10,7 @@ from typing import Final
 import ahocorasick_rs
 
 from criticizer.redaction.input.document import Document
-from criticizer.redaction.patterns import bounded, compiled
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.pem import FILES
 from criticizer.redaction.rules.value_heuristics import digit_groups, kinds, looks_random, transitions
@@ -40,8 +40,8 @@ _OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
 _CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
 _URL_BEFORE = compiled(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
-_DIGEST = bounded(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
-_TICKET_LINE = bounded(rb"=[^\s:=]+:$")
+_DIGEST = compiled(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
+_TICKET_LINE = compiled(rb"=[^\s:=]+:$")
 _PATH_OF_SVG: Final = b"0123456789mMhHvVlLcCsSqQtTaAzZ-"
 _FILE: Final = 8_192  # bytes before a line in which a file begins
 _MAGIC: Final = ahocorasick_rs.BytesAhoCorasick([magic for magic in FILES if len(magic) > 4])
@@ -92,7 +92,7 @@ def _kind(
         return None
     before = text[max(start - 64, 0) : start]
     before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
-    if _DIGEST.match(token) or token.startswith(FILES):
+    if (token[:3] in (b"sha", b"non") and _DIGEST.match(token)) or token.startswith(FILES):
         return None
     segment = _segment(core, before)
     plain = _decoded(core, before)
@@ -149,7 +149,7 @@ def _drawn(token: bytes) -> bool:
 
 def _segment(token: bytes, before: bytes) -> bytes | None:
     """Return the part to judge: slashes and underscores separate words unless all is base64."""
-    if _URL_BEFORE.search(before):
+    if b"/" in before and _URL_BEFORE.search(before):
         return None
     if b"/" in token:
         longest = max(token.split(b"/"), key=len)
@@ -172,7 +172,11 @@ def _marked(text: bytes, start: int, token: bytes) -> str | None:
     if len(token) == 24 and text[max(start - 2, 0) : start] == b"s." and token.isalnum():
         lone = start < 3 or not (text[start - 3 : start - 2].isalnum() or text[start - 3] in b"._")
         return "vault-token" if lone and looks_random(token, rate=0.3) else None
-    if len(token) <= 30 and _FACEBOOK.search(text[max(start - 18, 0) : start]):
+    if (
+        len(token) <= 30
+        and text[start - 1 : start] == b"|"
+        and _FACEBOOK.search(text[max(start - 18, 0) : start])
+    ):
         return "facebook-token"
     if len(token) == 34 and token[:2] == b"SK" and not token[2:].translate(None, _HEX):
         return "twilio-key"
@@ -191,8 +195,8 @@ def _marked(text: bytes, start: int, token: bytes) -> str | None:
     return None
 
 
-_FACEBOOK = bounded(rb"[0-9]{13,17}\|$")
-_DISCORD = bounded(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
+_FACEBOOK = compiled(rb"[0-9]{13,17}\|$")
+_DISCORD = compiled(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
 
 
 def _discord(text: bytes, start: int) -> str | None:
@@ -223,8 +227,8 @@ def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
     return None
 
 
-_ZHIPU = bounded(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
-_AIRTABLE = bounded(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
+_ZHIPU = compiled(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
+_AIRTABLE = compiled(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
 
 
 def _decoded(token: bytes, before: bytes) -> bytes | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from criticizer.redaction.patterns import bounded
+from criticizer.redaction.patterns import compiled
 
 PASSWORD, SECRET, WEAK = 3, 2, 1
 
@@ -103,30 +103,30 @@ metadata tag tags labels group groups owner region zone domain module package im
 ization isation isations ary arial meshing ing signatures identifier bundle browser cache
 """
 _ABOUT: Final = frozenset(_ABOUT_TEXT.split())
-_HEAD_NOT: Final = bounded(
+_HEAD_NOT: Final = compiled(
     rb"(?i)(?:^|[_.\-])(?:public|pub|csrf|xsrf|next|prev|page|cursor|continuation|max|min|num|number_of|total|cache|sort|"
     rb"partition|foreign|unique|primary|composite|idempotency|row|group|object|hash|map|dict|bucket|translation|i18n|locale|"
     rb"hot|short|arrow|enter|return|shift|ctrl|alt|query|search|registry|lookup|index|schema|sequence|config|has|is|use|"
     rb"show|hide|forgot|reset|lost|change|update|no|skip|check|validate|parse|end|start|stop|pad|eos|bos|unk|sep|cls|mask)[_.\-]?$"
 )
-_HEAD_NOT_CAMEL: Final = bounded(
+_HEAD_NOT_CAMEL: Final = compiled(
     rb"(?:Public|public|[Cc]srf|[Xx]srf|next|Next|page|Page|max|Max|cache|Cache|sort|Sort|partition|Partition|foreign|primary|"
     rb"sequence|schema|group|bucket|map|hash|object|lookup)$"
 )
-_GLUED: Final = bounded(
+_GLUED: Final = compiled(
     rb"(?i)(?:db|database|sql|mysql|pg|user|usr|root|admin|smtp|mail|imap|pop3?|ftp|sftp|ssh|my|redis|mongo|ldap|proxy|wifi|key|"
     rb"store|trust|cert|pfx|vpn|web|api|bot|login|sys|host|sa|rpc|mq|svn|git|http|sudo|p4|app|access|secret|vault|sign|text|"
     rb"tp|x|sub|dev|prod|test|job|deploy|hub|lab|net|oauth|refresh|remote|local|import|export|sasl|bind|become|vnc|rdp|win|"
     rb"domain|svc|service|super|owner|master|default|send|relay|router|guest)$"
 )
 # The key is a secret key when this stands before it.
-_KEY_OF: Final = bounded(
+_KEY_OF: Final = compiled(
     rb"(?i)(?:api|access|secret|private|encryption|encrypt|signing|sign|auth|master|account|shared|licen[cs]e|deploy|"
     rb"service|app|aws|client|session|storage|server|admin|root|dev|prod|live|jwt|hmac|aes|token|security|webhook|crypt|"
     rb"xi|rest|write|read|function|host|integration|ingest|stripe|twilio|openai)[_.\- ]?$"
 )
 
-_PUBLIC: Final = bounded(rb"(?i)public_?key_?$|recv-?$|site-?verification$")
+_PUBLIC: Final = compiled(rb"(?i)public_?key_?$|recv-?$|site-?verification$")
 
 
 def _words(tail: str) -> list[str]:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from criticizer.redaction.input import concatenation
-from criticizer.redaction.patterns import bounded, compiled
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.value_heuristics import (
+    holds,
     is_chosen,
     is_dummy,
     is_generated,
@@ -37,20 +38,21 @@ def span_kind(strength: int) -> str:
 
 
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
-_QUOTED = bounded(
+_QUOTED = compiled(
     rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4}\(?[ \t]{0,4})?"  # a type annotation
     rb"(?:\(?[a-z][\w ]{1,20}\*?\)[ \t]*)?"  # a cast
     rb"(?:[A-Za-z@$]{1,2})?"  # a string's prefix
     rb"(?:\"\"\"([^\"]*)|'''([^']*)|\\+\"([^\"\\]*)|\\+'([^'\\]*)"
     rb"|\"([^\"\\]*(?:\\.[^\"\\]*)*)|'([^'\\]*(?:\\.[^'\\]*)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
 )
+_CALLED: Final = 80  # bytes in which a call's bracket has to come
 _STRING = rb"(?:\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`([^`\n]*)`)"
-_DEFAULT = bounded(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
+_DEFAULT = compiled(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
     rb"[A-Za-z_$][\w.:]{0,60}[(\[][ \t]{0,4}[\"'][^\"'\n]{0,120}[\"'][ \t]{0,4}"
     rb"(?:,[ \t]{0,4}(?:[A-Za-z_]\w{0,20}[ \t]{0,4}[=:][ \t]{0,4})?"
     rb"|[)\]][ \t]{0,4}(?:or|\|\||\?\?|\?:)[ \t]{0,4})" + _STRING
 )
-_WRAPPED = bounded(
+_WRAPPED = compiled(
     rb"(?:(?:await|new|return)[ \t]+)?(?:[A-Za-z_$][\w.:<>]{0,60}[(\[{][ \t]{0,4}){1,2}[A-Za-z@]{0,2}"
     + _STRING
 )
@@ -59,8 +61,8 @@ _BYTES = compiled(rb"[^\"'\n]{0,24}?[\[({][ \t]*(" + _BYTE + rb"(?:[ \t]*,[ \t]*
 _BARE_STOPS: Final = b" \t\r\n\x0b\x0c\"'`<>,;)]}|"
 # Cutting at the first stop byte without a regular expression: hostile text has many words.
 _TO_STOP: Final = bytes(32 if c in _BARE_STOPS else 33 for c in range(256))
-_ELEMENT = bounded(rb"[ \t]*([^<>\n]*[^<>\s])")
-_CELL = bounded(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
+_ELEMENT = compiled(rb"[ \t]*([^<>\n]*[^<>\s])")
+_CELL = compiled(rb"(?m)[ \t]*`?([^|`\n]*[^|`\s])`?[ \t]*(?:\||$)")
 _LITERAL_ENDS: Final = (b"", b"\n", b"\r", b"&", b";", b" ", b"<", b"}")
 _TOKEN_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_=.-"
 
@@ -88,8 +90,7 @@ class Literals:
             return False
         if not (b'"' in near or b"'" in near or b"`" in near or b"&" in near):
             return False
-        match = _QUOTED.match(self.text, at, stop)
-        span = group_span(match)
+        span = self._plain(at, stop) or group_span(_QUOTED.match(self.text, at, stop))
         if span is None:
             return False
         start, end = span
@@ -102,6 +103,14 @@ class Literals:
             and self._is_taken(self.text[start:end], strength, careful=careful, word=word)
         )
         return good and self.add(*self._trimmed(start, end), _KIND[strength])
+
+    def _plain(self, at: int, stop: int) -> tuple[int, int] | None:
+        """Return where the value of a literal stands that is closed and has nothing before it or escaped."""
+        quote = self.text[at : at + 1]
+        if quote not in (b'"', b"'") or self.text[at + 1 : at + 3] == quote * 2:
+            return None
+        end = self.text.find(quote, at + 1, stop)
+        return (at + 1, end) if end >= 0 and self.text.find(b"\\", at, end) < 0 else None
 
     def _is_taken(self, value: bytes, strength: int, *, careful: bool, word: bool) -> bool:
         if careful and not (looks_random(value, rate=0.35) or is_chosen(value)):
@@ -132,6 +141,9 @@ class Literals:
 
     def inner(self, at: int, stop: int, strength: int) -> bool:
         """Take the literal inside a call: a default, or what is wrapped."""
+        first = self.text[at : at + 1]
+        if not (first.isalpha() or first in (b"_", b"$")) or not holds(self.text[at : at + _CALLED], b"([{"):
+            return False
         for pattern in (_DEFAULT, _WRAPPED):
             match = pattern.match(self.text, at, stop)
             span = group_span(match)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from criticizer.redaction.patterns import bounded, compiled, remembered
+from criticizer.redaction.patterns import compiled, remembered
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
@@ -33,62 +33,61 @@ _BEFORE: Final = 160  # bytes of a line that are read on either side of the word
 _AFTER: Final = 240
 # A literal in the quotes of any language.
 _FORMS: Final = (
-    rb"\"((?:[^\"\\\n]|\\.){6,128})\"|'((?:[^'\\\n]|\\.){6,128})'|`([^`\n]{6,128})`|\[\[([^\[\]\n\"']{6,128})\]\]"
-    rb"|\bq[qw]?[{(\[/|]([^\s{}()\[\]/|]{6,128})[})\]/|]|%[qQ]?[({\[]([^\s{}()\[\]]{6,128})[)}\]]"
-    rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?([^\s\x80-\xff]{6,128})\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
+    rb"\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`([^`\n]*)`|\[\[([^\[\]\n\"']+)\]\]"
+    rb"|\bq[qw]?[{(\[/|]([^\s{}()\[\]/|]+)[})\]/|]|%[qQ]?[({\[]([^\s{}()\[\]]+)[)}\]]"
+    rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?([^\s\x80-\xff]+)\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
 )
-_LITERAL = bounded(_FORMS)
+_LITERAL = compiled(_FORMS)
 # A word between blanks, brackets or the letters of a script that writes no blanks.
-_BARE = bounded(
-    rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]{6,128})"
-)
-_EDGE = bounded(rb"[\s\"'`,;(){}\[\]]")
+_BARE = compiled(rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]+)")
+_EDGE = compiled(rb"[\s\"'`,;(){}\[\]]")
 _TRIMMED: Final = b".,;:?)('\"`"
 _NOT_VALUE = compiled(
     rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+(?-i:[a-z0-9_.-]*)|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
     rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|(?:[0-9]+(?:ms|us|ns|[smhdwy]))+|[0-9.,:/-]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*"
 )
-_UUID_OR_HASH = bounded(
+_UUID_OR_HASH = compiled(
     rb"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})"
 )
-_IDENTIFIES = bounded(rb"(?i)id[\"']?[ \t]*[:=(][ \t]*[\"'`]?$")
+_IDENTIFIES = compiled(rb"(?i)id[\"']?[ \t]*[:=(][ \t]*[\"'`]?$")
 _NUMBERS = compiled(
     rb"[(\[{,][ \t]*((?:0x[0-9a-fA-F]{1,2}|[0-9]{2,3})(?:[ \t]*,[ \t]*(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})){7,}"
     rb"|(?:'[^'\\\n]'|\"[^\"\\\n]\")(?:[ \t]*,[ \t]*(?:'[^'\\\n]'|\"[^\"\\\n]\")){7,})"
 )
 # <Key>Password</Key><Value>x, <Password><Value>x: the value's element follows, or lies inside.
-_ELEMENT = bounded(
+_ELEMENT = compiled(
     rb"[\w.-]*(?:</[\w.:-]+>|>)[ \t\r\n]*<"
     rb"(?i:[\w.-]*:?)(?i:value|string|plain|text|default)[^<>\n]*>([^<>\n]+)</"
 )
-_RETURNED = bounded(
+_RETURNED = compiled(
     rb"\w*[ \t]*\([^\n()]*\)[^\n]{0,60}[{:=>][ \t\r]*\n[ \t]*(?:return[ \t]+)?[\"'`]([^\"'`\n]{4,128})[\"'`]"
 )
 # cy.get('#password').type('x'), By.name("passwd")).sendKeys("x"), fill_in 'Password', with: 'x'
-_TYPED_IN = bounded(
+_TYPED_IN = compiled(
     rb"[^\n]{0,60}?(?:(?i:send_?keys|fill|type|typetext|set_?value|equals|equalsignorecase|compareto)"
     rb"[ \t]*\([ \t]*"
     rb"|[\"'],?[ \t]+(?:with:?|as)[ \t]+)[\"'`]([^\"'`\n]{4,128})[\"'`]"
 )
-_PIECES = bounded(rb"(?i)join\(|\]\.join|sprint|paste|concat|format\(|append\(|<<|strcat|%s%s|&")
-_CALLS = bounded(rb"(?i)join\(|\]\.join|concat|append\(|sprint|paste0?\(|strcat")
-_PIECE = bounded(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
+_PIECES = compiled(rb"(?i)join\(|\]\.join|sprint|paste|concat|format\(|append\(|<<|strcat|%s%s|&")
+_CALLS = compiled(rb"(?i)join\(|\]\.join|concat|append\(|sprint|paste0?\(|strcat")
+_PIECE = compiled(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
 # char password[32] = "x", String password { get; set; } = "x", v_password VARCHAR2(30) := 'x'
 _TYPED = compiled(
     rb"\w*(?:[ \t]*(?:\[[0-9]*\]|\([0-9, ]*\)|\{[^{}\"'\n]*\}|[\w:<>*&?.\[\]]+)){0,6}[ \t]*"
     rb"(?::=|=|(?i:default))[ \t]*"
     rb"(?:[\w:<>.\[\]]+[({][ \t]*(?:\|\|)?[ \t]*)?[bBrRuUN@$]{0,2}[\"']([^\"'\n]{4,128})[\"']"
 )
-_NAMED = bounded(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
+_NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
 # Of a value that `is_value` takes: its least length beside a password and beside another secret; it
 # has a digit, or is a UUID. `_NO_LITERAL` and `_NO_BARE` blank what is never a part of it.
 _LEAST: Final = 6
+_MOST: Final = 128
 _LEAST_DRAWN: Final = 16
 _DIGITS: Final = b"0123456789"
 _GROUPS: Final = (b"secrets", b"credentials")
 _NO_LITERAL: Final = bytes(32 if c in b" \x01<\n" else c for c in range(256))
 _NO_BARE: Final = bytes(c if c in range(33, 127) and c not in b"(),;<>[\\]`{|}" else 32 for c in range(256))
-_JOINED = bounded(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
+_JOINED = compiled(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
 
 
 def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> Iterator[Span]:
@@ -191,7 +190,9 @@ def _pieces(line: bytes, at: int) -> list[tuple[int, int]]:
 def _literals(line: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Yield the spans of the literals, and of what stands in them."""
     for match in _LITERAL.finditer(line):
-        yield match.span(), match.span(match.lastindex or 0)
+        start, end = match.span(match.lastindex or 0)
+        if _LEAST <= end - start <= _MOST:
+            yield match.span(), (start, end)
 
 
 def _quoted(
@@ -208,7 +209,10 @@ def _quoted(
 
 def _bare(line: bytes, strength: int) -> Iterator[tuple[int, int]]:
     for match in _BARE.finditer(line):
-        value = match.group(1).rstrip(_TRIMMED)
+        value = match.group(1)
+        if not _LEAST <= len(value) <= _MOST:
+            continue
+        value = value.rstrip(_TRIMMED)
         last = match.start(1) + len(value)
         value = value.lstrip(b"*_")
         first = last - len(value)

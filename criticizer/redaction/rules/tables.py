@@ -8,7 +8,7 @@ from typing import Final
 import ahocorasick_rs
 
 from criticizer.redaction.input.document import Document, SourceLine
-from criticizer.redaction.patterns import bounded, compiled
+from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import groups, key_names
 from criticizer.redaction.rules.literals import Span, span_kind
 from criticizer.redaction.rules.value_heuristics import holds, is_template, judge
@@ -23,10 +23,10 @@ _CODE: Final = b"(){}=<>[]"
 _MARKS: Final = (b"|", b"\t", b";", b",", b"  ")
 _RULE: Final = b"|:-=+ \t\r"
 # ( a, b, password ) VALUES ( … ) , ( … ): a list of names and lists of as many values.
-_QUOTED_NAMES = bounded(rb"[\"'][ \t]*([\w \t,]+)[\"']")
+_QUOTED_NAMES = compiled(rb"[\"'][ \t]*([\w \t,]+)[\"']")
 _NAMES: Final = {
-    b"(": bounded(rb"\([ \t]*([\w \t`\"'\[\],]*[\w`\"'\]])[ \t]*\)"),
-    b"[": bounded(rb"\[[ \t]*([\w \t`\"',]*[\w`\"'])[ \t]*\]"),
+    b"(": compiled(rb"\([ \t]*([\w \t`\"'\[\],]*[\w`\"'\]])[ \t]*\)"),
+    b"[": compiled(rb"\[[ \t]*([\w \t`\"',]*[\w`\"'])[ \t]*\]"),
     b'"': _QUOTED_NAMES,
     b"'": _QUOTED_NAMES,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import ne
 from typing import Final
 
-from criticizer.redaction.patterns import bounded, compiled, remembered
+from criticizer.redaction.patterns import compiled, remembered
 
 # Lower case, upper case, digit and the rest become l, u, d, s: transitions are counted on that.
 _CLASSES: Final = bytes(
@@ -17,6 +17,7 @@ _CLASSES: Final = bytes(
     for c in range(256)
 )
 _DIGITS: Final = b"0123456789"
+_WORD: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 _HEAD_LENGTH: Final = 256
 
 _DUMMY = compiled(
@@ -39,39 +40,39 @@ _TEMPLATE = compiled(
     rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}"
     rb"|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*(?::[^{}]{0,12})?\}|\{%.*?%\}|<[A-Za-z_][\w .-]*>"
 )
-_VARIABLE = bounded(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
-_FORMAT = bounded(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
-_CONSTANT = bounded(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
-_DOTTED = bounded(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
-_IDENTIFIER = bounded(rb"[A-Za-z_]\w*")
+_VARIABLE = compiled(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
+_FORMAT = compiled(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
+_CONSTANT = compiled(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
+_DOTTED = compiled(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
 _PATHLIKE = compiled(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")
-_FILE = bounded(
+_FILE = compiled(
     rb"(?i)[\w./\\~ -]+\.(?:pem|key|crt|cer|der|p12|pfx|jks|keystore|json|ya?ml|toml|ini|cfg|conf|txt|md|rst"
     rb"|env|py|js|ts|go|rb|java|cs|c|h|cpp|hpp|html?|xml|png|jpe?g|gif|svg|ico|css|sh|bat|exe|dll|so|jar|zip|gz"
     rb"|tar|log|db|sql|lock|com|org|net|io)"
 )
-_URL = bounded(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
-_UUID = bounded(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_HEX = bounded(rb"(?:0x)?(?:[0-9a-f]{16,}|[0-9A-F]{16,})")
+_URL = compiled(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
+_UUID = compiled(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _VERSION = compiled(
     rb"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.+Z-]*)?|[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}"
     rb"|[0-9]:[0-9]+[.][\w.+~:-]*|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
 )
-_NUMBER = bounded(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
-_TERNARY = bounded(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
+_NUMBER = compiled(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
+_TERNARY = compiled(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
 _CALL = compiled(rb"[A-Za-z_][A-Za-z_.]{2,}(?:->|::)?\w*[!?]?[ \t]?\((?:[\w\s.,'\"\[\]$=/-]*\)|$)")
 _COMMAND = compiled(rb"[;|&>][ \t]|[ \t][;|&>]|[ \t]-[A-Za-z]")
 _UNSPEAKABLE = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
 _UNSPOKEN = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
-_KEYWORD = bounded(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
+_KEYWORD = compiled(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
 _CHOSEN = compiled(
     rb"[A-Za-z]{3,14}[-_.+*@!]?(?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{3,6}[-_.!+*@]{0,3}"
     rb"|[A-Za-z]{4,14}[+*@!](?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{2}[-_.!+*@]{0,3}"
     rb"|[A-Za-z]{4,14}[0-9]{1,4}[!@*+]{1,3}|[A-Z]{3,5}[0-9]{2,4}[a-z]{3,5}[-_.!+*@]{0,2}"
 )
-_NO_CHOICE = bounded(
+_NO_CHOICE = compiled(
     rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page|ssh-|ecdsa|aes-|rsa-|hmac-|chacha)"
 )
+_LONGEST_CHOSEN: Final = 44
+_LONGEST_SUFFIX: Final = 9
 _SPECIAL: Final = b"!#$%^&*~@+?="
 # Bytes that a pattern cannot match without: looking for them is many times cheaper.
 _VARIABLE_HEADS: Final = b"$%!&@*:?"
@@ -169,9 +170,9 @@ def looks_random(token: bytes, *, rate: float = 0.42) -> bool:
 
 def is_generated(value: bytes) -> bool:
     """Return whether a value is a UUID, hexadecimal with a digit, or looks random."""
-    if _UUID.fullmatch(value):
+    if value.count(b"-") == 4 and _UUID.fullmatch(value):
         return True
-    if _HEX.fullmatch(value):
+    if is_hex(value):
         return not value.isalpha()
     return looks_random(value, rate=0.3)
 
@@ -185,7 +186,21 @@ def is_numbered_word(value: bytes) -> bool:
 @remembered
 def is_chosen(value: bytes) -> bool:
     """Return whether it is one or two words with a number, as people choose passwords: velvet-Butter5649."""
+    if not value[:1].isalpha() or len(value) > _LONGEST_CHOSEN or not holds(value, _DIGITS):
+        return False
     return _CHOSEN.fullmatch(value) is not None and not _named(value) and _NO_CHOICE.match(value) is None
+
+
+def is_hex(value: bytes) -> bool:
+    """Return whether it is hexadecimal of sixteen digits and more, in one case."""
+    digits = value.removeprefix(b"0x")
+    return len(digits) >= 16 and (
+        not digits.translate(None, b"0123456789abcdef") or not digits.translate(None, b"0123456789ABCDEF")
+    )
+
+
+def _is_identifier(value: bytes) -> bool:
+    return not value[:1].isdigit() and not value.translate(None, _WORD)
 
 
 @remembered
@@ -218,15 +233,15 @@ def is_run(value: bytes) -> bool:
 @remembered
 def is_reference(value: bytes) -> bool:
     """Return whether it names a file, address, version, constant or regular expression."""
-    if b"(?" in value or _KEYWORD.fullmatch(value):
+    if b"(?" in value or (b"=" in value and _KEYWORD.fullmatch(value)):
         return True
     if (b":" in value or value[:2] == b"//" or value[:1] == b"w") and _URL.fullmatch(value):
         return True
-    if b"." in value and _FILE.fullmatch(value):
+    if b"." in value and len(value) - value.rfind(b".") <= _LONGEST_SUFFIX and _FILE.fullmatch(value):
         return True
     if (value[:1] in b"0123456789vVr" or value.endswith(b"-SNAPSHOT")) and _VERSION.fullmatch(value):
         return True
-    if value[:1].isupper() and _CONSTANT.fullmatch(value) and digit_groups(value) <= 2:
+    if value.isupper() and _CONSTANT.fullmatch(value) and digit_groups(value) <= 2:
         return True
     is_path = holds(value, b"/\\") and _PATHLIKE.fullmatch(value) is not None
     return is_path and is_slug(value.replace(b"\\", b"/").strip(b"~./*@"))
@@ -265,7 +280,7 @@ def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
     if has_special(value) or kinds(value)[2]:
         if quoted or sure:
             return b"|" not in value and not (value[-1:] in b":?" and value[:-1].isalpha())
-        if _IDENTIFIER.fullmatch(value):
+        if _is_identifier(value):
             return not is_slug(value) or (len(value) >= 6 and value.isalnum() and not value.islower())
         return not is_slug(value) or has_special(value[1:])
     if quoted or sure:
@@ -293,11 +308,11 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
         return any(_judge_secret(word, strength, quoted=quoted) for word in value.split() if len(word) >= 16)
     if b'"' in value:
         return False  # an expression in quotes
-    if _NUMBER.fullmatch(value):
+    if value[:1] in b"-+0123456789" and _NUMBER.fullmatch(value):
         return strength == 2 and quoted and len(value) >= 16
-    if _UUID.fullmatch(value):
+    if value.count(b"-") == 4 and _UUID.fullmatch(value):
         return strength >= 2
-    if _HEX.fullmatch(value):
+    if is_hex(value):
         return strength >= 2 or len(value) >= 20
     lower, upper, digit = kinds(value)
     if strength >= 2:
