@@ -7,7 +7,7 @@ are shared.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ _HUNK = compiled(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2
 _BODY_END = compiled(rb"\n[^ +\-\\\r\n]")
 _FILE_HEADER = compiled(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
 PLACEHOLDER = compiled(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
+_FILE = b"\ndiff --git "
 MASK = 1  # stands for every byte inside a placeholder while rules look at the text
 
 
@@ -53,14 +54,22 @@ class Document:
     is_diff: bool
     unread: Sequence[tuple[int, int]]
     hunks: list[Hunk] = field(default_factory=list)
-    lines: list[SourceLine] = field(default_factory=list)
     binary: list[tuple[int, int]] = field(default_factory=list)
 
-    def all_lines(self) -> list[SourceLine]:
-        """Return the lines, cut on first use: most rules need none."""
-        if not self.lines:
-            self.lines = _cut_lines(self)
-        return self.lines
+    def lines_of_files(self, places: Iterable[int]) -> list[SourceLine]:
+        """Return the lines of those files of a diff in which the places lie; of other texts all."""
+        if not self.is_diff:
+            return _cut_lines(self, 0, len(self.raw), 0)
+        lines: list[SourceLine] = []
+        done = 0
+        for place in places:
+            if place < done:
+                continue
+            low = max(self.raw.rfind(_FILE, 0, place) + 1, done)
+            high = self.raw.find(_FILE, place)
+            done = high + 1 if high >= 0 else len(self.raw) + 1
+            lines += _cut_lines(self, low, done - 1, lines[-1].section + 1 if lines else 0)
+        return lines
 
     def sides(self, offset: int) -> tuple[SourceLine, ...]:
         """Return the line of `offset` once per side it is on; in a diff, none outside hunks."""
@@ -204,15 +213,15 @@ def _side_of(prefix: bytes) -> int:
     return OLD if b"-" in prefix else NEW if b"+" in prefix else BOTH
 
 
-def _cut_lines(document: Document) -> list[SourceLine]:
-    """Cut the text into lines with their sides. Lines outside hunks have none."""
+def _cut_lines(document: Document, low: int, high: int, section: int) -> list[SourceLine]:
+    """Cut a text from `low` to `high` into lines with their sides. Lines outside hunks have none."""
     lines: list[SourceLine] = []
     append = lines.append
     hunks = iter(document.hunks)
     hunk = next(hunks, None)
-    section = at = 0
+    at = low
     inside = False
-    for piece in document.raw.split(b"\n"):
+    for piece in document.raw[low:high].split(b"\n"):
         end = at + len(piece)
         while hunk is not None and at > hunk.end:
             hunk = next(hunks, None)

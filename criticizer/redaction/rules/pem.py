@@ -66,7 +66,7 @@ def blocks(document: Document, *, public: bool) -> Iterator[Block]:
     marks = [match.start() for piece in pieces for match in _MARKED.finditer(document.text, *piece)]
     if not marks:
         return
-    lines = document.all_lines()
+    lines = document.lines_of_files(marks)
     sides: Iterable[int] = (OLD, NEW) if document.is_diff else (BOTH,)
     seen: set[tuple[tuple[int, int], ...]] = set()
     for side in sides:
