@@ -394,12 +394,19 @@ def read(environment: Environment) -> dict[str, Any]:
 
 
 def secret(environment: Environment, name: str, known_as: Callable[[str], str] = str) -> Secret:
-    """Return the secret of a variable and of its `_NEXT`, read and parsed at each use."""
+    """Return the secret of a variable and of its `_NEXT`, read and parsed at each use.
+
+    A file that is empty only now was caught while it is written: the use fails, it does not go without.
+    """
+    was_set = bool(environment.text(name))
 
     def read() -> Iterator[str]:
         for one in (name, f"{name}_NEXT"):
             if one in VARIABLES and VARIABLES[one].is_secret:
-                value = VARIABLES[one].parse(environment.text(one))
+                text = environment.text(one)
+                if was_set and one == name and not text:
+                    raise wrong(f"{name}_FILE", "the file is empty, and was not at the start", "the secret")
+                value = VARIABLES[one].parse(text)
                 yield from [value] if isinstance(value, str) else value
 
     return Secret(name, read, known_as)

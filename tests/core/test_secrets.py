@@ -200,7 +200,25 @@ def test_a_secret_is_read_when_it_is_used_and_known_before_it_is_handed_out(
     with pytest.raises(ImproperlyConfigured, match="SMTP_PASSWORD_FILE: holds line breaks"):
         secret[0]
     file.write_text("")
-    assert not secret
+    with pytest.raises(ImproperlyConfigured, match="SMTP_PASSWORD_FILE: the file is empty"):
+        bool(secret)
+
+
+def test_a_file_caught_empty_while_it_is_written_is_no_missing_key(tmp_path: Path) -> None:
+    """A rotation truncates and writes: a use between the two fails, and the next one has the new value."""
+    file, following = tmp_path / "key", tmp_path / "next"
+    file.write_text("first-value-1")
+    following.write_text("second-value-2")
+    names = {"LLM_API_KEY_FILE": str(file), "LLM_API_KEY_NEXT_FILE": str(following)}
+    key = variables.secret(Environment(names), "LLM_API_KEY")
+    file.write_text("")
+    with pytest.raises(ImproperlyConfigured, match="LLM_API_KEY_FILE: the file is empty"):
+        list(key)
+    file.write_text("second-value-2")
+    following.write_text("")  # a rotation that is over
+    assert list(key) == ["second-value-2"]
+    file.write_text("")
+    assert list(variables.secret(Environment(names), "LLM_API_KEY")) == []  # never set
 
 
 def test_the_values_of_a_secret_and_of_its_next_are_tried_in_order() -> None:
