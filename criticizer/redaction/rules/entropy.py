@@ -26,7 +26,7 @@ _EXEMPT = compiled(
     rb"|(?:image|font|audio|video)/[\w.+-]+[\"'\s:,;=]*"
     rb"|_acme-challenge[\w.-]*[\s\w]*[\"'\s:=]*|[\w-]*verification[\"'\s:=]*|\"(?:n|x|y|kid|e)\"\s*:\s*\"|node_?id[\"'\s:=]*"
     rb"|subproject commit |ssh-(?:rsa|ed25519|dss) |ecdsa-[\w-]+ |cert(?:ificate)?[\w\"'\s:=-]*"
-    rb"|signature_?(?:hash)?[\"'\s:=]*"
+    rb"|signature_?(?:hash)?[\"'\s:=]*|<(?:[\w-]+:)?(?:digest|signature)value>"
     rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
 )
 # One of these is in whatever that expression matches.
@@ -86,7 +86,7 @@ def _kind(
         return "high-entropy" if _one_case(text, start, end, core) else None
     if text[end : end + 1] == b"(" or token.startswith((b"_ZN", b"_RN", b"_Z")):
         return None  # a function's name
-    if not token.translate(None, _PATH_OF_SVG):
+    if not token.translate(None, _PATH_OF_SVG) or _is_number(token):
         return None
     if any(run in token for run in _ALPHABET) or b"\x01" in token:
         return None
@@ -105,6 +105,11 @@ def _kind(
     if before.endswith(b"...") and text[end : end + 3] == b"...":
         return None  # an excerpt, shortened on both sides
     return "high-entropy"
+
+
+def _is_number(token: bytes) -> bool:
+    """Return whether it is a number in hexadecimal as languages write it: 0x0F0F0F0F0F0F0F0FULL."""
+    return token[:2] in (b"0x", b"0X") and not token[2:].rstrip(b"uUlLn").translate(None, _HEX + b"_")
 
 
 def _in_block(text: bytes, start: int, end: int) -> bool:

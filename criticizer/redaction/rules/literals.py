@@ -17,6 +17,7 @@ from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.value_heuristics import (
     holds,
     is_chosen,
+    is_code,
     is_dummy,
     is_generated,
     is_numbered_word,
@@ -137,7 +138,8 @@ class Literals:
     def _judge(self, value: bytes, strength: int, *, quoted: bool) -> bool:
         if judge(value, strength, quoted=quoted):
             return True
-        return self.is_own_key and strength == key_names.WEAK and len(value) >= 16 and is_generated(value)
+        is_likely = self.is_own_key and strength == key_names.WEAK and len(value) >= 16
+        return is_likely and (quoted or not is_code(value)) and is_generated(value)
 
     def inner(self, at: int, stop: int, strength: int) -> bool:
         """Take the literal inside a call: a default, or what is wrapped."""

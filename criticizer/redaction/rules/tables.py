@@ -135,6 +135,8 @@ def _column(
             if not body.strip() and not header.lstrip().startswith(b":header"):
                 return
             continue
+        if mark == b"|" and mark not in body:
+            return  # str | None: no table
         row = _cells(body, mark)
         if mark == b"|" and len(row) != len(cells):  # the edges of some tables are drawn, of some not
             row = [cell for cell in row if body[slice(*cell)].strip()]
