@@ -24,6 +24,9 @@ from criticizer.redaction import RedactionBlocked, redact
 from tests.redaction.generated import Report, measure, rows
 
 DOCUMENT = 32 << 10
+MOST = 4_000_000  # bytes of a commit that is measured
+COMMITS = 100  # of this repository, evenly spaced
+SOURCES = 80  # of installed packages
 DOCUMENTS = 80
 HOSTILE = 200_000
 ROUNDS = 3
@@ -111,6 +114,56 @@ def speed() -> list[Figure]:
         ),
         Figure("redaction, 32 KiB diff, p99", tail, "ms", lower_is_better=True, must=Must("value", "<=", 25)),
     ]
+
+
+def real() -> list[Figure]:
+    """Measure the diffs of this repository's history and of installed sources, each by itself."""
+    figures: list[Figure] = []
+    for name, documents in (("commits of this repository", _commits()), ("installed packages", _sources())):
+        if not documents:
+            say(f"redaction: no {name} at hand")
+            continue
+        sizes = {title: len(text.encode()) for title, text in documents.items()}
+        seconds = {
+            title: min(_seconds(partial(_try, text)) for _ in range(2)) for title, text in documents.items()
+        }
+        speeds = sorted((sizes[title] / seconds[title] / 1e6, title) for title in documents)
+        for speed_of, title in speeds[:5]:
+            say(f"  {speed_of:.1f} MB/s: {title}, {sizes[title]} bytes")
+        total = sum(sizes.values()) / sum(seconds.values()) / 1e6
+        figures += [
+            Figure(f"redaction of {name}", total, "MB/s", must=Must("value", ">=", 10)),
+            Figure(f"redaction of {name}, slowest", speeds[0][0], "MB/s", must=Must("value", ">=", 3)),
+        ]
+    return figures
+
+
+def _commits() -> dict[str, str]:
+    """Return diffs of commits; those of some bytes measure the call alone and are left out."""
+    git = ["git", "-C", str(Path(__file__).resolve().parents[1])]
+    found = subprocess.run([*git, "log", "--format=%H"], capture_output=True, text=True, check=False)
+    names = found.stdout.split()
+    documents: dict[str, str] = {}
+    for name in names[:: max(len(names) // COMMITS, 1)]:
+        shown = subprocess.run([*git, "show", name], capture_output=True, check=False).stdout
+        text = shown.decode("utf-8", "replace").replace("\0", "")
+        if DOCUMENT // 8 < len(text) < MOST:
+            documents[name[:10]] = text
+    return documents
+
+
+def _sources() -> dict[str, str]:
+    """Return files of installed packages as diffs that add them."""
+    paths = sorted(Path(sysconfig.get_path("purelib")).rglob("*.py"))
+    chosen = random.Random(2).sample(paths, min(SOURCES, len(paths)))
+    documents: dict[str, str] = {}
+    for path in chosen:
+        text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+        if len(text) > DOCUMENT // 8:
+            body = "\n".join("+" + line for line in text.split("\n"))
+            head = f"diff --git a/{path.name} b/{path.name}\n--- /dev/null\n+++ b/{path.name}\n"
+            documents[f"{path.parent.name}/{path.name}"] = f"{head}@@ -0,0 +1,{len(text)} @@\n{body}\n"
+    return documents
 
 
 def _peer(tool: str, texts: list[str]) -> tuple[dict[str, str], float] | None:
@@ -222,7 +275,7 @@ def quality() -> list[Figure]:
 
 def main() -> None:
     """Print one JSON line per figure."""
-    emit([*speed(), *hostile(), *drawn(), *quality()])
+    emit([*speed(), *real(), *hostile(), *drawn(), *quality()])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from criticizer.redaction import (
     register_own_secrets,
 )
 from criticizer.redaction.input.document import Document
+from criticizer.redaction.rules.value_heuristics import judge
 from criticizer.redaction.scan import Find
 from tests.redaction.fakes import diff, draw, password
 
@@ -266,6 +268,12 @@ def test_only_lines_around_what_changed_are_read_again(monkeypatch: pytest.Monke
     assert everything == "".join(files).encode()
     assert not any(words in again for words in (b"untouched", b"line 300", b"the end", b"diff --git"))
     assert again.count(b"<REDACTED:") == 3
+
+
+@pytest.mark.parametrize("work", [redact, find_secrets])
+def test_values_that_were_judged_are_forgotten(work: Callable[[str], object]) -> None:
+    work(f'password = "{password(1)}"')
+    assert judge.cache_info().currsize == 0  # type: ignore[attr-defined]
 
 
 def test_find_secrets_says_where_and_what_kind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -80,3 +81,34 @@ def test_text_that_once_took_minutes_is_fast(unit: str) -> None:
         if blocked.reason_code != "budget":
             raise
     assert time.thread_time() - begun < 8
+
+
+HOST_KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIHjhSPuo2abopw5HA3Ch5XF3Ty1XXV6NW"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"lodash.example.com,10.0.0.84 ssh-ed25519 {HOST_KEY}\n" * 3,
+        "def wrap(key_password: str | None,\n    minimum: int,\n    least=ssl_minimum_version,\n):",
+        "var key = jQuery.urldecode(tmp[0]);",
+        "v = (v + (v >> 4)) & 0x0F0F0F0F0F0F0F0FULL;",
+        "<dsig:DigestValue>t1nvDq1bZXEhBIXc/DHcqIrjRyI=</dsig:DigestValue>",
+    ],
+)
+def test_ordinary_text_that_was_taken_for_a_secret_stays(text: str) -> None:
+    assert redact(text).text == text
+
+
+def test_a_value_is_not_cut_where_the_window_around_a_name_begins() -> None:
+    """Cut values were taken piece by piece, in each pass one more, until the text was refused."""
+    line = json.dumps({"ts": "2026-11-22T10:11:16.123456Z", "note": "n" * 118, "event": "auth_token_checked"})
+    assert redact(f"{line}\n" * 3).text == f"{line}\n" * 3
+    key = "ssh-rsa " + "".join(f"AAAAB3Nz{n}aC1yc2E+suLsU/" for n in range(12)) + " bob@secret"
+    assert redact(key).text == key
+
+
+def test_a_password_of_titled_words_or_of_character_codes_is_taken() -> None:
+    assert "Cobalt" not in redact("The staging password is Cobalt-Fjord-58, do not share it.").text
+    codes = "+".join(f"chr({ord(c)})" for c in "Kestrel!71")
+    assert "chr(75)" not in redact(f"password={codes}").text

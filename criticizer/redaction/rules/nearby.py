@@ -54,6 +54,10 @@ _NUMBERS = compiled(
     rb"[(\[{,][ \t]*((?:0x[0-9a-fA-F]{1,2}|[0-9]{2,3})(?:[ \t]*,[ \t]*(?:0x[0-9a-fA-F]{1,2}|[0-9]{1,3})){7,}"
     rb"|(?:'[^'\\\n]'|\"[^\"\\\n]\")(?:[ \t]*,[ \t]*(?:'[^'\\\n]'|\"[^\"\\\n]\")){7,})"
 )
+# chr(75)+chr(101)+…: a value written character by character
+_CODES = compiled(
+    rb"(?:(?i:chr|char|fromcharcode)\((?:0x[0-9a-fA-F]{2}|[0-9]{2,3})\)[ \t]*[+.&|,]{0,2}[ \t]*){6,}"
+)
 # <Key>Password</Key><Value>x, <Password><Value>x: the value's element follows, or lies inside.
 _ELEMENT = compiled(
     rb"[\w.-]*(?:</[\w.:-]+>|>)[ \t\r\n]*<"
@@ -102,8 +106,8 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
     kind = span_kind(strength)
     for first, last in _split(line, end - low, strength):
         yield low + first, low + last, kind
-    for match in _NUMBERS.finditer(line) if line.count(b",") >= 7 else ():
-        yield low + match.start(1), low + match.end(1), "key-bytes"
+    for first, last in _coded(line):
+        yield low + first, low + last, "key-bytes"
     if not holds(line, _DIGITS):
         return
     is_group = text[start : start + 11].lower().startswith(_GROUPS) and holds(line[end - low :], b"{[")
@@ -124,6 +128,14 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> I
         if any(a < last and first < b for (a, b), _ in literals):
             continue
         yield low + first, low + last, kind
+
+
+def _coded(line: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the values written as numbers or characters, one by one."""
+    if line.count(b",") >= 7:
+        yield from (match.span(1) for match in _NUMBERS.finditer(line))
+    if line.count(b"(") >= _LEAST:
+        yield from (match.span() for match in _CODES.finditer(line))
 
 
 def _beginning(text: bytes, start: int) -> int:
