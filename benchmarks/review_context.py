@@ -28,10 +28,14 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Must, say
 from criticizer.redaction import Redactor
+from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.outline import outline
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
-from reviews.reviewers.prompt import request_text
+from reviews.reviewers.prompt import request_text, verify_text
+from reviews.reviewers.splitting import Part
+from reviews.reviewers.surroundings import shown_again
+from reviews.reviewers.verifying import SHARE, _claim
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.sources.content import generated_reason
@@ -46,10 +50,12 @@ MAX_FILES = 12  # of a change, as in most pull requests
 HEAD_FILES = 150
 EDITS_OF_A_FILE = 6
 LARGE = range(50_000, 200_000)  # bytes of the files whose outlines are timed
+FULL_CHARS = 40_000  # of a request
+CLAIM = "The call on this line gives None when the order has no lines, which its caller does not expect. " * 2
 NONE = ReviewLimits(context_share=0.0)
 TODAY = ReviewLimits()
 
-PYTHONS = frozenset(dir(builtins)).union(*map(dir, (str, bytes, list, dict, set, Exception)))
+PYTHONS = set(dir(builtins)).union(*map(dir, (str, bytes, list, dict, set, Exception)))
 
 Known = dict[str, tuple[frozenset[str], set[str]]]  # of a blob: names it defines, names it has
 Line = tuple[str, int, frozenset[str]]  # path, number, names defined in the repository
@@ -160,6 +166,46 @@ def definitions() -> Iterator[tuple[Figure, object]]:
     yield _figure("definition visible", seen_names / names_of, ">=", 0.8), 0.88
     yield _figure("all definitions of a line visible", seen_lines / lines_of, ">=", 0.65), 0.75
     yield _figure("text against today's prompt, median", statistics.median(ratios), "<=", 2.5, "times"), 2.0
+
+
+def questions() -> Iterator[tuple[Figure, object]]:
+    """Yield what verifying three findings of a part costs against the request that found them."""
+    root = Path(__file__).resolve().parents[1]
+    source = GitSource("self", root, references=("refs/heads/*", "refs/remotes/*", "HEAD"))
+    allow_list = AllowList(["//self/..."])
+    log = source._git.output("log", "--no-merges", "--format=%H", "-400", "HEAD", "--", "*.py")
+    draw = random.Random(7)
+    counts: list[tuple[int, int, int]] = []  # characters of a request, of its question, of their beginning
+    for sha in draw.sample(log.decode().split(), 60):
+        change = ChangeFetcher(source, allow_list, lambda _: None).fetch(f"git:self@{sha}")
+        made = prepare(ContextFetcher(source, allow_list, lambda _: True).added_to(change), Redactor())
+        for index, chunk in enumerate(made.chunks):
+            lines = [(hunk, line) for hunk in chunk.hunks for line in hunk.lines if line.kind == "+"]
+            request = request_text(made.text, made.chunks, index)
+            if len(request) < FULL_CHARS or len(lines) < 3:
+                continue
+            found = [
+                Finding(
+                    made.paths[hunk.file], FindingSeverity.HIGH, "bug", "Unchecked result", CLAIM, "llm",
+                    line=line.number, end_line=line.number, quote=line.text,
+                )
+                for hunk, line in draw.sample(lines, 3)
+            ]  # fmt: skip
+            whole = len(system_prompt(10)) + len(request)
+            claims = "\n\n".join(_claim(f"K-{n}abcdef", finding) for n, finding in enumerate(found))
+            rest = whole - Part(made.chunks, index).characters + len(claims)
+            shown = shown_again(chunk, found, made.paths, int(SHARE * whole) - rest)
+            question = verify_text(request, shown, *Redactor().redact_all([claims])).text
+            pairs = enumerate(zip(request.text, question, strict=False))
+            same = next(at for at, (one, other) in pairs if one != other)
+            counts.append((whole, len(system_prompt(10)) + len(question), len(system_prompt(10)) + same))
+    if not counts:
+        say("no change fills a part: what verifying costs is not measured")
+        return
+    finders, asked, same_chars = (sum(column) for column in zip(*counts, strict=True))
+    name = f"text of verifying against finding, {len(counts)} full parts"
+    yield _figure(name, asked / finders, "<=", 0.35), 0.3
+    yield _figure("identical beginning of verifying", same_chars / asked, ">=", 0.7), 0.8
 
 
 def _sources(suffix: str) -> list[tuple[str, str]]:

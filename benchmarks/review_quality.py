@@ -365,7 +365,12 @@ def _figures() -> Iterator[tuple[Figure, object]]:
     else:
         say("no recorded reviews: duplicates are not measured")
     yield from _windows()
-    for measured in (review_context.definitions, review_context.heads, review_context.outlines):
+    for measured in (
+        review_context.definitions,
+        review_context.questions,
+        review_context.heads,
+        review_context.outlines,
+    ):
         yield from measured()
     yield from _oracle()
 
