@@ -99,6 +99,7 @@ class SecurityEvent(models.Model):
         AUDIT_FAULT = "audit_fault", "Audit rows differ from what was sealed"
         LOGIN_LOCKED = "login_locked", "Logins refused for a while after failures"
         CEILING_CHANGED = "ceiling_changed", "DEPOT_ALLOW_LIST changed"
+        PERSON_INVITED = "person_invited", "Person invited"
         PASSWORD_REFUSED = "password_refused", "Password refused before a dangerous action"
 
     id = models.BigAutoField(primary_key=True)

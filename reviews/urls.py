@@ -1,13 +1,16 @@
 """URLs of the pages. Mails and webhooks link to `reviews:list` and `reviews:detail`."""
 
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
+from django.views.decorators.http import require_POST
 
-from reviews.admin import message_preview
+from reviews.admin import invite, message_preview
 from reviews.exports import FORMS
 from reviews.web import actions, findings, views
 from reviews.web import subscriptions as subscription_views
+from reviews.web.login import Login
+from reviews.web.welcome import Welcome
 
 _pages = [
     path("", views.review_list, name="list"),
@@ -45,6 +48,13 @@ urlpatterns = [
         name="job-message-html",
     ),
     path("admin/dashboard/", admin.site.admin_view(views.dashboard_live), name="dashboard-live"),
-    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("admin/invite/", admin.site.admin_view(invite.invite), name="invite"),
+    path(
+        "admin/invite/<int:pk>/",
+        require_POST(admin.site.admin_view(invite.invite_again)),
+        name="invite-again",
+    ),
+    path("welcome/", Welcome.as_view(), name="welcome"),
+    path("login/", Login.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
 ]

@@ -10,7 +10,8 @@ from django.contrib.admin.apps import AdminConfig
 
 class CriticizerAdminSite(admin.AdminSite):
     site_header = site_title = "Criticizer"
-    index_title = "Criticizer admin"
+    index_title = "Now"
+    enable_nav_sidebar = False  # templates/admin/_navigation.html has the tasks
 
     def get_urls(self) -> list[Any]:
         # `/admin/r/<type>/<id>/` fails for keys that are not of the table's type; pages link by themselves.

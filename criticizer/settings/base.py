@@ -125,6 +125,8 @@ REAUTH_VIEWS = {
         for view in ("add", "change", "delete")
     },
     "admin:auth_user_password_change": "any",
+    "invite": "any",
+    "invite-again": "post",
     "admin:reviews_reviewjob_accept_late": "any",
     "admin:reviews_artifact_content": "any",
     # Lists whose actions ask first: replay, discard, resolve, ignore, force, decide, lift.

@@ -24,7 +24,6 @@ from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import Term, age, exact, flags, full_text, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.admin_site.viewing_scope import across_reviews
-from criticizer.db import prepared
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass, kind_with_code
 from criticizer.security import reauthentication
@@ -54,13 +53,6 @@ _NEXT = {
     LetterStatus.VERIFYING.value: ("verify", "Verify all {} unverified"),
     _VERIFIED: ("resolve", "Resolve all {} verified"),
 }
-# The newest letter of each group: one index lookup in `dead_letters_in_group` for each.
-_NEWEST = """
-SELECT g.id, l.detail
-  FROM unnest(%(groups)s::bigint[]) g(id)
- CROSS JOIN LATERAL (
-       SELECT left(detail, 500) AS detail FROM dead_letters
-        WHERE group_id = g.id ORDER BY last_failure_at DESC, id DESC LIMIT 1) l"""
 _REPLAYED = {
     LetterStatus.REPLAY_PENDING.value,
     LetterStatus.REPLAYING.value,
@@ -83,7 +75,7 @@ class GroupChangeList(OpenFirst):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         shown = [group.pk for group in self.result_list]
-        days, words = days_of(shown), newest_words(shown)
+        days, words = days_of(shown), groups.newest_words(shown)
         for group in self.result_list:
             group.__dict__["trend"] = days[group.pk]
             group.__dict__["words"] = words.get(group.pk, "")
@@ -235,15 +227,6 @@ def days_of(group_ids: Sequence[int]) -> dict[int, list[int]]:
     for group_id, day, count in rows.values_list("group_id", "day", "count"):
         counted[group_id][day] = count
     return {pk: counts_by_day(days, today) for pk, days in counted.items()}
-
-
-def newest_words(group_ids: Sequence[int]) -> dict[int, str]:
-    """Return the redacted text of the newest letter of each group; groups without letters are left out.
-
-    The text of a group itself has placeholders for what varies, which operators want to read.
-    """
-    rows = prepared.rows(_NEWEST, {"groups": list(group_ids)}) if group_ids else []
-    return {int(row["id"]): row["detail"].strip() for row in rows}
 
 
 def letters_address(query: str, *, by: str = "") -> str:

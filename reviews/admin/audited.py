@@ -12,6 +12,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 
 from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter, list_column
 from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin
@@ -32,6 +33,16 @@ class HistoryMixin(ScopedAdmin):
 
     events: ClassVar[type[Model]]  # the table of the history
     object_history_template = "admin/reviews/allowlistentry/object_history.html"
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        edits = admin.site.get_model_admin(self.events)
+        address = reverse(f"admin:{edits.opts.app_label}_{edits.opts.model_name}_changelist")
+        may = edits.has_view_permission(request)
+        return super().changelist_view(
+            request, {"edits_address": address if may else "", **(extra_context or {})}
+        )
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

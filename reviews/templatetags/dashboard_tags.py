@@ -8,10 +8,12 @@ from django import template
 
 from criticizer.models import OutboxMessage
 from reviews.dashboard import overview
+from reviews.dashboard.now import needs_now
 from reviews.dashboard.trends import WINDOWS
 from reviews.models import StageRun
 from reviews.pipeline import AGGREGATE
 from reviews.recipients.scopes import scope_of
+from reviews.web.navigation import navigation
 
 register = template.Library()
 
@@ -24,6 +26,22 @@ def show_dashboard(context: dict[str, Any]) -> dict[str, Any]:
         return {}
     shown = overview.dashboard(request.GET.get("window", ""))
     return {"dashboard": shown, "windows": WINDOWS, "next_seconds": overview.REFRESH_SECONDS}
+
+
+@register.inclusion_tag("admin/_now.html", takes_context=True)
+def show_now(context: dict[str, Any]) -> dict[str, Any]:
+    """Render what needs the user now; an empty list says so."""
+    return {"now": needs_now(context["request"].user)}
+
+
+@register.inclusion_tag("admin/_navigation.html", takes_context=True)
+def show_navigation(context: dict[str, Any]) -> dict[str, Any]:
+    """Render the tasks that the user may open; nothing for people who may not use the admin."""
+    request = context["request"]
+    if not context.get("has_permission"):
+        return {}
+    found = navigation(request)
+    return {"tasks": found.tasks, "title": found.title, "pages": found.pages}
 
 
 @register.simple_tag(takes_context=True)

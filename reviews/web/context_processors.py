@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime
 
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
-from django.db.models import Case, Count, Min, OuterRef, Subquery, When
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from criticizer.admin_site.timestamps import format_utc
-from criticizer.models import OutboxMessage
 from criticizer.observability.health import workers_alive
 from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker
 from criticizer.resilience.circuit_breaker import Stopped
 from criticizer.resilience.states import CircuitState
 from reviews import config
-from reviews.models import StageRun
-from reviews.pipeline import AGGREGATE
+from reviews.dashboard.waiting import waiting_for
 from reviews.recipients.scopes import scope_of
 
 log = structlog.get_logger()
@@ -48,7 +45,7 @@ def stopped_dependencies(*, counts: bool = True) -> list[str]:
     """
     try:
         states = circuit_breaker.open_circuits()
-        waiting = _waiting(states) if counts and states else {}
+        waiting = waiting_for(states) if counts and states else {}
     except (DatabaseError, InterfaceError):
         log.warning("circuits_unknown")
         return []
@@ -76,19 +73,6 @@ def _models(away: Collection[str]) -> dict[str, tuple[str, str]]:
     if left is not None:
         what = f"Reviews are made by the {left} one."
     return {name: (place, what) for name, (place, _) in named.items()}
-
-
-def _waiting(names: Iterable[str]) -> dict[str, tuple[int, datetime | None]]:
-    """Return how many pieces of work wait for each dependency, and the first deadline of their reviews."""
-    deadline = StageRun.objects.filter(pk=OuterRef("aggregate_id")).values("job__deadline_at")
-    found = (
-        OutboxMessage.objects.filter(waiting_for__in=list(names))
-        .annotate(deadline=Case(When(aggregate_type=AGGREGATE, then=Subquery(deadline[:1]))))
-        .order_by()
-        .values_list("waiting_for")
-        .annotate(number=Count("pk"), first=Min("deadline"))
-    )
-    return {name: (number, first) for name, number, first in found}
 
 
 def _held(stopped: Stopped) -> str:

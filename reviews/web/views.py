@@ -24,6 +24,7 @@ from django.views.decorators.http import require_safe
 from reviews import exports
 from reviews import failure_reference as codes
 from reviews.dashboard import overview
+from reviews.dashboard.now import needs_now
 from reviews.dashboard.trends import WINDOWS
 from reviews.models import ReviewJob
 from reviews.recipients.resolve import no_recipients_reason
@@ -219,6 +220,7 @@ def dashboard_live(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     shown = overview.dashboard(request.GET.get("window", ""))
     html = render_to_string("_workers.html", {}, request)
+    html += render_to_string("admin/_now.html", {"now": needs_now(request.user)}, request)
     html += render_to_string("admin/_dashboard.html", {"dashboard": shown, "windows": WINDOWS}, request)
     return _live(request, html, overview.REFRESH_SECONDS)
 

@@ -60,7 +60,7 @@ def test_the_letter_leads_to_its_code(operator: Client) -> None:
     letter = DeadLetterFactory()
     html = operator.get(f"/admin/deadletters/deadletter/{letter.pk}/change/").content.decode()
     assert f'href="{URL}#{letter.code}"' in html
-    assert URL in operator.get("/admin/").content.decode()
+    assert URL in operator.get("/admin/deadletters/deadletter/").content.decode()
 
 
 def test_it_is_only_read_and_only_by_staff(operator: Client) -> None:

@@ -151,7 +151,7 @@ def test_the_newest_letters_cost_one_query_that_the_index_serves(
         asked.append((text, given))
         return original(text, given)
 
-    monkeypatch.setattr(admin_groups.prepared, "rows", rows)
+    monkeypatch.setattr(prepared, "rows", rows)
     ann.get(LIST)
     monkeypatch.undo()
     ((text, given),) = [one for one in asked if "dead_letters" in one[0]]

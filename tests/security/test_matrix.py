@@ -130,6 +130,9 @@ PAGES = {
     "job-message": {"GET": TROUBLE},
     "dashboard-live": {"GET": TROUBLE},
     "saved-views": {"GET": "405"},
+    "invite": {"GET": "X"},
+    "invite-again": {"GET": "405", "POST": "X"},
+    "welcome": {"GET": EVERYBODY},
     "admin:app_list": {"GET": "ROAUSX"},
 }
 
@@ -379,6 +382,8 @@ def check_page(name: str, world: World, people: People) -> None:
         args = [world.ids["notifications_delivery"]]
     if name == "provider-test":
         args = ["mail"]
+    if name == "invite-again":
+        args = [world.ids["auth_user"]]
     if name == "admin:app_list":
         args = ["reviews"]
     address = reverse(name, args=args)
@@ -389,7 +394,10 @@ def check_page(name: str, world: World, people: People) -> None:
         for letter, client in people.clients.items():
             response = getattr(client, method.lower())(address)
             wanted = who if who.isdigit() else expected(letter, who)
-            if name in {"admin:login", "admin:logout"} and response.headers.get("Location") == "/admin/":
+            if (
+                name in {"login", "admin:login", "admin:logout"}
+                and response.headers.get("Location") == "/admin/"
+            ):
                 continue  # who is logged in goes on, who is not is sent to log in from there
             assert outcome(response) == wanted, (letter, method, response.status_code)
             assert_hardened(response, address, is_read=letter in "?X")

@@ -1,0 +1,140 @@
+"""Admin: invite a person with one form, and send the link again."""
+
+from __future__ import annotations
+
+import pghistory
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from criticizer.admin_site.bulk_actions import AdminForm
+from reviews import invitations
+from reviews.audit.history import origin
+from reviews.intake.api_keys import check_tree
+from reviews.roles import ROLES
+
+_MAY = ("auth.add_user", "auth.change_user", "auth.add_group", "reviews.add_viewerscope")
+MAX_TREES = 50
+
+
+class InviteForm(AdminForm):
+    """A person, their roles, and what their team may read."""
+
+    mail = forms.EmailField(max_length=254, help_text="The link is sent here, and messages of reviews later.")
+    username = forms.CharField(
+        max_length=150,
+        strip=True,
+        validators=[User.username_validator],
+        help_text="For the login. For Perforce people, their name there.",
+    )
+    roles = forms.ModelMultipleChoiceField(
+        Group.objects.none(),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="What each may do: Admin > Access > Groups, and the page on roles of the documentation.",
+    )
+    is_staff = forms.BooleanField(
+        required=False, label="Works in the admin", help_text="Operators, approvers and administrators."
+    )
+    team = forms.CharField(
+        max_length=150,
+        required=False,
+        strip=True,
+        help_text="The group whose members may read the depot trees below. A new name makes a new group.",
+    )
+    trees = forms.CharField(
+        required=False,
+        label="The team may read",
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "//depot/project/..."}),
+        help_text="One depot tree a line, for everybody in the team. Trees that it has already stay.",
+    )
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        roles = self.fields["roles"]
+        assert isinstance(roles, forms.ModelMultipleChoiceField)
+        roles.queryset = Group.objects.filter(name__in=ROLES).order_by("name")
+
+    def clean_mail(self) -> str:
+        mail = str(self.cleaned_data["mail"])
+        if User.objects.filter(email__iexact=mail).exists():
+            raise ValidationError("An account has this address already.")
+        return mail
+
+    def clean_username(self) -> str:
+        name = str(User.normalize_username(self.cleaned_data["username"]))
+        if User.objects.filter(username__iexact=name).exists():
+            raise ValidationError("An account has this name already.")
+        return name
+
+    def clean_team(self) -> str:
+        team = str(self.cleaned_data["team"])
+        if team in ROLES:
+            raise ValidationError("This is a role: its members are of every team. Enter the name of a team.")
+        return team
+
+    def clean_trees(self) -> list[str]:
+        trees = list(dict.fromkeys(filter(None, map(str.strip, self.cleaned_data["trees"].splitlines()))))
+        if len(trees) > MAX_TREES:
+            raise ValidationError(f"At most {MAX_TREES} trees, not {len(trees)}.")
+        for tree in trees:
+            try:
+                check_tree(tree)
+            except ValueError as error:
+                raise ValidationError(f"{tree[:80]}: {error}") from error
+        return trees
+
+    def clean(self) -> dict[str, object]:
+        cleaned = super().clean() or {}
+        if cleaned.get("trees") and not cleaned.get("team") and "team" not in self.errors:
+            self.add_error("team", "Name the team that may read these trees.")
+        return cleaned
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def invite(request: HttpRequest) -> HttpResponse:
+    """Show the form; POST makes the account and mails the link."""
+    _require(request)
+    form = InviteForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        came_from = origin(request)
+        with pghistory.context(**came_from):
+            user = invitations.create_person(
+                actor=request.user.get_username(), origin=came_from, **form.cleaned_data
+            )
+        return _send(request, user, f"The account {user.username} was made")
+    context = {
+        **admin.site.each_context(request),
+        "title": "Invite a person",
+        "form": form,
+        "no_mail": invitations.why_no_mail(),
+    }
+    return TemplateResponse(request, "admin/invite.html", context)
+
+
+def invite_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """Mail the link again to an account that has no password yet; POST, as its address asks for."""
+    _require(request)
+    return _send(request, get_object_or_404(User, pk=pk), "No change to the account")
+
+
+def _require(request: HttpRequest) -> None:
+    if not request.user.has_perms(_MAY):
+        raise PermissionDenied
+
+
+def _send(request: HttpRequest, user: User, done: str) -> HttpResponse:
+    sent = invitations.send_link(user)
+    if sent.ok:
+        messages.success(request, f"{done}; {sent.message}.")
+    else:
+        messages.warning(
+            request, f"{done}, but the link was not mailed: {sent.message}. Send it again below."
+        )
+    return HttpResponseRedirect(reverse("admin:auth_user_change", args=[user.pk]))

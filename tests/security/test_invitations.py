@@ -1,0 +1,179 @@
+"""An invitation: one form, one commit, one mail over SMTP, and a password that only the person knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+
+from criticizer.models import SecurityEvent
+from notifications import config
+from notifications.providers.email.smtp import Smtp, SmtpConfig
+from reviews.audit.history import ViewerScopeEvent
+from reviews.models import ViewerScope
+from tests import factories
+from tests.admin.test_letters import messages_of
+from tests.fakes.smtp import SmtpServer, Switches
+from tests.notifications.samples import SENDER
+from tests.security.conftest import grow_old
+
+pytestmark = pytest.mark.django_db
+FORM = "/admin/invite/"
+GIVEN = {"mail": "eve@example.com", "username": "eve", "team": "shop", "trees": "//depot/shop/...\n"}
+NEW = "a long and quiet sentence"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmtpServer]:
+    with SmtpServer() as running:
+        mail = Smtp(SmtpConfig(host="127.0.0.1", port=running.port, sender=SENDER))
+        monkeypatch.setattr(config, "providers", lambda: {"mail": mail})
+        monkeypatch.setattr(config, "problems", dict)
+        yield running
+
+
+@pytest.fixture
+def root() -> Client:
+    user = factories.UserFactory(username="root", is_staff=True, is_superuser=True)
+    client = Client()
+    client.login(username=user.username, password=factories.PASSWORD)
+    return client
+
+
+def invite(client: Client, **changes: Any) -> Any:
+    role = Group.objects.get(name="reviewer")
+    return client.post(FORM, {**GIVEN, "roles": [role.pk], **changes}, follow=True)
+
+
+def link_in(server: SmtpServer) -> str:
+    text = server.accepted[-1].mail.get_body(("plain",)).get_content()
+    found = re.search(r"https?://[^/]+(/welcome/\S+)", text)
+    assert found, text
+    return found[1]
+
+
+def test_one_form_makes_a_person_who_sets_the_password_and_reads_what_the_team_may(
+    root: Client, server: SmtpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert messages_of(invite(root)) == ["The account eve was made; the link was mailed to eve@example.com."]
+    eve = User.objects.get(username="eve")
+    assert (eve.email, eve.is_staff, eve.has_usable_password()) == ("eve@example.com", False, False)
+    assert set(eve.groups.values_list("name", flat=True)) == {"reviewer", "shop"}
+    assert ViewerScope.objects.get().prefix == "//depot/shop/..."
+    event = SecurityEvent.objects.get(kind="person_invited")
+    assert (event.actor, event.context["trees"]) == ("root", ["//depot/shop/..."])
+    assert ViewerScopeEvent.objects.get().pgh_context.metadata["url"] == FORM
+
+    link, person = link_in(server), Client()
+    asked = person.get(link)
+    assert asked["Location"] == "/welcome/"  # the key is in no history and in no Referer
+    page = person.get("/welcome/").content.decode()
+    assert "Welcome, eve" in page
+    short = person.post("/welcome/", {"new_password1": "short", "new_password2": "short"})
+    assert "too short" in short.content.decode()
+    done = person.post("/welcome/", {"new_password1": NEW, "new_password2": NEW}, follow=True)
+    assert done.redirect_chain[-1][0] == "/"
+    assert Client().login(username="eve", password=NEW)
+
+    key = link.partition("key=")[2].partition("&")[0]
+    for secret in (NEW, key):
+        assert secret not in caplog.text
+        assert secret not in str(SecurityEvent.objects.values_list("reason", "context"))
+
+
+def test_a_link_works_once_and_only_for_an_active_account_without_a_password(
+    root: Client, server: SmtpServer
+) -> None:
+    invite(root)
+    link = link_in(server)
+    first, second = Client(), Client()
+    for client in (first, second):
+        client.get(link)
+    first.post("/welcome/", {"new_password1": NEW, "new_password2": NEW})
+    assert "does not work any more" in second.get("/welcome/").content.decode()
+    second.post(
+        "/welcome/", {"new_password1": "another long sentence", "new_password2": "another long sentence"}
+    )
+    assert Client().login(username="eve", password=NEW)
+    # Nor does a link reset what somebody uses, or open what was closed.
+    eve = User.objects.get(username="eve")
+    assert "has a password already" in messages_of(root.post(f"{FORM}{eve.pk}/", follow=True))[0]
+    invite(root, username="abe", mail="abe@example.com")
+    User.objects.filter(username="abe").update(is_active=False)
+    closed = Client()
+    closed.get(link_in(server))
+    assert "does not work any more" in closed.get("/welcome/").content.decode()
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "?person=&key=", "?person=MQ&key=x-y", "?key=1", f"?person={'9' * 500}&key={'a' * 5000}"],
+)
+def test_no_other_address_opens_the_form(query: str) -> None:
+    factories.UserFactory(username="bob")
+    page = Client().get(f"/welcome/{query}", follow=True)
+    assert "does not work any more" in page.content.decode()
+    assert 'name="new_password1"' not in page.content.decode()
+
+
+def test_an_account_whose_mail_failed_gets_the_link_again(root: Client, server: SmtpServer) -> None:
+    server.switches = Switches(rcpt="550 5.1.1 no such user")
+    text = messages_of(invite(root))[0]
+    assert "The account eve was made, but the link was not mailed" in text
+    assert "eve@example.com" not in text.partition("mailed")[2]
+    eve = User.objects.get(username="eve")
+    assert "Mail the link again" in root.get(f"/admin/auth/user/{eve.pk}/change/").content.decode()
+    server.switches = Switches()
+    assert "mailed to eve@example.com" in messages_of(root.post(f"{FORM}{eve.pk}/", follow=True))[0]
+    assert link_in(server)
+
+
+def test_without_a_mail_server_the_form_says_so_and_makes_the_account(
+    root: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "providers", dict)
+    monkeypatch.setattr(config, "problems", dict)
+    assert "no mail server is configured" in root.get(FORM).content.decode()
+    assert "no mail server is configured" in messages_of(invite(root))[0]
+    assert User.objects.filter(username="eve").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"team": "operator"}, "This is a role"),
+        ({"team": ""}, "Name the team"),
+        ({"trees": "depot/shop"}, "depot/shop"),
+        ({"trees": "//depot/*/..."}, "//depot/*/..."),
+        ({"username": "ROOT"}, "has this name already"),
+        ({"mail": "no address"}, "valid email"),
+        ({"trees": "\n".join(f"//depot/{n}/..." for n in range(51))}, "At most 50"),
+    ],
+)
+def test_wrong_values_make_nothing(
+    root: Client, server: SmtpServer, changes: dict[str, str], error: str
+) -> None:
+    answer = invite(root, **changes)
+    assert error in answer.content.decode()
+    assert not User.objects.filter(username="eve").exists()
+    assert not ViewerScope.objects.exists()
+    assert server.accepted == []
+
+
+def test_two_with_one_address_are_refused(root: Client, server: SmtpServer) -> None:
+    invite(root)
+    assert "has this address already" in invite(root, username="eva", mail="EVE@example.com").content.decode()
+
+
+def test_others_may_not_invite_and_an_old_password_is_asked_for(root: Client, server: SmtpServer) -> None:
+    for role in ("operator", "security admin", "auditor"):
+        client = factories.staff_client(f"{role[:3]}-person", role)
+        assert client.get(FORM).status_code == 403
+        assert client.post(FORM, GIVEN).status_code == 403
+    assert "Invite a person" in root.get("/admin/auth/user/").content.decode()
+    grow_old(root)
+    assert root.get(FORM).status_code == 302
