@@ -212,9 +212,8 @@ def _call(client: GitHub, check: HostCheck, told: Told, began: float) -> int | N
     path = f"/repos/{repository.name}/check-runs"
     check_id = check.check_id
     if check_id is None and check.attempts > 1:
-        check_id = _found(client, repository, check)
-    if time.monotonic() - began > _LATEST_SECONDS:
-        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.PROVIDER, "GitHub answers too slowly")
+        check_id = _found(client, repository, check, began)
+    _check_time(began)
     if check_id is not None:
         client.patch(repository, f"{path}/{check_id}", _body(version.job, told))
         return check_id
@@ -234,11 +233,17 @@ def _call(client: GitHub, check: HostCheck, told: Told, began: float) -> int | N
     raise RetryableFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, "GitHub returned no id")
 
 
-def _found(client: GitHub, repository: Repository, check: HostCheck) -> int | None:
+def _check_time(began: float) -> None:
+    if time.monotonic() - began > _LATEST_SECONDS:
+        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.PROVIDER, "GitHub answers too slowly")
+
+
+def _found(client: GitHub, repository: Repository, check: HostCheck, began: float) -> int | None:
     """Look the check run up by our token, among all of the commit that our App has made."""
     query = {"check_name": NAME, "app_id": client.config.app_id, "filter": "all"}
     path = f"/repos/{repository.name}/commits/{check.version.head_sha}/check-runs"
     for page in client.pages(repository, path, query, items="check_runs"):
+        _check_time(began)  # however many pages the answers promise
         for run_of_it in page.items:
             number = run_of_it.get("id")
             if run_of_it.get("external_id") == str(check.token) and isinstance(number, int):

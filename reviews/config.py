@@ -24,7 +24,7 @@ from notifications import config as notification_config
 from notifications.recipients import normalise
 from reviews.hosts.base import Host
 from reviews.hosts.registry import HOSTS
-from reviews.models import AllowListEntry, HostVersion, ReviewJob
+from reviews.models import AllowListEntry, HostChange, HostVersion, ReviewJob
 from reviews.reviewers.model import LlmConfig
 from reviews.sources import pull
 from reviews.sources.allowlist import AllowList, effective
@@ -90,6 +90,7 @@ def source_of_job(job: ReviewJob) -> Source:
         detail = "no webhook reported this pull request"
         raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
     change = version.change
+    _check_renamed(change, job.changelist_id)
     mirror = MirrorConfig(
         url=repository_url(settings.GITHUB_API_URL, change.full_name),
         directory=settings.DATA_DIR / MIRRORS / change.host / f"{change.repository_id}.git",
@@ -102,6 +103,19 @@ def source_of_job(job: ReviewJob) -> Source:
             job.changelist_id, change.number, version.head_sha, version.base_sha, version.base_ref, mirror
         )
     )
+
+
+def _check_renamed(change: HostChange, changelist_id: str) -> None:
+    """Raise POLICY_REJECTED where the repository was renamed to one that may not be read.
+
+    The paths of the job have the name of its request, which the allow-list is asked for.
+    """
+    prefix = depot_prefix(pull.pull_request_id(change.host, change.full_name, change.number))
+    if prefix is None or prefix == depot_prefix(changelist_id):
+        return
+    if not (is_enabled_repository(change.host, change.full_name) and allow_list().may_touch(prefix)):
+        detail = "the repository was renamed or transferred, and is not enabled under its name of today"
+        raise PermanentFailure(ErrorClass.POLICY_REJECTED, Component.CONFIGURATION, detail)
 
 
 def source_dependency(changelist_id: str) -> str:

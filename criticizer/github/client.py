@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -26,7 +27,7 @@ API_VERSION = "2022-11-28"
 PER_PAGE = 100
 _MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 307, 308})
-_NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next"?')
+_NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next"?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class GitHub:
             yield Page(rows, is_last=link is None)
             if link is None:
                 return
-            url = self._same_host(url.join(link[1]))
+            url = self._joined(url, link[1])
             if url in seen:
                 raise answers.unreadable(answer, self._place, acts=False)
             seen.add(url)
@@ -166,14 +167,16 @@ class GitHub:
             answer = self._exchange(method, url, token, body, acts=acts)
             if method != "GET" or answer.status not in _REDIRECTS:
                 return answer
-            url = self._same_host(url.join(answer.headers.get("location", "")))
+            url = self._joined(url, answer.headers.get("location", ""))
         return answer
 
-    def _same_host(self, url: httpx.URL) -> httpx.URL:
-        """Return the address where it is on our host: a token goes nowhere else."""
-        if (url.scheme, url.host, url.port) == (self._base.scheme, self._base.host, self._base.port):
-            return url
-        detail = "GitHub's answer leads to another host, where its token must not go"
+    def _joined(self, url: httpx.URL, reference: str) -> httpx.URL:
+        """Return the address that an answer leads to, where it is on our host: a token goes nowhere else."""
+        with contextlib.suppress(httpx.InvalidURL, UnicodeError):
+            url = url.join(reference)
+            if (url.scheme, url.host, url.port) == (self._base.scheme, self._base.host, self._base.port):
+                return url
+        detail = "GitHub's answer leads to another host, where its token must not go, or to no address"
         raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail)
 
     def _url(self, path: str) -> httpx.URL:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from reviews.hosts.base import Repository, Unreadable
@@ -61,13 +62,12 @@ def branch(content: Mapping[str, Any], *path: str) -> str:
 
 def moment(content: Mapping[str, Any], *path: str) -> datetime:
     value = text(content, *path)
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(value)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise Unreadable(".".join(path), "a time such as 2026-01-31T12:00:00Z")
-    return found
+        # Years that every time zone has: a row that cannot be read would stop all later events.
+        if found.tzinfo is not None and 1970 <= found.astimezone(UTC).year < 2200:
+            return found
+    raise Unreadable(".".join(path), "a time such as 2026-01-31T12:00:00Z")
 
 
 def repository(content: Mapping[str, Any], *path: str) -> Repository:

@@ -117,10 +117,13 @@ def _check(kind: str, app_id: str, action: str, content: Mapping[str, Any]) -> A
         return Ignored(f"{kind}.{action} asks for nothing here")
     if not app_id or str(fields.at(content, kind, "app", "id")) != app_id:
         return Ignored("the check is another App's")
-    # Empty for the pull requests of forks: they are found by their head.
+    # Empty for the pull requests of forks: they are found by their head. A fork's own ones, of the same head,
+    # are in the list as well.
+    ours = fields.at(content, "repository", "id")
     numbers = [
         fields.whole(one, "number", maximum=fields.MAX_NUMBER)
         for one in fields.objects(content, kind, "pull_requests")
+        if fields.at(one, "base", "repo", "id") in (None, ours)
     ]
     head = fields.sha(content, kind, "head_sha")
     return Rerun(numbers[0] if len(numbers) == 1 else None, head)

@@ -20,7 +20,7 @@ from datetime import timedelta
 
 import structlog
 from django.db import transaction
-from django.db.models import F, Max, QuerySet
+from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
 from reviews import config, pipeline
@@ -156,6 +156,9 @@ def _decide(host: str, event: HostEvent) -> Answer:
         if installation is not None:
             _lock_installation(host, installation)
         changes = HostChange.objects.filter(host=host, repository_id__in=asked.numbers)
+        if repository is None:
+            # Repositories that left one installation, it may be for another one that we have.
+            changes = changes.filter(Q(installation_id=installation) | Q(installation_id=None))
         return _remove(changes, asked.reason)
     assert repository is not None
     if isinstance(asked, RepositoryRenamed):

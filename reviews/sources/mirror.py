@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -44,6 +45,8 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # Words of git (LC_ALL=C) and of its HTTP transport: first match wins.
 _GONE = re.compile(r"not our ref|couldn't find remote ref|no such remote ref")
 _DAMAGED = re.compile(r"corrupt|bad object|inflate|object file .* is empty|packfile .*cannot|not a git repo")
+_REMOTE_LINE = re.compile(r"^remote:.*$", re.MULTILINE)
+_RECEIVED = re.compile(r"fsck error|index-pack")
 _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
     (r"error: 429|[Rr]ate limit", RetryableFailure, ErrorClass.RATE_LIMITED, "the host limits our fetches"),
     (r"error: 5\d\d", RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE, "the host failed"),
@@ -59,7 +62,7 @@ _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
      "the repository's address uses a protocol that is not allowed"),
     (r"File too large|pack exceeds maximum|SIGXFSZ|signal 25", PermanentFailure, ErrorClass.POLICY_REJECTED,
      "the repository is larger than this installation fetches"),
-    (r"fsck error|error in object|invalid index-pack|badTree|badDate|hasDot|gitmodules", PermanentFailure,
+    (r"fsck error|error in object|badTree|badDate|hasDot|gitmodules", PermanentFailure,
      ErrorClass.POLICY_REJECTED, "the host sent objects that git refuses"),
     (r"SSL|certificate", PermanentFailure, ErrorClass.CONFIG_INVALID,
      "the host's certificate is not trusted here"),
@@ -68,8 +71,11 @@ _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
     (r"Could not resolve host|Failed to connect|[Cc]onnection (?:refused|reset)|Empty reply",
      RetryableFailure, ErrorClass.NETWORK_UNREACHABLE, "the host could not be reached"),
     (r"early EOF|RPC failed|hung up|unexpected disconnect|expected flush|unable to access|protocol error"
-     r"|No space left|bad line length",
+     r"|No space left|bad line length|inflate|bad object|pack is corrupted",
      RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE, "the fetch broke off"),
+    # Without a word of why, after those that say it: its file became too large.
+    (r"invalid index-pack", PermanentFailure, ErrorClass.POLICY_REJECTED,
+     "the repository is larger than this installation fetches, or git refuses its objects"),
 )  # fmt: skip
 _PLACES = {
     ErrorClass.POLICY_REJECTED: Component.INTERNAL,
@@ -123,7 +129,13 @@ class Mirror:
                 log.warning("mirror_rebuilt", mirror=self._config.directory.name)
                 shutil.rmtree(self._config.directory)
                 git = self._opened()
-                self._fetch_all(git, references, wanted)
+                try:
+                    self._fetch_all(git, references, wanted)
+                except _Damaged:
+                    detail = "a new mirror cannot be read either: check the disk of the data directory"
+                    raise RetryableFailure(
+                        ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail
+                    ) from None
             os.utime(self._config.directory)
         return git
 
@@ -131,7 +143,8 @@ class Mirror:
         """Return the commit of a reference as it was last fetched; "" where there is none."""
         if not (self._config.directory / "HEAD").is_file():
             return ""
-        found = self._command().run("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+        name = kept_as(reference)
+        found = self._command().run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return found.stdout.decode("ascii", "replace").strip()
 
     def _command(self) -> GitCommand:
@@ -139,7 +152,7 @@ class Mirror:
         return GitCommand(directory.name, directory, self._config.executable, self._config.timeout_seconds)
 
     def _fetch_all(self, git: GitCommand, references: Sequence[str], wanted: Sequence[str]) -> None:
-        specs = [f"+{name}:{name}" for name in references]
+        specs = [f"+{name}:{kept_as(name)}" for name in references]
         if not self._fetch(git, specs):  # one that is gone keeps git from fetching the others
             for spec in specs:
                 self._fetch(git, [spec])
@@ -163,7 +176,7 @@ class Mirror:
             )  # fmt: skip
             if result.exit_code == 0 or _GONE.search(result.stderr):
                 return result.exit_code == 0
-            failure = _failure(result)
+            failure = _failure(result, self._config.url)
             pause = next(pauses, None) if token and failure.error_class in _MAY_BE_LAG else None
             if pause is None:
                 raise failure
@@ -232,14 +245,22 @@ class _Damaged(Exception):
     """The mirror cannot be read."""
 
 
-def _failure(result: CommandResult) -> Failure:
-    """Return the failure for what git and its transport say. Raises _Damaged."""
-    if _DAMAGED.search(result.stderr) and "fsck error" not in result.stderr:
+def kept_as(reference: str) -> str:
+    """Return a reference's name in the mirror: `a` and `a/b` are both kept, though never at the same time."""
+    name = reference.removeprefix("refs/heads/")
+    return reference if name == reference else f"refs/heads/{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _failure(result: CommandResult, url: str) -> Failure:
+    """Return the failure for what git and its transport say of `url`. Raises _Damaged."""
+    said = result.stderr.replace(url, "")  # its words are the repository's name
+    # What arrives damaged (index-pack), or is damaged on the host, says nothing of the mirror.
+    if _DAMAGED.search(_REMOTE_LINE.sub("", said)) and not _RECEIVED.search(said):
         raise _Damaged
     lines = [line for line in result.stderr.splitlines() if line.strip()]
     facts = {"exit": result.exit_code, "git_message": printable(lines[0] if lines else "", 300)}
     for pattern, failure, error_class, detail in _FAULTS:
-        if re.search(pattern, result.stderr):
+        if re.search(pattern, said):
             return failure(error_class, _PLACES.get(error_class, Component.SOURCE), detail, context=facts)
     detail = "the fetch failed"
     return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail, context=facts)

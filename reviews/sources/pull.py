@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources.git import GitSource
 from reviews.sources.git_command import GitCommand, not_found
-from reviews.sources.mirror import Mirror, MirrorConfig, has_commit
+from reviews.sources.mirror import Mirror, MirrorConfig, has_commit, kept_as
 
 _MAX_MESSAGES_BYTES = 200_000
 _NAME = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
@@ -103,7 +103,7 @@ class PullSource(GitSource):
 
         The reported commit alone would not do: the head may have the branch's newer commits merged into it.
         """
-        for base in (f"refs/heads/{self._pull.base_ref}", self._pull.base_sha):
+        for base in (kept_as(f"refs/heads/{self._pull.base_ref}"), self._pull.base_sha):
             result = self._git.run("merge-base", base, sha)
             found = result.stdout.decode("ascii", "replace").strip()
             if result.exit_code == 0 and found != sha:

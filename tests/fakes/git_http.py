@@ -41,6 +41,7 @@ class GitHost:
         self.location = "http://127.0.0.1:9/elsewhere"
         self.asked: list[str] = []
         self.waits_for: threading.Event | None = None  # silent until then
+        self.changes_pack: Callable[[bytes], bytes] | None = None
         self._server = make_server("127.0.0.1", 0, self._serve, _Server, _Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
@@ -79,6 +80,8 @@ class GitHost:
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
         status = headers.pop("Status", "200 OK")
         start(status, list(headers.items()))
+        if self.changes_pack is not None and b"PACK" in content:
+            content = self.changes_pack(content)
         return [content]
 
     def _cgi(self, environ: dict[str, Any]) -> dict[str, str]:

@@ -105,6 +105,13 @@ def test_only_our_own_checks_are_run_again() -> None:
         assert asked(kind, check(kind)) == Rerun(None, HEAD)
         assert asked(kind, check(kind, numbers=(7,))) == Rerun(7, HEAD)
         assert asked(kind, check(kind, numbers=(7, 8))) == Rerun(None, HEAD)
+        # A fork's own pull request, of the same head.
+        shared = check(kind, numbers=(7, 12))
+        for one, repository_of_it in zip(shared[kind]["pull_requests"], (500, 900), strict=True):
+            one["base"] = {"repo": {"id": repository_of_it}}
+        assert asked(kind, shared) == Rerun(7, HEAD)
+        shared[kind]["pull_requests"].pop(0)
+        assert asked(kind, shared) == Rerun(None, HEAD)
         assert isinstance(asked(kind, check(kind, app=98)), Ignored)
         assert isinstance(asked(kind, check(kind), GitHub(["x"])), Ignored)  # our App's number is not set
         assert isinstance(asked(kind, {**check(kind), "action": "completed"}), Ignored)
@@ -175,6 +182,9 @@ def test_recorded_payloads_are_read_and_only_those_that_ask_are_followed() -> No
         ("pull_request", pull_request(base_ref="x:refs/heads/y"), "pull_request.base.ref"),
         ("pull_request", pull_request(base_ref="a\ud800"), "pull_request.base.ref"),
         ("pull_request", pull_request(updated_at="2026-01-31T12:00:00"), "pull_request.updated_at"),
+        ("pull_request", pull_request(updated_at="9999-12-31T23:59:59-23:59"), "pull_request.updated_at"),
+        ("pull_request", pull_request(updated_at="0001-01-01T00:00:00+23:59"), "pull_request.updated_at"),
+        ("pull_request", pull_request(updated_at="3026-01-31T12:00:00Z"), "pull_request.updated_at"),
         ("pull_request", pull_request(draft="no"), "pull_request.draft"),
         ("pull_request", pull_request(repository={"id": 1, "full_name": "../x"}), "repository.full_name"),
         ("pull_request", pull_request(repository={"id": 1, "full_name": "a/b/c"}), "repository.full_name"),

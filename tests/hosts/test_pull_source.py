@@ -207,6 +207,49 @@ def test_a_host_that_is_away_or_hangs_is_retried(config: MirrorConfig, host: Git
     assert failure.error_class is ErrorClass.NETWORK_TIMEOUT
 
 
+def test_a_pack_that_arrives_cut_or_damaged_is_fetched_again(
+    repository: PullRequests, config: MirrorConfig, host: GitHost
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    fetched(config, head, repository.base)
+    newer = repository.pull(7, {"large.bin": os.urandom(200_000)})
+    made_at = config.directory.joinpath("config").stat().st_ino
+
+    def flipped(pack: bytes) -> bytes:
+        middle = len(pack) // 2
+        return pack[:middle] + bytes([pack[middle] ^ 255]) + pack[middle + 1 :]
+
+    for change in (lambda pack: pack[: len(pack) // 2], flipped):
+        host.changes_pack = change
+        failure = failure_of(config, newer, repository.base)
+        assert (type(failure), failure.error_class) == (RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE)
+    host.changes_pack = None
+    assert list(paths(fetched(config, newer, repository.base))) == ["large.bin", "src/b.py"]
+    # The mirror was not taken for a damaged one.
+    assert config.directory.joinpath("config").stat().st_ino == made_at
+
+
+@pytest.mark.parametrize(
+    "name", ["certificates", "gitmodules", "corrupt", "access-denied", "Redirect-timed-out"]
+)
+def test_the_name_of_a_repository_does_not_decide_what_failed(config: MirrorConfig, name: str) -> None:
+    away = replace(config, url=f"http://127.0.0.1:9/acme/{name}.git")
+    assert failure_of(away, "a" * 40, "b" * 40).error_class is ErrorClass.NETWORK_UNREACHABLE
+
+
+def test_a_branch_may_take_the_place_of_a_folder_of_branches(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    for branch, gone in (("release", ""), ("release/1", "release"), ("release", "release/1")):
+        if gone:
+            repository.bare.git("update-ref", "-d", f"refs/heads/{gone}")
+        repository.push(f"refs/heads/{branch}", repository.base)
+        assert paths(fetched(config, head, "b" * 40, branch)) == {"src/b.py": Action.ADD}
+
+
 @pytest.mark.parametrize(
     "url",
     [

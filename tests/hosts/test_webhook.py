@@ -15,6 +15,8 @@ from django.db.models.functions import Now
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from criticizer.resilience.failures import PermanentFailure
+from reviews.config import source_of_job
 from reviews.models import (
     HostChange,
     HostDelivery,
@@ -234,6 +236,39 @@ def test_a_renamed_repository_keeps_its_pull_requests(send: Send) -> None:
     assert jobs() == [(1, "superseded"), (1, "queued")]
     assert "archived" in send("repository", repository("archived", "Acme/Site"))[1]["ignored"]
     assert jobs()[1] == (1, "cancelled")
+
+
+def test_a_repository_is_read_under_its_new_name_only_where_that_is_enabled(
+    send: Send, settings: Any, tmp_path: Path
+) -> None:
+    settings.DATA_DIR = tmp_path
+    settings.DEPOT_ALLOW_LIST = ["//github/acme/..."]
+    send("pull_request", pull_request())
+    job = ReviewJob.objects.get()
+    send("repository", repository("renamed", "Acme/Site"))
+    assert source_of_job(job)
+    for enabled, allowed in (
+        (["acme/*"], ["//github/acme/..."]),
+        ([], ["//github/acme/..."]),
+        (["mallory/*"], ["//github/acme/..."]),
+    ):
+        settings.GITHUB_REPOSITORIES, settings.DEPOT_ALLOW_LIST = enabled, allowed
+        send("repository", repository("transferred", "Mallory/Website"))
+        with pytest.raises(PermanentFailure, match="renamed or transferred"):
+            source_of_job(job)
+    settings.DEPOT_ALLOW_LIST = ["//github/acme/...", "//github/mallory/website/src/..."]
+    assert source_of_job(job)
+
+
+def test_an_installation_that_a_repository_left_does_not_end_the_reviews_of_the_next(send: Send) -> None:
+    send("pull_request", pull_request())
+    moved = {**pull_request("synchronize", head=OTHER, at=1), "installation": {"id": 4}}
+    assert send("pull_request", moved)[0] == 202
+    removed = {**installation("removed"), "repositories_removed": [{"id": 500}]}
+    assert "0 running" in send("installation_repositories", removed)[1]["ignored"]
+    assert HostChange.objects.get().state == "open"
+    removed["installation"]["id"] = 4
+    assert "1 running" in send("installation_repositories", removed)[1]["ignored"]
 
 
 def test_without_a_list_of_repositories_the_allow_list_decides(send: Send, settings: Any) -> None:
