@@ -90,7 +90,7 @@ class Answer:
         """Return the body as a JSON object, or None where it is not one."""
         try:
             content = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return content if isinstance(content, dict) else None
 

@@ -227,8 +227,7 @@ def _call(client: GitHub, check: HostCheck, told: Told, began: float) -> int | N
             **_body(version.job, told),
         },
     )  # fmt: skip
-    number = made.content.get("id")
-    if isinstance(number, int):
+    if (number := _number(made.content)) is not None:
         return number
     raise RetryableFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, "GitHub returned no id")
 
@@ -245,10 +244,16 @@ def _found(client: GitHub, repository: Repository, check: HostCheck, began: floa
     for page in client.pages(repository, path, query, items="check_runs"):
         _check_time(began)  # however many pages the answers promise
         for run_of_it in page.items:
-            number = run_of_it.get("id")
-            if run_of_it.get("external_id") == str(check.token) and isinstance(number, int):
+            number = _number(run_of_it)
+            if run_of_it.get("external_id") == str(check.token) and number is not None:
                 return number
     return None
+
+
+def _number(check_run: Mapping[str, object]) -> int | None:
+    """Return a check run's number, or None for one that no column holds."""
+    number = check_run.get("id")
+    return number if isinstance(number, int) and 0 < number < 2**63 else None
 
 
 def _body(job: ReviewJob, told: Told) -> Mapping[str, object]:

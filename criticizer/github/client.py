@@ -234,7 +234,7 @@ class GitHub:
 def _rows(answer: Answer, items: str) -> tuple[Mapping[str, object], ...] | None:
     try:
         found = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     rows = found.get(items) if items and isinstance(found, dict) else found
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

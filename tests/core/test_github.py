@@ -6,10 +6,11 @@ import json
 import logging
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from criticizer.github import AppConfig, GitHub, Repository, dependency_of
-from criticizer.http_client import Limits
+from criticizer.http_client import Answer, Limits
 from criticizer.redaction import clean
 from criticizer.resilience.failures import (
     ErrorClass,
@@ -236,6 +237,36 @@ def test_pages_are_followed_to_the_end_and_to_no_other_host(server: GitHubServer
     server.script(Act(keep=False, status=302, headers={"Location": "http://localhost:1/x"}))
     with pytest.raises(PermanentFailure, match="another host"):
         client.get(WEB, PULL)
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+@pytest.mark.parametrize("address", ["http://[", "http://a:b:c/", "/\u2028" + "x" * 70_000])
+def test_an_answer_that_leads_to_no_address_is_a_failure(
+    server: GitHubServer, monkeypatch: pytest.MonkeyPatch, address: str, is_link: bool
+) -> None:
+    def exchanged(*_: object, **__: object) -> Answer:
+        if is_link:
+            return Answer(200, httpx.Headers({"link": f'<{address}>; rel="next"'.encode()}), b"[]")
+        return Answer(302, httpx.Headers({"location": address.encode()}))
+
+    client = github(server)
+    client.token(WEB)
+    monkeypatch.setattr(GitHub, "_exchange", exchanged)
+    with pytest.raises(PermanentFailure, match="to no address"):
+        list(client.pages(WEB, COMMENTS))
+
+
+def test_an_answer_that_is_nested_without_end_leaves_a_comment_uncertain(
+    server: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = github(server)
+    client.token(WEB)
+    nested = Answer(201, httpx.Headers(), b"[" * 1_000_000)
+    monkeypatch.setattr(GitHub, "_exchange", lambda *_, **__: nested)
+    with pytest.raises(UncertainFailure):
+        comment(client)
+    with pytest.raises(RetryableFailure):
+        list(client.pages(WEB, COMMENTS))
 
 
 def test_a_renamed_repository_is_followed_when_it_is_read(server: GitHubServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from criticizer.db import prepared
+from criticizer.github import GitHub, Page, Reply
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import gate
@@ -207,6 +209,30 @@ def test_a_crash_before_the_call_is_made_good(github: GitHubServer, monkeypatch:
     make_due()
     check_runs.run()
     assert states(github) == [("in_progress", None)]
+
+
+def test_a_look_up_among_pages_without_end_is_given_up(
+    github: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    github.script(Act(keep=False, status=502), on=POST)
+    pull_request(github)
+    check_runs.run()
+    make_due()
+    empty = Page((), is_last=False)
+    monkeypatch.setattr(GitHub, "pages", lambda *_, **__: itertools.repeat(empty))
+    monkeypatch.setattr(check_runs, "_LATEST_SECONDS", 0.05)
+    assert check_runs.run() == 0
+    assert HostCheck.objects.get().error_class == "NETWORK_TIMEOUT"
+    assert checks(github) == []
+
+
+def test_a_number_that_no_column_holds_does_not_stop_the_others(
+    github: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull_request(github)
+    monkeypatch.setattr(GitHub, "post", lambda *_, **__: Reply(201, {"id": 2**63}))
+    assert check_runs.run() == 0
+    assert HostCheck.objects.get().error_class == "UPSTREAM_INTERNAL"
 
 
 def test_a_late_worker_records_nothing(github: GitHubServer) -> None:
