@@ -48,15 +48,16 @@ _DAMAGED = re.compile(r"corrupt|bad object|inflate|object file .* is empty|packf
 _REMOTE_LINE = re.compile(r"^remote:.*$", re.MULTILINE)
 _RECEIVED = re.compile(r"fsck error|index-pack")
 _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
-    (r"error: 429|[Rr]ate limit", RetryableFailure, ErrorClass.RATE_LIMITED, "the host limits our fetches"),
-    (r"error: 5\d\d", RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE, "the host failed"),
-    (r"Authentication failed|could not read (?:Username|Password)|error: 401|invalid credentials",
+    (r"returned error: 429|[Rr]ate limit", RetryableFailure, ErrorClass.RATE_LIMITED,
+     "the host limits our fetches"),
+    (r"returned error: 5\d\d", RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE, "the host failed"),
+    (r"Authentication failed|could not read (?:Username|Password)|returned error: 401|invalid credentials",
      PermanentFailure, ErrorClass.AUTH_DENIED, "the host refused our token"),
-    (r"error: 403|access denied", PermanentFailure, ErrorClass.PERMISSION_DENIED,
+    (r"returned error: 403|access denied", PermanentFailure, ErrorClass.PERMISSION_DENIED,
      "the host lets us not read the repository: check the App's permission Contents and its repositories"),
-    (r"[Rr]epository .*not found|error: 404|not found: did you run", PermanentFailure, ErrorClass.NOT_FOUND,
-     "the host has no such repository, or our App may not see it"),
-    (r"[Rr]edirect|error: 30\d", PermanentFailure, ErrorClass.POLICY_REJECTED,
+    (r"[Rr]epository .*not found|returned error: 404|not found: did you run", PermanentFailure,
+     ErrorClass.NOT_FOUND, "the host has no such repository, or our App may not see it"),
+    (r"[Rr]edirect|returned error: 30\d", PermanentFailure, ErrorClass.POLICY_REJECTED,
      "the host sends us to another address, which is not followed: correct GITHUB_API_URL"),
     (r"transport '.*' not allowed", PermanentFailure, ErrorClass.POLICY_REJECTED,
      "the repository's address uses a protocol that is not allowed"),
