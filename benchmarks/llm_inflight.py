@@ -16,13 +16,18 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from benchmarks import ground, machine
 from benchmarks.figures import Figure, Must, emit, say
 from benchmarks.ground import CannotRun, Ground, until
 from criticizer.workers.supervisor import clusters
+
+if TYPE_CHECKING:
+    from reviews.artifacts.store import Stored
 
 DELAY = 5
 PROCESSES = 8
@@ -64,16 +69,19 @@ def waiting(model: str) -> int:
         return int(json.load(answer)["in_flight"])
 
 
+def _save(artifacts: Iterable[Stored]) -> None:
+    for artifact in artifacts:
+        artifact.save()
+
+
 def make_fetched(count: int) -> None:
     """Make jobs whose change is fetched and whose review waits for `release`."""
     from criticizer.db import prepared
     from criticizer.queue import outbox
     from reviews import pipeline
-    from reviews.artifacts import store
+    from reviews.artifacts import redactor
     from reviews.intake.review_requests import ReviewRequest, request_review
-    from reviews.models import Artifact
     from reviews.pipeline import Due
-    from reviews.sources import change_codec
     from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 
     for number in range(1, count + 1):
@@ -85,8 +93,8 @@ def make_fetched(count: int) -> None:
         change = Change(
             claim.changelist_id, "perforce", "ann", "A change", ChangeStatus.SUBMITTED, 0, "", (file,)
         )
-        stored = store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change))
-        pipeline.record(claim, stored.save)
+        _, artifacts = redactor.make(claim, change)
+        pipeline.record(claim, partial(_save, artifacts))
     prepared.rows("UPDATE outbox_messages SET available_at = now() + interval '1 hour'")
 
 
