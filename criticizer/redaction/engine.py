@@ -19,6 +19,7 @@ from criticizer.redaction.patterns import compiled, forget
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
 from criticizer.redaction.rules import live_code
+from criticizer.redaction.rules.characters import holds
 from criticizer.redaction.rules.issuer_tokens import KINDS, RULESET
 from criticizer.redaction.scan import Find, scan
 
@@ -27,8 +28,10 @@ _SECONDS: Final = 5.0  # processor time of one call: 20 MB of ordinary text need
 _MAX_PROPAGATED: Final = 20_000
 _PIECE: Final = 512  # bytes: a long value is searched piece by piece, the automaton's cost grows with length
 _FORGED: Final = b"<redacted:"
+_MAY_BE_FORGED: Final = compiled(rb"(?i)<redacted:")
 _LITERAL: Final = b"<REDACTED-LITERAL>"
 _BREAKS: Final = compiled(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
+_ASCII_BREAKS: Final = b"\n\r\x0b\x0c\x1c\x1d\x1e"
 # A full table of states costs minutes to build for long values that repeat within themselves.
 _NFA: Final = ahocorasick_rs.Implementation.ContiguousNFA
 # When two rules overlap, the less specific one loses the name.
@@ -98,7 +101,7 @@ class Redactor:
     def _part(self, text: str) -> Part:
         data = encode(text)
         lines = data.count(b"\n")
-        if _FORGED in data.lower():
+        if _MAY_BE_FORGED.search(data) is not None:
             data = _without_forgeries(data)
             for kind, number in PLACEHOLDER.findall(data):
                 # Placeholders in the input keep their numbers and ours continue after them, so that
@@ -219,6 +222,9 @@ def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
 
     Pieces that are blank or hold only placeholders are left out.
     """
+    value = data[start:end]
+    if value.isascii() and not holds(value, _ASCII_BREAKS + b"<"):
+        return [(start, end)] if value.strip() else []
     breaks = [match.span() for match in _BREAKS.finditer(data, start, end)]
     edges = [start, *(edge for span in breaks for edge in span), end]
     pieces = zip(edges[::2], edges[1::2], strict=True)

@@ -18,7 +18,17 @@ from criticizer.redaction.input.normalization import Shadow, shadows
 from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import Policy
 from criticizer.redaction.redacted_text import RedactionBlocked
-from criticizer.redaction.rules import documents, entropy, key_names, nearby, pem, syntax, tables
+from criticizer.redaction.rules import (
+    contexts,
+    documents,
+    entropy,
+    key_names,
+    nearby,
+    pairs,
+    pem,
+    syntax,
+    tables,
+)
 from criticizer.redaction.rules.assignments import Assignments
 from criticizer.redaction.rules.key_names import WORDS
 from criticizer.redaction.rules.literals import Span
@@ -93,16 +103,20 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
     found += _lines(document, text, work)
     found += (Find(*span) for span in policy.spans(text))
     work.look_at_clock()
-    random, key_lines = entropy.spans(document, partial(_holds_secret, work=work))
+    keys: list[Find] = []
+    if _PEM_WORDS.find_matches_as_indexes(text) and (b"--" in text or b"PuTTY-User" in text):
+        keys += _blocks(document.raw, pem.blocks(document, public=policy.public_pem))
+    candidates = entropy.candidates(document)
+    if entropy.has_key_lines(candidates):
+        keys += _blocks(document.raw, pem.orphans(document))
+    found += keys
+    blocks = sorted((find.start, find.end) for find in keys)
+    random = entropy.spans(document, candidates, partial(_holds_secret, work=work), blocks)
     found += (Find(*span) for span in random)
     work.look_at_clock()
     for shadow in shadows(document):
         work.spend(16)
         found += _shadow(document, shadow, policy, own, work)
-    if _PEM_WORDS.find_matches_as_indexes(text) and (b"--" in text or b"PuTTY-User" in text):
-        found += _blocks(document.raw, pem.blocks(document, public=policy.public_pem))
-    if key_lines:
-        found += _blocks(document.raw, pem.orphans(document))
     # A span never swallows what is masked at its very ends (our own placeholders).
     return [find for find in found if find.end > find.start]
 
@@ -180,7 +194,7 @@ def _words(
         if assignments.opens or values.goes_on:
             places.append((start, end))
         if document is not None and (assignments.ends_line or strength >= key_names.SECRET):
-            assignments.pair_below(start, end, word, document)
+            pairs.read(assignments, start, end, word, document)
     return values.spans, near
 
 
@@ -201,7 +215,7 @@ def _contexts(
             reach[handler] = max(span[1] for span in more)
             spans += more
         if handler in syntax.READ_ALL:
-            reach[handler] = max(reach.get(handler, 0), syntax.window_end(text, end))
+            reach[handler] = max(reach.get(handler, 0), contexts.window_end(text, end))
         if handler in syntax.CONTINUED and syntax.is_continued(text, end):
             places.append((start, end))
     return spans
@@ -276,9 +290,8 @@ def _shadow(
     found = _lines(None, text, work)
     found += (Find(*span) for span in policy.spans(text))
     found += (Find(*span) for span in own.spans(text))
-    random, _ = entropy.spans(
-        Document(text, text, is_diff=False, unread=((0, len(text)),)), partial(_holds_secret, work=work)
-    )
+    plain = Document(text, text, is_diff=False, unread=((0, len(text)),))
+    random = entropy.spans(plain, entropy.candidates(plain), partial(_holds_secret, work=work))
     found += (Find(*span) for span in random)
     for find in found:
         start, end = shadow.origin[find.start], shadow.origin[find.end]

@@ -94,7 +94,7 @@ NOTHING: dict[str, tuple[str, Callable[..., Any]]] = {
     "half of the prefilter hits": ("scan._hits", lambda auto, data, work, overlapping: []),
     "every token refused": ("rules.token_matching._is_token", lambda *a: False),
     "every token inside a word": ("rules.token_matching._in_word", lambda *a: True),
-    "no random tokens": ("rules.entropy.spans", lambda *a: ([], False)),
+    "no random tokens": ("rules.entropy.spans", lambda *a: []),
     "no shadows": ("scan.shadows", lambda document: ()),
     "no key blocks": ("rules.pem.blocks", lambda document, public: ()),
     "no orphaned keys": ("rules.pem.orphans", lambda document: ()),

@@ -171,6 +171,7 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
     out: list[bytes] = []
     at = 0
     blanked = raw.replace(b"\n+", b"\n ").replace(b"\n-", b"\n ")
+    headers = raw.find(b"\n--- ")
     for start in _line_starts(raw, b"@@"):
         head = _HUNK.match(raw, start) if start >= at else None
         if head is None:
@@ -180,10 +181,11 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
         columns = len(signs) - len(signs.lstrip(b"@")) - 1
         ending = _BODY_END.search(raw, begin)
         end = ending.start() if ending is not None else len(raw)
-        may_be = raw.find(b"\n--- ", begin, end + 3) >= 0
-        header = _FILE_HEADER.search(raw, begin, min(end + 3, len(raw))) if may_be else None
-        if header is not None:
-            end = header.start()
+        while 0 <= headers < begin:
+            headers = raw.find(b"\n--- ", headers + 1)
+        if begin <= headers < end - 1:
+            header = _FILE_HEADER.search(raw, headers, min(end + 3, len(raw)))
+            end = header.start() if header is not None else end
         body = blanked[begin:end]
         if columns > 1:
             body = b"\n".join(_blank(line, columns) for line in raw[begin:end].split(b"\n"))

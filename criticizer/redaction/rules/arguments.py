@@ -9,9 +9,10 @@ from typing import Final
 
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import nearby
+from criticizer.redaction.rules.characters import holds
 from criticizer.redaction.rules.commands import ECHOED, WORD, Handler, flag, line_end, literal, user_flag
 from criticizer.redaction.rules.literals import Span, from_base64, group_span
-from criticizer.redaction.rules.value_heuristics import holds, judge
+from criticizer.redaction.rules.value_heuristics import judge
 
 _PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
 # A command that names a user may take a password beside it: -u bob -p x, /user:bob /p:x.

@@ -9,46 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from criticizer.redaction.input.document import Document, character_start
+from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import key_names
+from criticizer.redaction.rules import key_names, signs
+from criticizer.redaction.rules.characters import holds, kinds, transitions
 from criticizer.redaction.rules.literals import Literals
-from criticizer.redaction.rules.value_heuristics import holds, kinds, transitions
 
 WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
-_NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _NAME_BYTES: Final = 60  # of a name that are read on either side of a word
 _BASE64: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-"
-_DRAWN: Final = frozenset(bytes([c]) for c in _BASE64 if c not in b"/_-")
+_DRAWN: Final = frozenset(c for c in _BASE64 if c not in b"/_-")
 _DRAWN_BYTES: Final = 24
 _DRAWN_RATE: Final = 0.42
-_PAIR_LINES: Final = 5  # of a block in which the value of a name stands
 _OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines below
 _OPENERS: Final = b"({|>`\"'<#/\\\r!"
 
-_QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
-_HEAD = compiled(
-    rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
-    rb"([ \t]{0,20})"
-    rb"(:=|:-|=>|->|<-|={1,3}|[!?+.~]={1,2}|::=|::|:|\|\||\||\?\?|,|\("
-    rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
-    rb"[ \t]{0,20}"
-)
-_PLAIN_BYTES: Final = 20  # fewer than blanks may stand around a sign
-_PLAIN_QUOTES: Final = (b'"', b"'")
-_LONGER_SIGN: Final = (b"=", b">", b":", b"-")
-_SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
-# What no sign of an assignment, no quote and no bracket begins with, and what must follow the others.
-_ENDS_NAME: Final = frozenset(bytes([c]) for c in range(128) if c not in b" \t\r{<\\\"'`&)]}*?!:=-+.~|,(oiw>")
-_SIGNS: Final = {b".": (b"=",), b"-": (b">", b" ", b"\t")}
+_LINE_FEED, _BLANK, _DASH = b"\n -"
+_OF_BASE64: Final = (b"+", b"/")
 _MAY_CLOSE: Final = b" \t\"'`\\)]}*?!&quot;#39"  # on a line that ends with a name
 _PAIR = compiled(
     rb"[ \t]*,?[ \t]*(?:[\w:-]+=(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+){0,6}"  # other attributes of an element
     rb"[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*"
-)
-_NEXT_VALUE = compiled(
-    rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:(?:default|initial|plain)?[ _-]?value|val|content|default|string)[\"']?"
-    rb"[ \t]*[=:>][ \t]*"
 )
 _FLAG = compiled(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
 _PACKAGE = compiled(rb"[\"'\s]@[\w.-]+/$")
@@ -59,14 +41,8 @@ _GROUP: Final = (b"?<", b"P<")
 _TAG = compiled(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
 # variable "token" {, <key>token</key>: the value stands below.
-_OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
-_WIDE_COLON: Final = "\uff1a".encode()
+OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
-_VALUE_BEFORE = compiled(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
-_HIDDEN_HEAD = compiled(
-    rb"(?i)(?:(?:name|key|id|type|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?"
-    rb"|variable[ \t]+\")[\w.-]*$"
-)
 
 
 class Assignments:
@@ -92,7 +68,7 @@ class Assignments:
     def is_drawn(self, start: int, end: int) -> bool:
         """Return whether a word stands inside base64, which names nothing: AAAAC3Nzpw1lZDI1."""
         text = self.text
-        if text[start - 1 : start] not in _DRAWN or text[end : end + 1] not in _DRAWN or not start:
+        if not 0 < start < end < len(text) or text[start - 1] not in _DRAWN or text[end] not in _DRAWN:
             return False
         before, after = text[max(start - _NAME_BYTES, 0) : start], text[end : end + _NAME_BYTES]
         run = (
@@ -106,36 +82,64 @@ class Assignments:
         """Read around one word; return how far the text has been read."""
         self.ends_line = self.opens = self.values.goes_on = False
         text = self.text
-        self.begin = begin = self._begin(start)
-        self.tail_end = tail_end = self._name_end(end, min(end + WINDOW, len(text)))
-        name = (text[begin:start], text[start:end], text[end:tail_end])
-        strength = key_names.strength(word, name[1], name[0], name[2])
-        self.strength = self._alone(end, word, name, strength)
-        if self._look(end, word, strength):
+        before = text[max(start - _NAME_BYTES, 0) : start]
+        head = before[len(before.rstrip(NAME)) :]
+        tail = text[end : end + _NAME_BYTES]
+        tail = tail[: len(tail) - len(tail.lstrip(NAME))].rstrip(b".-")
+        self.begin, self.tail_end = start - len(head), end + len(tail)
+        found = text[start:end]
+        strength = key_names.strength(word, found, head, tail)
+        self.strength = self._alone(end, word, (head, found, tail), strength)
+        if self._has_value(end, strength) and self._look(end, word, strength):
             return self.values.spans[-1][1]
         return end  # the next word may sit in the same name: keyPassword, _authToken
 
     def _alone(self, end: int, word: bytes, name: tuple[bytes, bytes, bytes], strength: int) -> int:
         """Return the strength of the name around a word, whatever stands beside the name."""
         text, begin, tail_end = self.text, self.begin, self.tail_end
+        head, found, tail = name
         if word in key_names.INFLECTED:
             return key_names.PASSWORD
-        if _goes_on(text, end):
+        if tail and _goes_on(text, end):
             return 0
-        if text[begin - 1 : begin] in (b"+", b"/") and (len(word) <= 4 or _VERSION.match(text, tail_end)):
+        if text[begin - 1 : begin] in _OF_BASE64 and (len(word) <= 4 or _VERSION.match(text, tail_end)):
             return 0  # base64, a module of go.sum
-        head, found, tail = name
         if not tail:
             return strength
-        tail = tail[1:] if tail[:1] in (b"s", b"S") else tail
-        if b"." in tail and text[tail_end : tail_end + 1] == b"(":
-            tail = tail[: tail.rfind(b".")]  # password.compareTo(
-        if text[tail_end : tail_end + 1] == b"(" and key_names.WORDS[word][0] == key_names.PASSWORD:
-            tail = b""  # PasswordEncoder.encode("x"): a value is judged by itself
-        return key_names.strength(word, found, head, tail) or (
-            key_names.PASSWORD
-            if tail.lower() in _FIELDS and key_names.strength(word, found, head, b"") >= key_names.PASSWORD
-            else 0
+        is_called = text[tail_end : tail_end + 1] == b"("
+        shorter = tail[1:] if tail[:1] in (b"s", b"S") else tail
+        if is_called and b"." in shorter:
+            shorter = shorter[: shorter.rfind(b".")]  # password.compareTo(
+        if is_called and key_names.WORDS[word][0] == key_names.PASSWORD:
+            shorter = b""  # PasswordEncoder.encode("x"): a value is judged by itself
+        if shorter is not tail:
+            strength = key_names.strength(word, found, head, shorter)
+        if strength:
+            return strength
+        is_field = shorter.lower() in _FIELDS
+        own = key_names.strength(word, found, head, b"") if is_field else 0
+        return key_names.PASSWORD if own >= key_names.PASSWORD else 0
+
+    def _has_value(self, end: int, strength: int) -> bool:
+        """Return whether a value may stand beside a name, by a look at what follows: most have none."""
+        text, at = self.text, self.tail_end
+        if at >= len(text):
+            return end < at
+        follows = text[at]
+        if follows == _LINE_FEED:
+            self.ends_line = True
+            self.opens = text[at + 1 : at + _OPENER_BYTES].lstrip()[:1] in (b"=", b":")
+            return False
+        if follows in signs.NONE or (not strength and follows not in _MAY_CLOSE):
+            return False
+        # In prose: a word, and none of what makes it a flag's or an option's value.
+        return not (
+            follows == _BLANK
+            and text[at + 1 : at + 2] in signs.SPEAKS
+            and not holds(text[at + 1 : at + 17], b"0123456789")
+            and text[self.begin] != _DASH
+            and text[self.begin - 1 : self.begin] != b"-"
+            and text[max(self.begin - 4, 0) : self.begin] not in _SETTERS
         )
 
     def _look(self, end: int, word: bytes, strength: int) -> bool:
@@ -148,7 +152,7 @@ class Assignments:
             stop = character_start(text, min(end + WINDOW, len(text)))
         if not strength and text[tail_end:stop].translate(None, _MAY_CLOSE):
             return False
-        sign = self._sign(stop, strength)
+        sign = signs.read(text, begin, tail_end, stop, strength)
         if sign is None:
             return False
         close_end, at, op = sign
@@ -177,44 +181,6 @@ class Assignments:
         sentence = op == b":" and text[close_end - 1] in b")]}"
         self.opens = firm and not found and not sentence and op != b"," and self._opens_value(at, stop)
         return found
-
-    def _sign(self, stop: int, strength: int) -> tuple[int, int, bytes] | None:
-        """Return where what closes a name ends, where its value begins, and the sign between them."""
-        text, at = self.text, self.tail_end
-        follows, second = text[at : at + 1], text[at + 1 : at + 2]
-        if follows >= b"\x80" and text[at : at + 3] != _WIDE_COLON:
-            return None  # part of another word, in a language without blanks
-        # What _HEAD says of most names, and costs more.
-        if at >= stop:
-            return at, at, b""
-        if follows == b" " and second in _SPEAKS:
-            return at, at + 1, b""
-        if follows in _ENDS_NAME or second not in _SIGNS.get(follows, second):
-            return None
-        if follows == b"," and not self._is_column(strength):
-            return None
-        plain = self._plain_sign(at, stop)
-        if plain is not None:
-            return plain
-        head = _HEAD.match(text, at, stop)
-        return None if head is None else (head.end(1), head.end(), text[slice(*head.span(3))])
-
-    def _plain_sign(self, at: int, stop: int) -> tuple[int, int, bytes] | None:
-        """Return what `_HEAD` says of = or : behind a name, with no more than a quote and blanks around."""
-        piece = self.text[at : min(stop, at + _PLAIN_BYTES)]
-        close = 1 if piece[:1] in _PLAIN_QUOTES and piece[1:2] in (b":", b"=", b" ") else 0
-        rest = piece[close:].lstrip(b" \t")
-        value = rest[1:].lstrip(b" \t")
-        if rest[:1] not in (b":", b"=") or rest[1:2] in _LONGER_SIGN or not value:
-            return None
-        return at + close, at + len(piece) - len(value), rest[:1]
-
-    def _is_column(self, strength: int) -> bool:
-        """Return whether a name before a comma may have its value behind it: NAME, "x" or bob,password,x."""
-        text, begin = self.text, self.begin
-        return text[begin : self.tail_end].rpartition(b".")[2].isupper() or (
-            strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
-        )
 
     def _opens_value(self, at: int, stop: int) -> bool:
         """Return whether only the opening of a value follows a name: a quick check."""
@@ -245,17 +211,6 @@ class Assignments:
             )
         return self._right_hand_side(begin, at, stop, strength, spoken=op[:2] in (b"is", b"wa"))
 
-    def _begin(self, start: int) -> int:
-        """Return where the name that holds a word begins, at most 60 bytes before it."""
-        text = self.text
-        before = text[max(start - _NAME_BYTES, 0) : start]
-        return start - (len(before) - len(before.rstrip(_NAME)))
-
-    def _name_end(self, end: int, stop: int) -> int:
-        """Return where the name ends that a word ending at `end` stands in, a separator excluded."""
-        tail = self.text[end : min(end + _NAME_BYTES, stop)]
-        return end + len(tail[: len(tail) - len(tail.lstrip(_NAME))].rstrip(b".-"))
-
     def _may_go_on(self, begin: int, tail_end: int, close_end: int, at: int, stop: int) -> bool:
         """Tell a name without operator that may have a value (flag, clause, attribute) from prose."""
         text = self.text
@@ -265,7 +220,7 @@ class Assignments:
         if at >= stop:
             self.opens = text[stop + 1 : stop + _OPENER_BYTES].lstrip()[:1] in (b"=", b":")
             return False
-        if text[at] in b"{<" and text[at:stop].rstrip() in _OPENS_BLOCK:
+        if text[at] in b"{<" and text[at:stop].rstrip() in OPENS_BLOCK:
             self.ends_line = True
             return False
         if closed:
@@ -331,68 +286,8 @@ class Assignments:
             strength >= key_names.SECRET and self.values.beside(at, stop)
         )
 
-    def pair_below(self, start: int, end: int, word: bytes, document: Document) -> None:
-        """`- name: DB_PASSWORD` and, on one of the next lines of the same side, `value: x`."""
-        text, begin, tail_end = self.text, self.begin, self.tail_end
-        head = text[max(begin - 60, 0) : begin].rpartition(b"\n")[2]
-        is_pair = _may_be_pair(head) and _HIDDEN_HEAD.search(head) is not None
-        if is_pair:
-            self._value_before(end, word)
-        stop = text.find(b"\n", end, end + WINDOW)
-        if stop < 0:
-            return
-        if not is_pair and not text[tail_end:stop].rstrip().endswith((b":", b"{")):
-            return
-        tail = _HEAD.match(text, tail_end, stop)
-        rest = text[tail.end(1) : stop].strip() if tail is not None else b"?"
-        if rest not in ((b"", b",", b"\\", b">", *_OPENS_BLOCK) if is_pair else (b":", b": {")):
-            return
-        strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
-        if not strength or (not is_pair and strength < key_names.SECRET):
-            return
-        most = (
-            _PAIR_LINES if rest.endswith((b"{", b":")) or rest == b"," else 2
-        )  # further down stands the value of another name
-        for here in document.sides(start):
-            for line in document.following(here, most):
-                match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
-                if match is not None:
-                    self._value_of_pair(line.start, match.end(), line.end, max(strength, key_names.SECRET))
-                    break
-
-    def _value_before(self, end: int, word: bytes) -> None:
-        """`value: x` and then `name: DB_PASSWORD`, on the same line or the one above."""
-        text, begin, tail_end = self.text, self.begin, self.tail_end
-        if (
-            key_names.strength(
-                word, text[end - len(word) : end], text[begin : end - len(word)], text[end:tail_end]
-            )
-            == 0
-        ):
-            return
-        low = text.rfind(b"\n", max(begin - WINDOW, 0), begin) + 1
-        above = text.rfind(b"\n", max(low - WINDOW, 0), max(low - 1, 0)) + 1
-        for first, last in ((low, begin), (above, max(low - 1, above))):
-            match = _VALUE_BEFORE.search(text, first, last)
-            if match is not None:
-                self._value_of_pair(
-                    first, match.end(), last, key_names.SECRET if word == b"key" else key_names.PASSWORD
-                )
-                return
-
-    def _value_of_pair(self, begin: int, at: int, stop: int, strength: int) -> None:
-        stop = min(stop, at + WINDOW)
-        if not self.values.quoted(at, stop, strength):
-            self.values.bare(begin, at, stop, strength)
-
 
 def _goes_on(text: bytes, end: int) -> bool:
     """Return whether another small letter than the plural's follows a word that ends in one."""
     after = text[end] if end < len(text) else 0
     return 97 <= after <= 122 and after != 115 and 97 <= text[end - 1] <= 122
-
-
-def _may_be_pair(head: bytes) -> bool:
-    """Return whether `_HIDDEN_HEAD` may match: a quick check of what stands before the name."""
-    before = head.rstrip(_NAME).rstrip(b" \t\"'")
-    return before.endswith((b"=", b":", b">")) or before[-8:].lower() == b"variable"

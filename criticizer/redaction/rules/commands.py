@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, Final
 
 from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules.characters import kinds, looks_random
 from criticizer.redaction.rules.literals import Span, group_span, usable
-from criticizer.redaction.rules.value_heuristics import is_code, is_slug, judge, kinds, looks_random
+from criticizer.redaction.rules.value_heuristics import is_code, is_slug, judge
 
 WINDOW: Final = 2048
 # One argument, as a shell or a program writes it: exactly one of three groups takes part.

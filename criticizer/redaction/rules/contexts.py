@@ -6,14 +6,16 @@ Handlers as in `syntax`: text and the offsets of the word found; they return spa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import issuer_tokens, nearby
+from criticizer.redaction.rules.characters import looks_random
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
-from criticizer.redaction.rules.value_heuristics import is_generated, judge, looks_random
+from criticizer.redaction.rules.value_heuristics import is_code, is_generated, judge
 
+WINDOW: Final = 2048
 # creds: bob / x, log in as admin // x, login bob:x
 _PAIRED = compiled(
     rb"[^\n\"'`={}]{0,50}?(?:[\s:>(]|[\"']?[ \t]*[:=][ \t]*[\"']?)[\w.@-]{2,40}"
@@ -50,10 +52,19 @@ _TO_STOP: Final = bytes(32 if c in b" \t\r\n\"'`\\;|" else 33 for c in range(256
 _BASIC = compiled(rb"[ \t]*([A-Za-z0-9+/]{8,}={0,2})(?:[^A-Za-z0-9+/=]|$)")
 
 
-def window_end(text: bytes, at: int, window: int) -> int:
+def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
     """Return where the line ends, or the window."""
     end = text.find(b"\n", at, at + window)
     return end if end >= 0 else character_start(text, min(at + window, len(text)))
+
+
+def literal(text: bytes, match: Any, kind: str) -> list[Span]:
+    """Return the span of what a pattern took for a value, unless it is code, a template or a dummy."""
+    span = group_span(match)
+    if span is None:
+        return []
+    value = text[slice(*span)]
+    return [(*span, kind)] if usable(value) and not is_code(value) else []
 
 
 def basic(text: bytes, start: int, end: int) -> list[Span]:

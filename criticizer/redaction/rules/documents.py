@@ -36,7 +36,8 @@ _WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
     matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_FIRST,
 )
 _OF_BLOCKS: Final = 3  # the first of them
-_PATH_WORDS: Final = (b"key", b"pass", b"secret", b"token")  # each of those paths has one
+# Each of those paths has one.
+_PATH_WORDS: Final = ahocorasick_rs.BytesAhoCorasick([b"key", b"pass", b"secret", b"token"])
 _LONE = compiled(rb"[ \t]*([^\s=:#/<>\"'(){}\[\];,]{6,200})[ \t\r]*")
 _BLOCK = compiled(
     rb"(?im)<(auth-user-pass|tls-auth|tls-crypt|tls-crypt-v2|secret|key|pkcs12)>[ \t\r]*$"
@@ -139,13 +140,12 @@ def _paths(raw: bytes) -> Iterator[Match]:
     """Yield the paths of files whose names say that they hold a secret."""
     at = raw.find(b"+++ ")
     while at >= 0:
-        end = raw.find(b"\n", at)
-        name = raw[at : end if end >= 0 else len(raw)]
-        if not name.isascii() or any(word in name.lower() for word in _PATH_WORDS):
+        name = raw[at : line_end(raw, at)]
+        if not name.isascii() or _PATH_WORDS.find_matches_as_indexes(name.lower()):
             match = _PATHS.match(raw, at)
             if match is not None:
                 yield match
-        at = raw.find(b"\n+++ ", at) + 1 or -1
+        at = raw.find(b"\n+++ ", at + len(name)) + 1 or -1
 
 
 def _key_files(document: Document) -> Iterator[Span]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
-from collections.abc import Callable
+import bisect
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import ahocorasick_rs
 
 from criticizer.redaction.input.document import Document
 from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules import marked_tokens
+from criticizer.redaction.rules.characters import digit_groups, kinds, looks_random, transitions
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.pem import FILES
-from criticizer.redaction.rules.value_heuristics import digit_groups, kinds, looks_random, transitions
 
-_ALPHABETIC: Final = b"A-Za-z0-9+/_-"
-_LONG = compiled(b"[" + _ALPHABETIC + b"]{20,}")
-_DIGITS: Final = b"0123456789"
-_HEX: Final = b"0123456789abcdefABCDEF-"
+# Runs of letters, signs and at least one digit, the most of twenty bytes and more: where the first digit
+# stands parts them, so that words, paths and identifiers without one match nothing.
+_LEAST: Final = 20
+_LONG = compiled(rb"[A-Za-z+/_-]{9,}[0-9][A-Za-z0-9+/_-]*|[A-Za-z+/_-]{0,8}[0-9][A-Za-z0-9+/_-]{11,}")
 _EXEMPT = compiled(
     rb"(?i)(?:sha-?[0-9]{1,3}[\s:=\-\"'/,@(]*|integrity[\"'\s:=]*|checksums?[\"'\s:=]*(?:[0-9]+/)?|digest[\"'\s:=]*|fingerprint[\"'\s:=]*"
     rb"|h1:|md5[\"'\s:=]*|etag[\"'\s:=W/]*|base64,|mappings[\"'\s:=]*|nonce-"
@@ -39,80 +40,133 @@ _PUBLIC: Final = ahocorasick_rs.BytesAhoCorasick(
 _OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
 _CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
 _URL_BEFORE = compiled(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
-_ALPHABET: Final = (b"ABCDEFGHIJKLM", b"abcdefghijklm", b"0123456789abcdefgh", b"23456789AB")
+_OF_KEY: Final = (56, 80)  # bytes of a line of a key or a file in base64
 _DIGEST = compiled(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
-_TICKET_LINE = compiled(rb"=[^\s:=]+:$")
 _PATH_OF_SVG: Final = b"0123456789mMhHvVlLcCsSqQtTaAzZ-"
 _FILE: Final = 8_192  # bytes before a line in which a file begins
 _MAGIC: Final = ahocorasick_rs.BytesAhoCorasick([magic for magic in FILES if len(magic) > 4])
 _PRINTABLE: Final = bytes(range(32, 127)) + b"\t\r\n"
 _MAX_DECODED: Final = 8_192
+_STANDARD: Final = bytes.maketrans(b"-_", b"+/")  # the alphabet of addresses to that of mail
 
 
-def spans(document: Document, holds_secret: Callable[[bytes], bool]) -> tuple[list[Span], bool]:
-    """Return the random tokens, and whether lines of key-like base64 occur (see `pem.orphans`).
+class _Files:
+    """Where files in base64 begin in a text: looked up once, when it is first asked."""
 
-    `holds_secret` judges what a token in base64 or hexadecimal says in plain text.
+    __slots__ = ("_places", "_text")
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._places: list[tuple[int, int]] | None = None
+
+    def has_begun(self, low: int, high: int) -> bool:
+        """Return whether one begins between two offsets."""
+        if self._places is None:
+            found = _MAGIC.find_matches_as_indexes(self._text, overlapping=True)
+            self._places = sorted((start, end) for _, start, end in found)
+        for at in range(bisect.bisect_left(self._places, (low, 0)), len(self._places)):
+            start, end = self._places[at]
+            if end <= high or start >= high:
+                return end <= high
+        return False
+
+
+def candidates(document: Document) -> list[tuple[int, int]]:
+    """Return where tokens stand that are long enough and have a digit, in order."""
+    text = document.text
+    found: list[tuple[int, int]] = []
+    for start, end in (place for piece in document.unread for place in _LONG.places(text, *piece)):
+        if end - start >= _LEAST:
+            start = end - len(text[start:end].lstrip(b"+/-"))
+            if end - start >= _LEAST:
+                found.append((start, end))
+    return found
+
+
+def has_key_lines(places: Sequence[tuple[int, int]]) -> bool:
+    """Return whether lines of key-like base64 may occur (see `pem.orphans`)."""
+    return sum(_OF_KEY[0] <= end - start <= _OF_KEY[1] for start, end in places) >= 2
+
+
+def spans(
+    document: Document,
+    places: Sequence[tuple[int, int]],
+    holds_secret: Callable[[bytes], bool],
+    blocks: Sequence[tuple[int, int]] = (),
+) -> list[Span]:
+    """Return the random ones among the `candidates`.
+
+    `holds_secret` judges what a token in base64 or hexadecimal says in plain text. What lies in one of the
+    `blocks` (of keys, in order) is taken out anyway and not judged again.
     """
     text = document.text
     found: list[Span] = []
-    long_lines = 0
-    for start, end in (place for piece in document.unread for place in _LONG.places(text, *piece)):
-        token = text[start:end].lstrip(b"+/-")
-        if len(token) < 20 or len(token.translate(None, _DIGITS)) == len(token):
-            continue  # words, paths, identifiers: no digit
-        start = end - len(token)
+    files = _Files(text)
+    block = 0
+    for start, end in places:
+        token = text[start:end]
+        while block < len(blocks) and blocks[block][1] < end:
+            block += 1
         while text[end : end + 1] == b"=":
             end += 1
-        if 56 <= len(token) <= 80:
-            long_lines += 1
-        kind = _kind(text, start, end, token, holds_secret)
+        is_taken = block < len(blocks) and blocks[block][0] <= start and end <= blocks[block][1]
+        if is_taken and len(token) > marked_tokens.LONGEST and token.translate(None, marked_tokens.HEX):
+            continue
+        kind = _kind(text, start, end, token, holds_secret, files)
         if kind is not None and not (document.binary and document.in_binary(start)):
             found.append((start, end, kind))
-    return found, long_lines >= 2
+    return found
 
 
 def _kind(
-    text: bytes, start: int, end: int, token: bytes, holds_secret: Callable[[bytes], bool]
+    text: bytes, start: int, end: int, token: bytes, holds_secret: Callable[[bytes], bool], files: _Files
 ) -> str | None:
-    if not token.translate(None, _HEX):
-        return _hex_kind(text, start, token) or _plain_hex(token, holds_secret)
-    core = token.rstrip(b"=")
-    marked = _marked(text, start, core)
+    if not token.translate(None, marked_tokens.HEX):
+        return marked_tokens.hex_kind(text, start, token) or _plain_hex(token, holds_secret)
+    marked = marked_tokens.kind_of(text, start, token) if len(token) <= marked_tokens.LONGEST else None
     if marked is not None:
         return marked
-    lower, upper, digit = kinds(core)
-    if not (lower and upper and digit):
-        return "high-entropy" if _one_case(text, start, end, core) else None
+    if not all(kinds(token)):
+        return "high-entropy" if _one_case(text, start, end, token) else None
     if text[end : end + 1] == b"(" or token.startswith((b"_ZN", b"_RN", b"_Z")):
         return None  # a function's name
-    if not token.translate(None, _PATH_OF_SVG) or _is_number(token):
-        return None
-    if any(run in token for run in _ALPHABET) or b"\x01" in token:
+    if not token.translate(None, _PATH_OF_SVG) or _is_number(token) or _counts_up(token):
         return None
     before = text[max(start - 64, 0) : start]
     before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
     if (token[:3] in (b"sha", b"non") and _DIGEST.match(token)) or token.startswith(FILES):
         return None
-    segment = _segment(core, before)
-    plain = _decoded(core, before)
+    segment = _segment(token, before)
+    plain = _decoded(token, before)
     if plain is not None:
         return "encoded-secret" if holds_secret(plain) else None
     if segment is None or not _drawn(segment) or _is_exempt(before):
         return None
-    if 56 <= len(token) <= 80 and _in_block(text, start, end):
+    if _OF_KEY[0] <= len(token) <= _OF_KEY[1] and _in_block(text, start, end, files):
         return None  # of a file or a key, see `pem`
     if before.endswith(b"...") and text[end : end + 3] == b"...":
         return None  # an excerpt, shortened on both sides
     return "high-entropy"
 
 
+def _counts_up(token: bytes) -> bool:
+    """Return whether it spells out an alphabet."""
+    return (
+        b"ABCDEFGHIJKLM" in token
+        or b"abcdefghijklm" in token
+        or b"0123456789abcdefgh" in token
+        or b"23456789AB" in token
+    )
+
+
 def _is_number(token: bytes) -> bool:
     """Return whether it is a number in hexadecimal as languages write it: 0x0F0F0F0F0F0F0F0FULL."""
-    return token[:2] in (b"0x", b"0X") and not token[2:].rstrip(b"uUlLn").translate(None, _HEX + b"_")
+    return token[:2] in (b"0x", b"0X") and not token[2:].rstrip(b"uUlLn").translate(
+        None, marked_tokens.HEX + b"_"
+    )
 
 
-def _in_block(text: bytes, start: int, end: int) -> bool:
+def _in_block(text: bytes, start: int, end: int, files: _Files) -> bool:
     """Return whether a token is a line of a picture or archive: it is its line, and one beside it as long."""
     begin = text.rfind(b"\n", max(start - 80, 0), start) + 1
     stop = text.find(b"\n", end, end + 4)
@@ -122,12 +176,12 @@ def _in_block(text: bytes, start: int, end: int) -> bool:
     above = text.rfind(b"\n", max(begin - 201, 0), max(begin - 1, 0))
     if below - stop != stop - begin + 1 and begin - 1 - above != stop - begin + 1:
         return False
-    return bool(_MAGIC.find_matches_as_indexes(text[max(start - _FILE, 0) : start + 12]))
+    return files.has_begun(start - _FILE, start + 12)
 
 
 def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
     """Return whether a long one-case token of digits and letters is a random literal of its own."""
-    if not 30 <= len(token) <= 128 or not token.isalnum() or any(run in token for run in _ALPHABET):
+    if not 30 <= len(token) <= 128 or not token.isalnum() or _counts_up(token):
         return False
     if text[start - 1 : start] not in _OPENS or text[end : end + 1] not in _CLOSES:
         return False
@@ -172,80 +226,16 @@ def _segment(token: bytes, before: bytes) -> bytes | None:
     return token
 
 
-def _marked(text: bytes, start: int, token: bytes) -> str | None:
-    """Return the kind of tokens whose form needs their length as well."""
-    if len(token) == 24 and text[max(start - 2, 0) : start] == b"s." and token.isalnum():
-        lone = start < 3 or not (text[start - 3 : start - 2].isalnum() or text[start - 3] in b"._")
-        return "vault-token" if lone and looks_random(token, rate=0.3) else None
-    if (
-        len(token) <= 30
-        and text[start - 1 : start] == b"|"
-        and _FACEBOOK.search(text[max(start - 18, 0) : start])
-    ):
-        return "facebook-token"
-    if len(token) == 34 and token[:2] == b"SK" and not token[2:].translate(None, _HEX):
-        return "twilio-key"
-    if 36 <= len(token) <= 37 and token[32:35] == b"-us" and not token[:32].translate(None, _HEX):
-        return "mailchimp-key"
-    if len(token) == 46 and token.startswith(b"oy2") and token.isalnum() and token.islower():
-        return "nuget-key"
-    if (
-        23 <= len(token) <= 30
-        and token[:1] in b"MNO"
-        and text[start + len(token) : start + len(token) + 1] == b"."
-    ):
-        return _discord(text, start)
-    if 20 <= len(token) <= 30 and text[start - 1 : start] == b"." and _discord_tail(text, start):
-        return "discord-token"
-    return None
-
-
-_FACEBOOK = compiled(rb"[0-9]{13,17}\|$")
-_DISCORD = compiled(rb"[MNO][\w-]{22,28}\.[\w-]{5,7}\.[\w-]{20,}")
-
-
-def _discord(text: bytes, start: int) -> str | None:
-    return "discord-token" if _DISCORD.match(text, start, start + 120) is not None else None
-
-
-def _discord_tail(text: bytes, start: int) -> bool:
-    return any(
-        _DISCORD.match(text, at, start + 90) is not None
-        for at in range(max(start - 40, 0), max(start - 28, 0))
-    )
-
-
-def _hex_kind(text: bytes, start: int, token: bytes) -> str | None:
-    """Hexadecimal is a hash more often than a secret: only with a mark of its issuer."""
-    before = text[max(start - 80, 0) : start]
-    if len(token) == 32 and token.isupper() and before.endswith(b":"):
-        line = before[before.rfind(b"\n") + 1 :]
-        return "perforce-ticket" if _TICKET_LINE.search(line) else None
-    if len(token) == 34 and token[:2] == b"AC":
-        return "twilio-key"
-    if len(token) == 32 and _ZHIPU.match(text, start + 32, start + 52):
-        return "zhipu-key"
-    if len(token) == 50 and token[32:33] == b"-" and token[41:42] == b"-":
-        return "mailgun-key"
-    if len(token) == 64 and before.endswith(b".") and _AIRTABLE.search(before):
-        return "airtable-token"
-    return None
-
-
-_ZHIPU = compiled(rb"\.[A-Za-z0-9]{16}(?:$|[^A-Za-z0-9])")
-_AIRTABLE = compiled(rb"(?:^|[^A-Za-z0-9])pat[A-Za-z0-9]{14}\.$")
-
-
 def _decoded(token: bytes, before: bytes) -> bytes | None:
     """Return the text that base64 stands for, None where it stands for no text."""
-    if len(token) < 16 or len(token) > _MAX_DECODED or digit_groups(token) < 1 or before.endswith(b"base64,"):
+    if len(token) > _MAX_DECODED or before.endswith(b"base64,"):
         return None
-    plain = token.replace(b"-", b"+").replace(b"_", b"/")
+    plain = token.translate(_STANDARD)
+    if not _is_text(binascii.a2b_base64(plain[:16])):
+        return None  # most are not, and the head says it
     try:
-        if not _is_text(base64.b64decode(plain[:16], validate=True)):
-            return None  # most are not, and the head says it
-        decoded = base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
-    except (binascii.Error, ValueError):
+        decoded = binascii.a2b_base64(plain + b"=" * (-len(plain) % 4), strict_mode=True)
+    except binascii.Error:
         return None
     return decoded if _is_text(decoded) else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from criticizer.redaction.input.document import Document, SourceLine
@@ -11,6 +11,8 @@ from criticizer.redaction.rules import key_names, nearby
 from criticizer.redaction.rules.literals import Span, span_kind
 
 _ENTRIES: Final = 40  # below the name
+_OPENER_BYTES: Final = 120  # from the name to the end of its line
+_OPENERS: Final = (b"]", b":", b"{", b"(", b"[", b"|")
 _WINDOW: Final = 512
 # What stands between the name and the end of its line: secrets:, PASSWORDS = {, [credentials], list: |
 _OPENS = compiled(rb"[\w.-]*[\"'\])]{0,2}[ \t]*(?:=>|:?=|:)?[ \t]*(?:[\w.<>\[\], ]*[{(\[|]|)[ \t\r]*")
@@ -28,22 +30,28 @@ _DESCRIBES: Final = frozenset(
 
 
 def spans(
-    document: Document, start: int, end: int, strength: int, spend: Callable[[int], None]
-) -> Iterator[Span]:
-    """Yield the values on the lines below the word at `start` to `end`, where it names a group of secrets."""
+    document: Document, start: int, end: int, stop: int, strength: int, spend: Callable[[int], None]
+) -> Iterable[Span]:
+    """Return the values on the lines below the word at `start` to `end`, where it names a group of secrets.
+
+    Its line ends at `stop`.
+    """
     text = document.text
-    stop = text.find(b"\n", end, end + 120)
-    if stop < 0:
-        return
-    sign = text[max(stop - 2, end) : stop].rstrip()[-1:]
-    is_fed = b"<<" in text[end:stop] and _FED.fullmatch(text, end, stop) is not None
-    if not is_fed and (
-        sign not in (b"]", b":", b"{", b"(", b"[", b"|") or _OPENS.fullmatch(text, end, stop) is None
-    ):
-        return
+    rest = text[end:stop] if stop - end < _OPENER_BYTES else b""
+    sign = rest[-2:].rstrip()[-1:]
+    is_fed = b"<<" in rest and _FED.fullmatch(rest) is not None
+    if not is_fed and (sign not in _OPENERS or _OPENS.fullmatch(rest) is None):
+        return ()
     is_password = strength >= key_names.PASSWORD
     if not is_fed and not is_password and not text[start:end].lower().startswith((b"secret", b"credential")):
-        return
+        return ()
+    return _below(document, start, sign, strength, spend, is_fed=is_fed)
+
+
+def _below(
+    document: Document, start: int, sign: bytes, strength: int, spend: Callable[[int], None], *, is_fed: bool
+) -> Iterator[Span]:
+    text, is_password = document.text, strength >= key_names.PASSWORD
     for here in document.sides(start):
         depth = _depth(text, here)
         for number, line in enumerate(document.following(here, _ENTRIES)):

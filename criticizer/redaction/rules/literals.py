@@ -14,8 +14,8 @@ from typing import Any, Final
 from criticizer.redaction.input import concatenation
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
+from criticizer.redaction.rules.characters import holds, looks_random, transitions
 from criticizer.redaction.rules.value_heuristics import (
-    holds,
     is_chosen,
     is_code,
     is_dummy,
@@ -24,8 +24,6 @@ from criticizer.redaction.rules.value_heuristics import (
     is_slug,
     is_template,
     judge,
-    looks_random,
-    transitions,
 )
 
 Span = tuple[int, int, str]
@@ -38,6 +36,7 @@ def span_kind(strength: int) -> str:
     return _KIND[strength]
 
 
+_JUDGED: Final = 256  # bytes of a value that are judged
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
 _QUOTED = compiled(
     rb"(?:[A-Za-z_&*\[][\w.\[\]<>?|&*:' ]{0,40}=[ \t]{0,4}\(?[ \t]{0,4})?"  # a type annotation
@@ -176,6 +175,8 @@ class Literals:
         if self.text[begin - 1 : begin] in (b"?", b"&"):
             value = value.partition(b"&")[0]
         value = value.removesuffix(b"\\n").rstrip(b"\\").removesuffix(b"*/")
+        if holds(value[:_JUDGED], b"([{"):
+            return False  # an expression
         if spoken:
             value = value.removesuffix(b".")
             if strength < key_names.PASSWORD and not looks_random(value, rate=0.3) and not _is_uuid(value):

@@ -9,16 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules.value_heuristics import (
-    digit_groups,
-    has_special,
-    holds,
-    is_code,
-    is_reference,
-    is_slug,
-    kinds,
-    transitions,
-)
+from criticizer.redaction.rules.characters import digit_groups, has_special, holds, kinds, transitions
+from criticizer.redaction.rules.value_heuristics import is_code, is_reference, is_slug
 
 # Parts of a literal or a line that are run: interpolations, substitutions, what follows a closed quote.
 _RUN = compiled(
@@ -27,7 +19,8 @@ _RUN = compiled(
     rb"|!!(?:python|ruby|perl|java|php)[^\n]*"
     rb"|\\?[\"'`][ \t)\]]*(?:\+|&|\.|\|\||,|;|%|<<)[^\n]*[A-Za-z_]\w*[!?]?\([^\n]*"
 )
-_RUN_MARKS: Final = frozenset(b"$`%?\\{&!\"'")
+_DIGITS: Final = b"0123456789"
+_RUN_MARKS: Final = b"$`%?\\{&!\"'"
 _EXPRESSION = compiled(rb"[A-Za-z_]\w*(?:[*+/%&|^=?:.]+[A-Za-z_]\w*)+")
 _SUFFIX = compiled(rb"\.[A-Za-z][A-Za-z0-9]{0,7}(?:[\s\"']|$)")
 _OPERATORS: Final = b"()[]{};,<>|\"'`\\"
@@ -40,7 +33,7 @@ _ANYWHERE: Final = 20  # bytes; what is as long and random stands in longer word
 def pieces(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
     """Return the parts of a span that are not code: all of it, but for what is interpolated."""
     value = data[start:end]
-    if not _RUN_MARKS.intersection(value):
+    if not holds(value, _RUN_MARKS):
         return [(start, end)]
     edges = [start]
     for match in _RUN.finditer(value):
@@ -58,6 +51,8 @@ def is_propagated(value: bytes) -> bool:
     """
     if len(value) < 8 or holds(value, _OPERATORS) or b" " in value:
         return False
+    if value.isalnum():
+        return holds(value, _DIGITS)  # of those, no reference has one
     if is_reference(value) or is_code(value):
         return False
     return kinds(value)[2] or has_special(value[1:])

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from criticizer.redaction.patterns import compiled, remembered
-from criticizer.redaction.rules import key_names
+from criticizer.redaction.patterns import Match, compiled, remembered
+from criticizer.redaction.rules import declarations, key_names
+from criticizer.redaction.rules.characters import digit_groups, has_special, holds, kinds, transitions
 from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
-    digit_groups,
-    has_special,
-    holds,
     is_chosen,
     is_code,
     is_dummy,
@@ -25,8 +23,6 @@ from criticizer.redaction.rules.value_heuristics import (
     is_slug,
     is_template,
     judge,
-    kinds,
-    transitions,
 )
 
 _BEFORE: Final = 160  # bytes of a line that are read on either side of the word
@@ -58,29 +54,9 @@ _NUMBERS = compiled(
 _CODES = compiled(
     rb"(?:(?i:chr|char|fromcharcode)\((?:0x[0-9a-fA-F]{2}|[0-9]{2,3})\)[ \t]*[+.&|,]{0,2}[ \t]*){6,}"
 )
-# <Key>Password</Key><Value>x, <Password><Value>x: the value's element follows, or lies inside.
-_ELEMENT = compiled(
-    rb"[\w.-]*(?:</[\w.:-]+>|>)[ \t\r\n]*<"
-    rb"(?i:[\w.-]*:?)(?i:value|string|plain|text|default)[^<>\n]*>([^<>\n]+)</"
-)
-_RETURNED = compiled(
-    rb"\w*[ \t]*\([^\n()]*\)[^\n]{0,60}[{:=>][ \t\r]*\n[ \t]*(?:return[ \t]+)?[\"'`]([^\"'`\n]{4,128})[\"'`]"
-)
-# cy.get('#password').type('x'), By.name("passwd")).sendKeys("x"), fill_in 'Password', with: 'x'
-_TYPED_IN = compiled(
-    rb"[^\n]{0,60}?(?:(?i:send_?keys|fill|type|typetext|set_?value|equals|equalsignorecase|compareto)"
-    rb"[ \t]*\([ \t]*"
-    rb"|[\"'],?[ \t]+(?:with:?|as)[ \t]+)[\"'`]([^\"'`\n]{4,128})[\"'`]"
-)
 _PIECES = compiled(rb"(?i)join\(|\]\.join|sprint|paste|concat|format\(|append\(|<<|strcat|%s%s|&")
 _CALLS = compiled(rb"(?i)join\(|\]\.join|concat|append\(|sprint|paste0?\(|strcat")
 _PIECE = compiled(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
-# char password[32] = "x", String password { get; set; } = "x", v_password VARCHAR2(30) := 'x'
-_TYPED = compiled(
-    rb"\w*(?:[ \t]*(?:\[[0-9]*\]|\([0-9, ]*\)|\{[^{}\"'\n]*\}|[\w:<>*&?.\[\]]+)){0,6}[ \t]*"
-    rb"(?::=|=|(?i:default))[ \t]*"
-    rb"(?:[\w:<>.\[\]]+[({][ \t]*(?:\|\|)?[ \t]*)?[bBrRuUN@$]{0,2}[\"']([^\"'\n]{4,128})[\"']"
-)
 _NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
 # Of a value that `is_value` takes: its least length beside a password and beside another secret; it
 # has a digit, or is a UUID. `_NO_LITERAL` and `_NO_BARE` blank what is never a part of it.
@@ -89,53 +65,59 @@ _MOST: Final = 128
 _LEAST_DRAWN: Final = 16
 _DIGITS: Final = b"0123456789"
 _GROUPS: Final = (b"secrets", b"credentials")
+_MAY_OPEN: Final = b"\"'`[%q"  # one of these opens a literal of ASCII
+_QUOTES_OF_TWO: Final = 4
+_COMMAS: Final = 7
+_NO_BLANK: Final = bytes(32 if c in b"\t\n\f\r" else c for c in range(256))
 _NO_LITERAL: Final = bytes(32 if c in b" \x01<\n" else c for c in range(256))
 _NO_BARE: Final = bytes(c if c in range(33, 127) and c not in b"(),;<>[\\]`{|}" else 32 for c in range(256))
 _JOINED = compiled(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
 
 
-def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> Iterator[Span]:
-    """Yield the values beside the word at `start` to `end`, on its line and near it.
+def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> list[Span]:
+    """Return the values beside the word at `start` to `end`, on its line and near it.
 
     Where its value was `found`, what stands beside that is something else, but for further pieces of it.
     """
     low = _beginning(text, start)
     stop = text.find(b"\n", end, end + _AFTER)
     line = text[low : stop if stop >= 0 else min(end + _AFTER, len(text))]
-    yield from _of_declaration(text, end, line[end - low :], strength)
+    rest = line[end - low :]
+    quotes = line.count(b'"') + line.count(b"'")
+    spans = declarations.spans(text, end, rest, strength, is_quoted=quotes > 0 or b"`" in rest)
     kind = span_kind(strength)
-    for first, last in _split(line, end - low, strength):
-        yield low + first, low + last, kind
-    for first, last in _coded(line):
-        yield low + first, low + last, "key-bytes"
+    if quotes >= _QUOTES_OF_TWO:
+        spans += ((low + first, low + last, kind) for first, last in _split(line, end - low, strength))
+    spans += ((low + first, low + last, "key-bytes") for first, last in _coded(line))
     if not holds(line, _DIGITS):
-        return
-    is_group = text[start : start + 11].lower().startswith(_GROUPS) and holds(line[end - low :], b"{[")
+        return spans
+    is_group = b"{" in rest or b"[" in rest
+    is_group = is_group and text[start : start + 11].lower().startswith(_GROUPS)
     is_one = not is_group and text[end : end + 1] not in (b"s", b"S") and b" now " not in line
-    if is_one and (found or b"\x01" in line[end - low :]):
-        return
+    if is_one and (found or b"\x01" in rest):
+        return spans
     if not _may_hold(line, _NO_LITERAL, key_names.PASSWORD if is_group else strength):
-        return
-    literals = list(_literals(line))
+        return spans
+    literals = _literals(line)
     for first, last in _quoted(line, literals, strength, is_group=is_group):
         if not start < low + last <= end:
-            yield low + first, low + last, kind
-    if not _may_hold(line, _NO_BARE, strength):
-        return
-    for first, last in _bare(line, strength):
+            spans.append((low + first, low + last, kind))
+    for first, last in _bare(line, strength) if _may_hold(line, _NO_BARE, strength) else ():
         if low + first < end and start < low + last:
             continue
-        if any(a < last and first < b for (a, b), _ in literals):
-            continue
-        yield low + first, low + last, kind
+        if not any(a < last and first < b for (a, b), _ in literals):
+            spans.append((low + first, low + last, kind))
+    return spans
 
 
-def _coded(line: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the values written as numbers or characters, one by one."""
-    if line.count(b",") >= 7:
-        yield from (match.span(1) for match in _NUMBERS.finditer(line))
+def _coded(line: bytes) -> list[tuple[int, int]]:
+    """Return the values written as numbers or characters, one by one."""
+    found = []
+    if line.count(b",") >= _COMMAS:
+        found += [match.span(1) for match in _NUMBERS.finditer(line)]
     if line.count(b"(") >= _LEAST:
-        yield from (match.span() for match in _CODES.finditer(line))
+        found += [match.span() for match in _CODES.finditer(line)]
+    return found
 
 
 def _beginning(text: bytes, start: int) -> int:
@@ -148,34 +130,24 @@ def _beginning(text: bytes, start: int) -> int:
     return edge.end() if edge is not None else start
 
 
+@remembered
 def _may_hold(line: bytes, blanks: bytes, strength: int) -> bool:
     """Return whether a piece between `blanks` is as long as a value and has a digit, or a UUID's dashes."""
     least = _LEAST if strength >= key_names.PASSWORD else _LEAST_DRAWN
-    return any(
-        len(piece) >= least and (len(piece.translate(None, _DIGITS)) != len(piece) or piece.count(b"-") >= 4)
-        for piece in line.translate(blanks).split(b" ")
-    )
+    for piece in line.translate(blanks).split(b" "):
+        if len(piece) >= least and not piece.isalpha() and _has_digit(piece):
+            return True
+    return False
 
 
-def _of_declaration(text: bytes, end: int, rest: bytes, strength: int) -> Iterator[Span]:
-    """Yield the value of a declaration, of a function that returns one, of an element beside its key."""
-    close = text[end : end + 40]
-    is_password = strength >= key_names.PASSWORD
-    is_typed = (b'"' in rest or b"'" in rest) and not rest.startswith((b"=", b" =", b":"))
-    for pattern, is_likely in (
-        (_ELEMENT, b"<" in close and b">" in close),
-        (_RETURNED, is_password and b"(" in close),
-        (_TYPED, is_password and is_typed),
-        (_TYPED_IN, is_password and (b"(" in rest or b"ith" in rest)),
-    ):
-        below = pattern.match(text, end, min(end + _AFTER, len(text))) if is_likely else None
-        if below is not None and judge(below.group(1), strength, quoted=True):
-            yield *below.span(1), span_kind(strength)
+def _has_digit(piece: bytes) -> bool:
+    """Return whether a piece has a digit, or the dashes of a UUID, as every value has that is taken."""
+    return len(piece.translate(None, _DIGITS)) != len(piece) or piece.count(b"-") >= 4
 
 
 def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
     """Return the literals that a call or an operator joins to one password."""
-    if line.count(b'"') + line.count(b"'") < 4 or _PIECES.search(line) is None:
+    if _PIECES.search(line) is None:
         return []
     is_called = _CALLS.search(line) is not None
     if strength < key_names.PASSWORD and not is_called:
@@ -199,12 +171,17 @@ def _pieces(line: bytes, at: int) -> list[tuple[int, int]]:
     ]
 
 
-def _literals(line: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield the spans of the literals, and of what stands in them."""
+@remembered
+def _literals(line: bytes) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return the spans of the literals, and of what stands in them."""
+    found: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    if line.isascii() and not holds(line, _MAY_OPEN):
+        return found
     for match in _LITERAL.finditer(line):
         start, end = match.span(match.lastindex or 0)
         if _LEAST <= end - start <= _MOST:
-            yield match.span(), (start, end)
+            found.append((match.span(), (start, end)))
+    return found
 
 
 def _quoted(
@@ -219,8 +196,11 @@ def _quoted(
             yield span
 
 
-def _bare(line: bytes, strength: int) -> Iterator[tuple[int, int]]:
-    for match in _BARE.finditer(line):
+@remembered
+def _bare(line: bytes, strength: int) -> list[tuple[int, int]]:
+    """Return where words stand that are values."""
+    found = []
+    for match in _words(line):
         value = match.group(1)
         if not _LEAST <= len(value) <= _MOST:
             continue
@@ -230,7 +210,18 @@ def _bare(line: bytes, strength: int) -> Iterator[tuple[int, int]]:
         first = last - len(value)
         value = value.rstrip(b"*_") if line[first - 1 : first] in (b"*", b"_") else value
         if line[last : last + 1] != b"(" and is_value(value, strength, quoted=False):
-            yield first, first + len(value)
+            found.append((first, first + len(value)))
+    return found
+
+
+def _words(line: bytes) -> Iterator[Match]:
+    """Yield the words between blanks that may be values: `_BARE` never matches across a blank inside."""
+    at = 0
+    for piece in line.translate(_NO_BLANK).split(b" "):
+        end = at + len(piece)
+        if len(piece) >= _LEAST and _has_digit(piece):
+            yield from _BARE.finditer(line, max(at - 1, 0), end)
+        at = end + 1
 
 
 @remembered

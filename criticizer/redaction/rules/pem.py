@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from criticizer.redaction.input.document import BOTH, HEADER, NEW, OLD, Document, SourceLine, line_end
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules.value_heuristics import kinds, transitions
+from criticizer.redaction.rules.characters import kinds, transitions
 
 _BEGIN = compiled(rb"-{2,5} ?BEGIN ([A-Z0-9 ]{0,60}?) ?-{2,5}|(PuTTY-User-Key-File-[0-9]):")
 _END = compiled(rb"-{2,5} ?END ([A-Z0-9 ]{0,60}?) ?-{2,5}|(Private-MAC):")
@@ -38,6 +38,7 @@ _SKIP = compiled(
 FILES: Final = tuple(
     b"iVBORw0KGgo /9j/4 R0lGOD JVBERi0 UklGR d09GR d09GMg UEsDB H4sI PHN2Zy AAABAA T1RUTw".split()
 )
+_BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 _TICKS = compiled(rb"\\+[nr]")
 _LEAST_LINES: Final = 3  # of key material that lost its marks
 _MAX_GAP: Final = 2  # lines that are neither body nor header and still do not end a block
@@ -159,11 +160,14 @@ def _backwards(text: bytes, view: list[SourceLine], index: int, end: Any) -> Blo
 
 def _body(text: bytes, start: int, stop: int, *, short: bool) -> tuple[int, int] | None:
     """Return where a line's key material stands. `short` allows a block's last line."""
-    match = _BODY.fullmatch(text, start, stop)
-    if match is None:
-        return None
-    first, last = match.span(1)
-    value = text[first:last]
+    first, last = start, stop
+    value = text[start:stop]
+    if value.translate(None, _BASE64) or value[:1] in (b"=", b""):  # most lines are nothing else
+        match = _BODY.fullmatch(text, start, stop)
+        if match is None:
+            return None
+        first, last = match.span(1)
+        value = text[first:last]
     while value.startswith((b"\\n", b"\\r")):
         value, first = value[2:], first + 2
     while value.endswith((b"\\n", b"\\r")):
@@ -201,7 +205,7 @@ _INLINE_REST = compiled(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
 def orphans(document: Document) -> Iterator[Block]:
     """Yield runs of at least three lines of nothing but key-like base64."""
     text = document.text
-    marks = [at for at, end in _LONG.places(text) if not text[at:end].islower() and all(kinds(text[at:end]))]
+    marks = [at for at, end in _LONG.places(text) if all(kinds(text[at:end]))]
     if len(marks) < _LEAST_LINES:
         return
     for side in (OLD, NEW) if document.is_diff else (BOTH,):

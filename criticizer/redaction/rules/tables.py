@@ -8,10 +8,11 @@ from typing import Final
 import ahocorasick_rs
 
 from criticizer.redaction.input.document import Document, SourceLine
-from criticizer.redaction.patterns import compiled
+from criticizer.redaction.patterns import compiled, remembered
 from criticizer.redaction.rules import groups, key_names
+from criticizer.redaction.rules.characters import holds
 from criticizer.redaction.rules.literals import Span, span_kind
-from criticizer.redaction.rules.value_heuristics import holds, is_template, judge
+from criticizer.redaction.rules.value_heuristics import is_template, judge
 
 _ROWS: Final = 500  # below a header
 _WINDOW: Final = 4_096  # bytes of a line
@@ -60,10 +61,11 @@ def spans(
     line = text[low:high]
     if len(line) > _HEADER:
         return
-    yield from groups.spans(document, start, end, strength, spend)
-    if b"," in line and holds(line, b"([\"'"):
+    if high < len(text):
+        yield from groups.spans(document, start, end, high, strength, spend)
+    if b"," in line and (b"(" in line or b"[" in line or b'"' in line or b"'" in line):
         yield from _tuples(document, low, start, end, spend)
-    is_item = line.lstrip(b" \t*+-").rstrip()[: 1 + end - start] == text[start:end]
+    is_item = line.lstrip(b" \t*+-").rstrip() == text[start:end]
     if not is_item and b"<t" not in line and not _may_head(line.strip(b" ")):
         return
     for here in document.sides(start):
@@ -83,12 +85,12 @@ def spans(
                     break
 
 
+@remembered
 def _may_head(line: bytes) -> bool:
     """Return whether a line may be the header of columns, by a quick look at what is between its marks."""
-    is_quoted = line.lstrip(b" ").startswith(b'"')
-    for mark in _MARKS[:1] if holds(line, _CODE) else _MARKS:
-        if mark not in line:
-            continue
+    marks = [mark for mark in (_MARKS[:1] if holds(line, _CODE) else _MARKS) if mark in line]
+    is_quoted = line.startswith(b'"')
+    for mark in marks:
         if mark != b"  " and (is_quoted or mark + b'"' in line):  # such a title may hold the mark
             return True
         titles = [title.strip(_PADDING) for title in line.split(mark)[:_CELLS]]

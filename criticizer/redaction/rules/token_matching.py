@@ -9,9 +9,10 @@ from typing import Any, Final
 import ahocorasick_rs
 
 from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules.characters import kinds, looks_random
 from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
 from criticizer.redaction.rules.literals import Span
-from criticizer.redaction.rules.value_heuristics import is_dummy, kinds, looks_random
+from criticizer.redaction.rules.value_heuristics import is_dummy
 
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _HEX: Final = b"0123456789abcdef"

@@ -6,17 +6,21 @@ token or API key, 1 something merely called key, 0 no name at all.
 
 from __future__ import annotations
 
-from operator import ne
 from typing import Final
 
 from criticizer.redaction.patterns import compiled, remembered
-
-# Lower case, upper case, digit and the rest become l, u, d, s: transitions are counted on that.
-_CLASSES: Final = bytes(
-    ord("l") if 97 <= c <= 122 else ord("u") if 65 <= c <= 90 else ord("d") if 48 <= c <= 57 else ord("s")
-    for c in range(256)
+from criticizer.redaction.rules.characters import (
+    DIGITS,
+    SPECIAL,
+    digit_groups,
+    has_special,
+    holds,
+    is_hex,
+    kinds,
+    looks_random,
+    transitions,
 )
-_DIGITS: Final = b"0123456789"
+
 _WORD: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 _HEAD_LENGTH: Final = 256
 
@@ -60,7 +64,6 @@ _NUMBER = compiled(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,
 _TERNARY = compiled(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
 _CALL = compiled(rb"[A-Za-z_][A-Za-z_.]{2,}(?:->|::)?\w*[!?]?[ \t]?\((?:[\w\s.,'\"\[\]$=/-]*\)|$)")
 _COMMAND = compiled(rb"[;|&>][ \t]|[ \t][;|&>]|[ \t]-[A-Za-z]")
-_UNSPEAKABLE = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
 _UNSPOKEN = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
 _KEYWORD = compiled(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
 _CHOSEN = compiled(
@@ -74,50 +77,15 @@ _NO_CHOICE = compiled(
 )
 _LONGEST_CHOSEN: Final = 44
 _LONGEST_SUFFIX: Final = 9
-_SPECIAL: Final = b"!#$%^&*~@+?="
 # Bytes that a pattern cannot match without: looking for them is many times cheaper.
 _VARIABLE_HEADS: Final = b"$%!&@*:?"
 _TEMPLATE_MARKS: Final = b"${%<#"
 
 
 @remembered
-def transitions(token: bytes) -> float:
-    """Return the share of neighbouring bytes that differ in class: random text lies above .42."""
-    classes = token.translate(_CLASSES)
-    if len(classes) < 2:
-        return 0.0
-    changes: int = sum(map(ne, classes, classes[1:]))
-    return changes / (len(classes) - 1)
-
-
-@remembered
-def digit_groups(token: bytes) -> int:
-    """Return how many runs of digits the token has."""
-    classes = token.translate(_CLASSES)
-    return classes.count(b"ld") + classes.count(b"ud") + classes.count(b"sd") + classes.startswith(b"d")
-
-
-@remembered
-def kinds(token: bytes) -> tuple[bool, bool, bool]:
-    """Return whether lower-case, upper-case and digit occur."""
-    classes = token.translate(_CLASSES)
-    return b"l" in classes, b"u" in classes, b"d" in classes
-
-
-@remembered
 def is_dummy(value: bytes) -> bool:
     """Return whether the whole value is a placeholder, an empty word or a mask of stars."""
     return not value.strip(value[:1]) or _DUMMY.fullmatch(value) is not None
-
-
-def holds(value: bytes, marks: bytes) -> bool:
-    """Return whether one of the bytes `marks` occurs."""
-    return len(value.translate(None, marks)) != len(value)
-
-
-def has_special(value: bytes) -> bool:
-    """Return whether something occurs that words and identifiers do not have."""
-    return not value.isascii() or holds(value, _SPECIAL)
 
 
 @remembered
@@ -135,7 +103,7 @@ def is_template(value: bytes) -> bool:
 def is_slug(value: bytes) -> bool:
     """Return whether it is words and numbers with separators, such as bert-base-v2 or us-east-1."""
     for part in value.translate(bytes.maketrans(b"_.:/ ", b"-----")).split(b"-"):
-        letters = part.translate(None, _DIGITS)
+        letters = part.translate(None, DIGITS)
         if not letters or len(letters) == len(part):
             if part.isupper() or part.islower() or part.istitle() or not letters or _camel(part):
                 continue
@@ -156,19 +124,6 @@ def _camel(word: bytes) -> bool:
     return word.isalpha() and transitions(word) < 0.42
 
 
-def looks_random(token: bytes, *, rate: float = 0.42) -> bool:
-    """Return whether a token of 16 and more bytes looks drawn rather than written."""
-    lower, upper, digit = kinds(token)
-    if not digit or not (lower or upper):
-        return False
-    if lower and upper:
-        return transitions(token) >= rate or (digit_groups(token) >= 4 and transitions(token) >= rate - 0.1)
-    groups = digit_groups(token)
-    return (groups >= 4 and transitions(token) >= 0.2) or (
-        groups >= 2 and _UNSPEAKABLE.search(token) is not None
-    )
-
-
 def is_generated(value: bytes) -> bool:
     """Return whether a value is a UUID, hexadecimal with a digit, or looks random."""
     if value.count(b"-") == 4 and _UUID.fullmatch(value):
@@ -180,24 +135,16 @@ def is_generated(value: bytes) -> bool:
 
 def is_numbered_word(value: bytes) -> bool:
     """Return whether it is a word of at least six letters with a number at its end: dragonfly88."""
-    word = value.rstrip(_DIGITS)
+    word = value.rstrip(DIGITS)
     return 6 <= len(word) < len(value) <= len(word) + 4 and word.isalpha() and not _named(value)
 
 
 @remembered
 def is_chosen(value: bytes) -> bool:
     """Return whether it is one or two words with a number, as people choose passwords: velvet-Butter5649."""
-    if not value[:1].isalpha() or len(value) > _LONGEST_CHOSEN or not holds(value, _DIGITS):
+    if not value[:1].isalpha() or len(value) > _LONGEST_CHOSEN or not holds(value, DIGITS):
         return False
     return _CHOSEN.fullmatch(value) is not None and not _named(value) and _NO_CHOICE.match(value) is None
-
-
-def is_hex(value: bytes) -> bool:
-    """Return whether it is hexadecimal of sixteen digits and more, in one case."""
-    digits = value.removeprefix(b"0x")
-    return len(digits) >= 16 and (
-        not digits.translate(None, b"0123456789abcdef") or not digits.translate(None, b"0123456789ABCDEF")
-    )
 
 
 def _is_identifier(value: bytes) -> bool:
@@ -317,14 +264,14 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
         return strength >= 2 or len(value) >= 20
     lower, upper, digit = kinds(value)
     if strength >= 2:
-        if is_chosen(value) and holds(value[-5:], _DIGITS):
+        if is_chosen(value) and holds(value[-5:], DIGITS):
             return True
         if digit:
             return not is_slug(value) and (
                 len(value) >= 10 or has_special(value) or lower != upper or (lower and upper)
             )
         return (lower and upper and len(value) >= 16 and transitions(value) >= 0.42) or (
-            quoted and len(value) >= 12 and len(value) - len(value.translate(None, _SPECIAL)) >= 3
+            quoted and len(value) >= 12 and len(value) - len(value.translate(None, SPECIAL)) >= 3
         )
     if not digit or is_slug(value):
         return False

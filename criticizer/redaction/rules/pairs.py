@@ -1,0 +1,91 @@
+"""Values whose name is itself a value: `- name: DB_PASSWORD` with `value: x` beside, below or above it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from criticizer.redaction.input.document import Document
+from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules import key_names, signs
+from criticizer.redaction.rules.assignments import NAME, OPENS_BLOCK, WINDOW, Assignments
+from criticizer.redaction.rules.literals import Literals
+
+_PAIR_LINES: Final = 5  # of a block in which the value of a name stands
+_NEXT_VALUE = compiled(
+    rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:(?:default|initial|plain)?[ _-]?value|val|content|default|string)[\"']?"
+    rb"[ \t]*[=:>][ \t]*"
+)
+_VALUE_BEFORE = compiled(rb"(?i)[\s{<,\"'-](?:value|val)[\"']?[ \t]*[=:][ \t]*")
+_HIDDEN_HEAD = compiled(
+    rb"(?i)(?:(?:name|key|id|type|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?"
+    rb"|variable[ \t]+\")[\w.-]*$"
+)
+# What `_may_be_pair` looks past, and what it looks for.
+_BEFORE_PAIR: Final = frozenset(bytes([c]) for c in NAME + b" \t\"'=:>")
+
+
+def read(assignments: Assignments, start: int, end: int, word: bytes, document: Document) -> None:
+    """Take the value of the pair whose name holds the word just read, from `start` to `end`."""
+    text, begin, tail_end = assignments.text, assignments.begin, assignments.tail_end
+    head = text[max(begin - 60, 0) : begin].rpartition(b"\n")[2] if begin else b""
+    is_pair = head[-1:] in _BEFORE_PAIR and _may_be_pair(head) and _HIDDEN_HEAD.search(head) is not None
+    if is_pair:
+        _value_before(assignments, end, word)
+    stop = text.find(b"\n", end, end + WINDOW)
+    if stop < 0:
+        return
+    if not is_pair and not text[tail_end:stop].rstrip().endswith((b":", b"{")):
+        return
+    tail = signs.HEAD.match(text, tail_end, stop)
+    rest = text[tail.end(1) : stop].strip() if tail is not None else b"?"
+    if rest not in ((b"", b",", b"\\", b">", *OPENS_BLOCK) if is_pair else (b":", b": {")):
+        return
+    strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
+    if not strength or (not is_pair and strength < key_names.SECRET):
+        return
+    most = (
+        _PAIR_LINES if rest.endswith((b"{", b":")) or rest == b"," else 2
+    )  # further down stands the value of another name
+    for here in document.sides(start):
+        for line in document.following(here, most):
+            match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
+            if match is not None:
+                _take(assignments.values, line.start, match.end(), line.end, max(strength, key_names.SECRET))
+                break
+
+
+def _value_before(assignments: Assignments, end: int, word: bytes) -> None:
+    """`value: x` and then `name: DB_PASSWORD`, on the same line or the one above."""
+    text, begin, tail_end = assignments.text, assignments.begin, assignments.tail_end
+    if (
+        key_names.strength(
+            word, text[end - len(word) : end], text[begin : end - len(word)], text[end:tail_end]
+        )
+        == 0
+    ):
+        return
+    low = text.rfind(b"\n", max(begin - WINDOW, 0), begin) + 1
+    above = text.rfind(b"\n", max(low - WINDOW, 0), max(low - 1, 0)) + 1
+    for first, last in ((low, begin), (above, max(low - 1, above))):
+        match = _VALUE_BEFORE.search(text, first, last)
+        if match is not None:
+            _take(
+                assignments.values,
+                first,
+                match.end(),
+                last,
+                key_names.SECRET if word == b"key" else key_names.PASSWORD,
+            )
+            return
+
+
+def _take(values: Literals, begin: int, at: int, stop: int, strength: int) -> None:
+    stop = min(stop, at + WINDOW)
+    if not values.quoted(at, stop, strength):
+        values.bare(begin, at, stop, strength)
+
+
+def _may_be_pair(head: bytes) -> bool:
+    """Return whether `_HIDDEN_HEAD` may match: a quick check of what stands before the name."""
+    before = head.rstrip(NAME).rstrip(b" \t\"'")
+    return before.endswith((b"=", b":", b">")) or before[-8:].lower() == b"variable"

@@ -1,0 +1,67 @@
+"""What joins a name to its value: what closes the name, blanks, and a sign of an assignment."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules import key_names
+
+_WIDE_COLON: Final = "\uff1a".encode()
+_QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
+HEAD = compiled(
+    rb"((?:" + _QUOTE + rb"|[)\]}*?!]){0,3})"  # what closes it
+    rb"([ \t]{0,20})"
+    rb"(:=|:-|=>|->|<-|={1,3}|[!?+.~]={1,2}|::=|::|:|\|\||\||\?\?|,|\("
+    rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
+    rb"[ \t]{0,20}"
+)
+_PLAIN_BYTES: Final = 20  # fewer than blanks may stand around a sign
+_PLAIN_QUOTES: Final = (b'"', b"'")
+_LONGER_SIGN: Final = (b"=", b">", b":", b"-")
+SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
+# What no sign of an assignment, no quote and no bracket begins with, and what must follow two others.
+NONE: Final = frozenset(c for c in range(128) if c not in b" \t\r\n{<\\\"'`&)]}*?!:=-+.~|,(oiw>")
+_SIGNS: Final = {b".": (b"=",), b"-": (b">", b" ", b"\t")}
+
+
+def read(text: bytes, begin: int, at: int, stop: int, strength: int) -> tuple[int, int, bytes] | None:
+    """Return where what closes the name from `begin` to `at` ends, where its value begins, and the sign.
+
+    None is read from `stop` on. `strength` is the name's, as in `key_names`.
+    """
+    follows, second = text[at : at + 1], text[at + 1 : at + 2]
+    if follows >= b"\x80" and text[at : at + 3] != _WIDE_COLON:
+        return None  # part of another word, in a language without blanks
+    # What HEAD says of most names, and costs more.
+    if at >= stop:
+        return at, at, b""
+    if follows == b" " and second in SPEAKS:
+        return at, at + 1, b""
+    if second not in _SIGNS.get(follows, second):
+        return None
+    if follows == b"," and not _is_column(text, begin, at, strength):
+        return None
+    plain = _plain(text, at, stop)
+    if plain is not None:
+        return plain
+    head = HEAD.match(text, at, stop)
+    return None if head is None else (head.end(1), head.end(), text[slice(*head.span(3))])
+
+
+def _plain(text: bytes, at: int, stop: int) -> tuple[int, int, bytes] | None:
+    """Return what `HEAD` says of = or : behind a name, with no more than a quote and blanks around."""
+    piece = text[at : min(stop, at + _PLAIN_BYTES)]
+    close = 1 if piece[:1] in _PLAIN_QUOTES and piece[1:2] in (b":", b"=", b" ") else 0
+    rest = piece[close:].lstrip(b" \t")
+    value = rest[1:].lstrip(b" \t")
+    if rest[:1] not in (b":", b"=") or rest[1:2] in _LONGER_SIGN or not value:
+        return None
+    return at + close, at + len(piece) - len(value), rest[:1]
+
+
+def _is_column(text: bytes, begin: int, end: int, strength: int) -> bool:
+    """Return whether a name before a comma may have its value behind it: NAME, "x" or bob,password,x."""
+    return text[begin:end].rpartition(b".")[2].isupper() or (
+        strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
+    )
