@@ -273,14 +273,14 @@ class LoginTry(models.Model):
 
 
 class SavedView(models.Model):
-    """A user's saved view of a list in the admin: a search, filters and an order."""
+    """A user's saved view of a list: a search, filters and an order."""
 
     QUERY_LENGTH = 1000
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
     )
-    page = models.CharField(max_length=100)  # the model's label
+    page = models.CharField(max_length=100)  # the model's label, or `pages.reviews`, `pages.findings`
     name = models.CharField(max_length=60)
     query = models.CharField(max_length=QUERY_LENGTH, blank=True)  # `saved_views.normalized_query`
     created_at = models.DateTimeField(db_default=Now())

@@ -51,7 +51,7 @@ class Recovery(Protocol):
         ...
 
     def give_up(self, job_id: int, *, actor: str, reason: str) -> None:
-        """Give up the refused recipients of a job inside the caller's transaction."""
+        """Abandon the refused deliveries of a job inside the caller's transaction."""
         ...
 
     def verify(self, failed: Failed) -> list[Check]:

@@ -32,5 +32,7 @@ class NotificationsConfig(AppConfig):
                 "provider:slack": health_checks.slack,
                 "provider:swarm": health_checks.swarm,
                 "github": health_checks.github,
+                "gitea": health_checks.gitea,
+                "gitlab": health_checks.gitlab,
             }
         )

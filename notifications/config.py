@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import structlog
 from django.conf import settings
 
-from criticizer import github, mail
-from criticizer.github import AppConfig
+from criticizer import mail
+from criticizer.codehosts.base import Host
+from criticizer.codehosts.client import TokenConfig
+from criticizer.codehosts.github import AppConfig
+from criticizer.codehosts.registry import HOSTS
 from criticizer.queue.outbox import scaled
+from criticizer.resilience.failures import Component
 from criticizer.resilience.gate import name_of
 from notifications import webhook_address
 from notifications.models import UnarchivedMail
@@ -70,6 +75,8 @@ def from_settings() -> ProvidersConfig:
         if settings.SWARM_URL
         else None,
         github=github_app(),
+        gitea=host_account("gitea"),
+        gitlab=host_account("gitlab"),
     )
 
 
@@ -81,6 +88,36 @@ def github_app() -> AppConfig | None:
         settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY, settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG
     )
     return replace(app, lag_pauses_seconds=tuple(map(scaled, app.lag_pauses_seconds)))
+
+
+def host_account(name: str) -> TokenConfig | None:
+    """Return address and token of Gitea or GitLab; None where one of them is not set."""
+    url, tokens = (getattr(settings, f"{name.upper()}_{part}") for part in ("URL", "TOKEN"))
+    return TokenConfig(url, tokens) if url and tokens else None
+
+
+def host(name: str, place: Component = Component.PROVIDER) -> Host:
+    """Return a code host, also without credentials and secrets. Failures of its calls are of `place`."""
+    kind: Any = HOSTS[name]
+    current: AppConfig | TokenConfig | None
+    if name == "github":
+        current = github_app() or AppConfig(settings.GITHUB_APP_ID, (), settings.GITHUB_API_URL)
+    else:
+        current = host_account(name) or TokenConfig(getattr(settings, f"{name.upper()}_URL"), ())
+    secrets = getattr(settings, f"{name.upper()}_WEBHOOK_SECRETS")
+    made: Host = kind(current, secrets, place, _client(kind, current, place))
+    return made
+
+
+def connected_hosts() -> dict[str, Host]:
+    """Return the code hosts that we have credentials for, by name."""
+    return {name: made for name in HOSTS if (made := host(name)).is_connected}
+
+
+@lru_cache(maxsize=16)
+def _client(kind: Any, current: AppConfig | TokenConfig, place: Component) -> Any:
+    """Return one client a process, which keeps its tokens and knows which secret is accepted."""
+    return kind(current, place=place).client
 
 
 def _archive() -> ArchiveConfig | None:
@@ -130,8 +167,8 @@ def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) 
     """Return the dependency (circuit, rate limit) of a normalised recipient of `provider`.
 
     `provider:webhook:<host[:port]>`, so that one dead receiver does not stop the others; mail is
-    `provider:mail`, or `provider:maildir`; a pull request `github:<host>:<owner>`. `looking`: for a look-up,
-    which may need another server than the send: `provider:mail-archive`.
+    `provider:mail`, or `provider:maildir`; a pull request its host's, such as `github:<host>:<owner>`.
+    `looking`: for a look-up, which may need another server than the send: `provider:mail-archive`.
     """
     channel, address = split(recipient)
     if channel == "webhook":
@@ -139,8 +176,8 @@ def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) 
             return name_of("provider", channel, webhook_address.parse(address).netloc)
         except ValueError:  # of an earlier version: the provider refuses it
             return name_of("provider", channel, "unusable")
-    if channel == "github":
-        return name_of(github.dependency_of(settings.GITHUB_API_URL, address.partition("/")[0]))
+    if (on := channel.removesuffix("-review")) in HOSTS:
+        return name_of(host(on).dependency(address.partition("#")[0]))
     if looking and provider.capabilities.looks_elsewhere:
         return name_of("provider", f"{channel}-archive")
     return name_of("provider", "maildir" if provider.name == "maildir" else channel)

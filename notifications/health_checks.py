@@ -10,7 +10,11 @@ from notifications import config
 from notifications.providers.email.postmark import Postmark
 from notifications.providers.email.resend import Resend
 from notifications.providers.email.smtp import Smtp
-from notifications.providers.github.provider import PullRequests
+from notifications.providers.pull_requests.provider import (
+    GiteaPullRequests,
+    GitHubPullRequests,
+    GitLabPullRequests,
+)
 from notifications.providers.slack.provider import Slack
 from notifications.providers.swarm.provider import Swarm
 
@@ -47,7 +51,17 @@ def swarm(name: str) -> None:
 
 def github(name: str) -> None:
     """Check GitHub, with the App's key. Raises `Failure` when it does not work."""
-    _check(PullRequests, config.github_app())
+    _check(GitHubPullRequests, config.github_app())
+
+
+def gitea(name: str) -> None:
+    """Check Gitea, with the account's token. Raises `Failure` when it does not work."""
+    _check(GiteaPullRequests, config.host_account("gitea"))
+
+
+def gitlab(name: str) -> None:
+    """Check GitLab, with the account's token. Raises `Failure` when it does not work."""
+    _check(GitLabPullRequests, config.host_account("gitlab"))
 
 
 def _check(kind: type[Any], provider_config: Any | None) -> None:

@@ -1,7 +1,8 @@
 """Recipients: channel-qualified addresses in one normal form.
 
 `mail:ann@example.com`, `webhook:https://ci.example.com/x`, `slack:C0123ABCD` (a channel's id),
-`swarm:review-123`, `swarm:change-123`, `github:owner/repository#12`.
+`swarm:review-123`, `swarm:change-123`, `github:owner/repository#12`, also with gitea or gitlab,
+and `github-review:owner/repository#12` for inline comments.
 
 The recipient is part of a delivery's key, so equal recipients must be equal texts: everything is
 normalised first. The messages of ValueError are shown to callers of the API.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
@@ -22,7 +24,9 @@ MAX_LENGTH = 500  # of the whole text; the column holds 512
 _MAX_MAIL = 254  # RFC 5321, 4.5.3.1.3 less the angle brackets
 _MAX_LOCAL_PART = 64
 _SLACK_ID = re.compile(r"[CGD][A-Z0-9]{6,20}")
-_PULL_REQUEST = re.compile(r"([a-z0-9][a-z0-9_-]{0,99}/(?!\.{1,2}#)[a-z0-9._-]{1,100})#0*([1-9][0-9]{0,9})")
+_PART = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
+_PULL_REQUEST = re.compile(rf"({_PART}/{_PART})#0*([1-9][0-9]{{0,9}})")
+_MERGE_REQUEST = re.compile(rf"({_PART}(?:/{_PART})+)#0*([1-9][0-9]{{0,9}})")  # also in groups of groups
 _SWARM_TOPIC = re.compile(r"(review|change)s?[-/]0*([1-9][0-9]{0,9})")
 
 _valid_mail = EmailValidator(allowlist=["localhost"])
@@ -76,6 +80,11 @@ def split(recipient: str) -> tuple[str, str]:
     return channel, address
 
 
+def is_required(recipient: str) -> bool:
+    """Say whether a job succeeds only when this normalised recipient was notified."""
+    return recipient.partition(":")[0] not in OPTIONAL_CHANNELS
+
+
 def _mail(address: str) -> str:
     if any(character in address for character in '<>"(),;:\\[] '):
         raise ValueError(
@@ -124,12 +133,12 @@ def _swarm(address: str) -> str:
     return f"{found[1]}-{int(found[2])}"
 
 
-def _github(address: str) -> str:
-    found = _PULL_REQUEST.fullmatch(address.lower())
+def _pull_request(channel: str, address: str, form: re.Pattern[str] = _PULL_REQUEST) -> str:
+    found = form.fullmatch(address.lower())
     if found is None:
         raise ValueError(
-            "A GitHub recipient is a pull request by its repository and number."
-            " Write github:owner/repository#12."
+            f"A recipient of {channel} is a pull request by its repository and number."
+            f" Write {channel}:owner/repository#12."
         )
     return f"{found[1]}#{int(found[2])}"
 
@@ -139,14 +148,22 @@ _CHANNELS: Mapping[str, Callable[[str], str]] = {
     "webhook": _webhook,
     "slack": _slack,
     "swarm": _swarm,
-    "github": _github,
+    "github": partial(_pull_request, "github"),
+    "github-review": partial(_pull_request, "github-review"),
+    "gitea": partial(_pull_request, "gitea"),
+    "gitlab": partial(_pull_request, "gitlab", form=_MERGE_REQUEST),
 }
 CHANNELS = tuple(_CHANNELS)
+# Recipients whose messages no review waits for, nor fails without.
+OPTIONAL_CHANNELS = ("github-review",)
 # The variables that configure a channel.
 VARIABLES = {
     "slack": "SLACK_BOT_TOKEN",
     "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET",
     "github": "GITHUB_APP_ID and GITHUB_PRIVATE_KEY",
+    "github-review": "GITHUB_APP_ID and GITHUB_PRIVATE_KEY",
+    "gitea": "GITEA_URL and GITEA_TOKEN",
+    "gitlab": "GITLAB_URL and GITLAB_TOKEN",
 }
 
 

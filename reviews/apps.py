@@ -13,6 +13,7 @@ class ReviewsConfig(AppConfig):
         from criticizer.checks import OUTSIDE
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS, PENDING
+        from criticizer.security.lifetimes import COPIES, Copy
         from reviews import health_checks, metrics
         from reviews.recipients.scopes import visible_to
         from reviews.roles import after_migrate
@@ -20,6 +21,7 @@ class ReviewsConfig(AppConfig):
         viewing_scope.PROVIDERS[:] = [visible_to]
         GAUGES.extend(metrics.GAUGES)
         COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
+        COPIES.append(Copy("review_units", "made_at < %(before)s", key="key"))
 
         CHECKS.update({"p4": health_checks.perforce, "llm": health_checks.model})
         OUTSIDE.append(health_checks.small_windows)

@@ -1,15 +1,15 @@
-"""Check runs on code hosts: each follows the state of its review, whatever becomes of that.
+"""Check runs on code hosts, or statuses of commits: each shows the state of its review.
 
-A worker compares, every few seconds, what each reviewed head's check run was last told with the state
-of its review, and tells the difference. So a check run is opened when its review is requested, and is
-closed when the review succeeds, fails, is cancelled, superseded or timed out, also by a replay later:
-nothing else has to remember it (guarantee G256).
+Every few seconds a worker compares the state that each check run shows with that of its review, and updates
+those that differ. So a check run is opened when its review is requested, and closed when the review
+ends in any way, also by a later replay: no other code has to do it (guarantee G256).
 
-    claim    the attempt is counted on the row, on disk, before any call
-    tell     without a known number: looked up by our token if it may exist, else made; then changed
-    record   number and state in one UPDATE, unless another worker has counted since
+    claim    count the attempt on the row, in a commit before any call
+    tell     `Host.tell`: without a known number look it up if it may exist, else create it; then update it
+    record   store number and state in one UPDATE, unless another worker has counted since
 
-Two workers at once would need a call that outlasts CLAIM_SECONDS; changing a check run twice is once.
+Two workers tell one check run at once only if a call takes longer than CLAIM_SECONDS. That is harmless:
+updating it twice is the same as once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -28,9 +28,8 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from criticizer import github
+from criticizer.codehosts.base import Host, Verdict
 from criticizer.db import prepared
-from criticizer.github import AppConfig, GitHub, Repository
 from criticizer.queue import outbox
 from criticizer.queue.periodic import PeriodicTask
 from criticizer.redaction import clean
@@ -44,7 +43,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     classify,
 )
-from notifications.config import github_app
+from notifications.config import connected_hosts
 from notifications.rendering.summary import summarise
 from reviews.models import HostCheck, ReviewJob
 from reviews.pipeline.base import ACTIVE
@@ -55,12 +54,11 @@ from reviews.states import ACTIVE_JOB, JobStatus
 
 log = structlog.get_logger(__name__)
 
-NAME = "Criticizer"
 CLOCK = PeriodicTask("check_runs", "tell_check_runs", "notify")
 EVERY_SECONDS = 5.0
 RUN_SECONDS = 30.0  # of one run, which holds a worker
-# Longer than everything between the claim and the answer to the last call: a call that begins later than
-# _LATEST_SECONDS after the claim is not made, and one takes at most the client's total timeout.
+# Longer than the time from the claim to the last answer: no call begins later than _LATEST_SECONDS after the
+# claim, and each ends within the client's total timeout.
 CLAIM_SECONDS = 120.0
 _LATEST_SECONDS = 60.0
 _PACE_SECONDS = 2.5  # the longest wait for one call a second
@@ -69,23 +67,33 @@ _MOST_DOUBLINGS = 6
 _REFUSED_SECONDS = 3600.0
 _AT_ONCE = 100
 
-# A check run that was never opened is not made for a review that nobody waits for. GitHub itself ends
-# check runs that are older than 14 days.
+# No check run is created for a review that was cancelled or superseded. GitHub itself closes check runs that
+# are older than 14 days.
 _DUE = f"""
-SELECT v.id
+WITH behind AS MATERIALIZED (  -- few: only for them is looked for newer reviews
+SELECT v.id, v.head_sha, p.host, p.repository_id, c.due_at
   FROM host_versions v JOIN jobs j ON j.id = v.job_id JOIN host_changes p ON p.id = v.change_id
   LEFT JOIN host_checks c ON c.version_id = v.id
  WHERE v.created_at > statement_timestamp() - interval '13 days'
-   AND p.host = 'github' AND p.state <> 'removed'
+   AND p.host = ANY(%(hosts)s) AND p.state <> 'removed'
    AND coalesce(c.told, '') <> CASE WHEN j.status IN {ACTIVE} THEN 'active' ELSE j.status END
    AND (c.due_at IS NULL OR c.due_at <= statement_timestamp())
    AND (c.id IS NOT NULL OR j.status NOT IN ('cancelled', 'superseded'))
- ORDER BY c.due_at NULLS FIRST, v.id LIMIT %(limit)s"""  # noqa: S608
+   AND j.series = '')  -- what a key with prefixes requests is of a part of the files
+SELECT v.id FROM behind v
+ -- A commit has one status, which its newest review tells, whatever pull request that is of. One that ended
+ -- before it was told leaves it to the review before.
+ WHERE v.host = 'github' OR NOT EXISTS (
+   SELECT FROM host_versions n JOIN jobs j ON j.id = n.job_id JOIN host_changes p ON p.id = n.change_id
+     LEFT JOIN host_checks c ON c.version_id = n.id
+    WHERE n.head_sha = v.head_sha AND n.id > v.id AND p.host = v.host AND p.repository_id = v.repository_id
+      AND j.series = '' AND (c.id IS NOT NULL OR j.status NOT IN ('cancelled', 'superseded')))
+ ORDER BY v.due_at NULLS FIRST, v.id LIMIT %(limit)s"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a check run is told: `state` is that of its review. `conclusion` is empty until it has ended."""
+    """What a check run shows. `state`: of its review; `conclusion`: "" until the review has ended."""
 
     state: str
     title: str
@@ -94,8 +102,8 @@ class Told:
 
 
 def ensure() -> None:
-    """Start or stop the clock (GITHUB_APP_ID). Run by maintenance."""
-    CLOCK.ensure(is_enabled=bool(settings.GITHUB_APP_ID))
+    """Start or stop the clock, by the hosts that we have credentials for. Run by maintenance."""
+    CLOCK.ensure(is_enabled=bool(connected_hosts()))
 
 
 def run_message(outbox_id: int, token: UUID) -> None:
@@ -113,29 +121,22 @@ def run_message(outbox_id: int, token: UUID) -> None:
 
 def run() -> int:
     """Tell every check run that is behind its review; return how many were. Lets database errors through."""
-    app = github_app()
-    if app is None:
-        return 0
-    client, told = _client(app), 0
+    hosts, told = connected_hosts(), 0
     until = time.monotonic() + RUN_SECONDS
-    for row in prepared.rows(_DUE, {"limit": _AT_ONCE}):
+    for row in prepared.rows(_DUE, {"limit": _AT_ONCE, "hosts": list(hosts)}):
         if time.monotonic() > until:
             break
-        told += _tell(row["id"], client)
+        told += _tell(row["id"], hosts)
     return told
 
 
-@lru_cache(maxsize=2)
-def _client(app: AppConfig) -> GitHub:
-    return GitHub(app, Component.PROVIDER)  # keeps its tokens
-
-
-def _tell(version_id: int, client: GitHub) -> bool:
+def _tell(version_id: int, hosts: Mapping[str, Host]) -> bool:
     """Bring one check run up to its review; say whether it was told."""
     HostCheck.objects.bulk_create([HostCheck(version_id=version_id)], ignore_conflicts=True)
     check = HostCheck.objects.select_related("version__job", "version__change").get(version_id=version_id)
+    host = hosts[check.version.change.host]
     try:
-        permit = _permit(check)
+        permit = _permit(host, check)
     except DependencyUnavailable as waiting:
         _postpone(check, waiting.seconds)
         return False
@@ -143,7 +144,7 @@ def _tell(version_id: int, client: GitHub) -> bool:
         if not _claim(check):
             return False
         began, told = time.monotonic(), told_of(check.version.job)
-        check_id = _call(client, check, told, began)
+        check_id = _call(host, check, told, began)
         permit.report(None)
     except DatabaseError:
         raise
@@ -160,10 +161,9 @@ def _tell(version_id: int, client: GitHub) -> bool:
     return _record(check, **changes, failures=0, error_class="", detail="")
 
 
-def _permit(check: HostCheck) -> gate.Permit:
+def _permit(host: Host, check: HostCheck) -> gate.Permit:
     """Return the permit for one call; wait for it where the pace alone holds it up."""
-    owner = check.version.change.full_name.partition("/")[0]
-    name = gate.name_of(github.dependency_of(settings.GITHUB_API_URL, owner))
+    name = gate.name_of(host.dependency(check.version.change.full_name))
     try:
         return gate.acquire_permit(name)
     except DependencyUnavailable as waiting:
@@ -205,70 +205,27 @@ def _record_failure(check: HostCheck, failure: Failure) -> None:
     )
 
 
-def _call(client: GitHub, check: HostCheck, told: Told, began: float) -> int | None:
+def _call(host: Host, check: HostCheck, told: Told, began: float) -> int | None:
     """Tell the host; return the number of the check run, None where none is needed."""
-    version = check.version
-    repository = Repository(version.change.full_name, version.change.repository_id)
-    path = f"/repos/{repository.name}/check-runs"
-    check_id = check.check_id
-    if check_id is None and check.attempts > 1:
-        check_id = _found(client, repository, check, began)
-    _check_time(began)
-    if check_id is not None:
-        client.patch(repository, f"{path}/{check_id}", _body(version.job, told))
-        return check_id
-    if told.conclusion == "cancelled":
-        return None  # it was never opened
-    made = client.post(
-        repository,
-        path,
-        {
-            "name": NAME, "head_sha": version.head_sha, "external_id": str(check.token),
-            **_body(version.job, told),
-        },
+    change = check.version.change
+    url = settings.BASE_URL.rstrip("/") + reverse("reviews:detail", args=[check.version.job_id])
+    is_link = url.startswith(("http://", "https://"))
+    return host.tell(
+        host.repository(change.full_name, change.repository_id),
+        Verdict(
+            check.version.head_sha, str(check.token), told.title[:255], told.summary, url if is_link else "",
+            told.conclusion,
+        ),
+        check.check_id,
+        partial(_check_time, began),
+        is_first=check.attempts == 1,
     )  # fmt: skip
-    if (number := _number(made.content)) is not None:
-        return number
-    raise RetryableFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, "GitHub returned no id")
 
 
 def _check_time(began: float) -> None:
     if time.monotonic() - began > _LATEST_SECONDS:
-        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.PROVIDER, "GitHub answers too slowly")
-
-
-def _found(client: GitHub, repository: Repository, check: HostCheck, began: float) -> int | None:
-    """Look the check run up by our token, among all of the commit that our App has made."""
-    query = {"check_name": NAME, "app_id": client.config.app_id, "filter": "all"}
-    path = f"/repos/{repository.name}/commits/{check.version.head_sha}/check-runs"
-    for page in client.pages(repository, path, query, items="check_runs"):
-        _check_time(began)  # however many pages the answers promise
-        for run_of_it in page.items:
-            number = _number(run_of_it)
-            if run_of_it.get("external_id") == str(check.token) and number is not None:
-                return number
-    return None
-
-
-def _number(check_run: Mapping[str, object]) -> int | None:
-    """Return a check run's number, or None for one that no column holds."""
-    number = check_run.get("id")
-    return number if isinstance(number, int) and 0 < number < 2**63 else None
-
-
-def _body(job: ReviewJob, told: Told) -> Mapping[str, object]:
-    state = (
-        {"status": "completed", "conclusion": told.conclusion}
-        if told.conclusion
-        else {"status": "in_progress"}
-    )
-    url = settings.BASE_URL.rstrip("/") + reverse("reviews:detail", args=[job.pk])
-    is_link = url.startswith(("http://", "https://"))
-    return {
-        **state,
-        **({"details_url": url} if is_link else {}),
-        "output": {"title": told.title[:255], "summary": told.summary},
-    }
+        detail = "the host answers too slowly"
+        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.PROVIDER, detail)
 
 
 def told_of(job: ReviewJob) -> Told:

@@ -14,25 +14,23 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from criticizer import github
 from criticizer.models import SecurityEvent
 from criticizer.queue import advisory_locks, outbox
 from criticizer.redaction import clean
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
-from criticizer.resilience.gate import name_of
+from criticizer.resilience.gate import guarded, name_of
 from notifications import config as notification_config
 from notifications.recipients import normalise
-from reviews.hosts.base import Host
-from reviews.hosts.registry import HOSTS
 from reviews.models import AllowListEntry, HostChange, HostVersion, ReviewJob
 from reviews.reviewers.model import LlmConfig
 from reviews.sources import pull
 from reviews.sources.allowlist import AllowList, effective
 from reviews.sources.base import Source
 from reviews.sources.enforcement import SecurityViolation
-from reviews.sources.mirror import LAG_PAUSES_SECONDS, MirrorConfig, delete_unused
+from reviews.sources.mirror import LAG_PAUSES_SECONDS, MirrorConfig
+from reviews.sources.mirror_space import delete_unused
 from reviews.sources.perforce.client import PerforceConfig
-from reviews.sources.pull import PullHead, PullSource, repository_url
+from reviews.sources.pull import PullHead, PullSource
 from reviews.sources.registry import SourcesConfig, depot_prefix, source_for
 
 log = structlog.get_logger(__name__)
@@ -63,19 +61,14 @@ def sources() -> SourcesConfig:
     )
 
 
-def hosts() -> dict[str, Host]:
-    """Return the code hosts by name. Without secrets, one takes no event for authentic."""
-    return {"github": HOSTS["github"](settings.GITHUB_WEBHOOK_SECRETS, settings.GITHUB_APP_ID)}
-
-
 def is_enabled_repository(host: str, full_name: str) -> bool:
     """Return whether pull requests of a repository are reviewed.
 
-    GITHUB_REPOSITORIES decides; where it is not set, the allow-list: nothing below it could be read.
+    <HOST>_REPOSITORIES decides; where it is not set, the allow-list: nothing below it could be read.
     """
     name = full_name.lower()
-    if settings.GITHUB_REPOSITORIES:
-        return any(fnmatchcase(name, pattern) for pattern in settings.GITHUB_REPOSITORIES)
+    if patterns := getattr(settings, f"{host.upper()}_REPOSITORIES"):
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
     return allow_list().may_touch(f"//{host}/{name}/")
 
 
@@ -91,18 +84,19 @@ def source_of_job(job: ReviewJob) -> Source:
         raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
     change = version.change
     _check_renamed(change, job.changelist_id)
+    host = notification_config.host(change.host)
     mirror = MirrorConfig(
-        url=repository_url(settings.GITHUB_API_URL, change.full_name),
+        url=host.clone_url(change.full_name),
         directory=settings.DATA_DIR / MIRRORS / change.host / f"{change.repository_id}.git",
-        token=partial(_git_token, change.full_name, change.repository_id),
+        token=partial(_git_password, change.host, change.full_name, change.repository_id),
         executable=settings.GIT_EXECUTABLE or "git",
         lag_pauses_seconds=tuple(map(outbox.scaled, LAG_PAUSES_SECONDS)),
     )
-    return PullSource(
-        PullHead(
-            job.changelist_id, change.number, version.head_sha, version.base_sha, version.base_ref, mirror
-        )
+    reference = host.head_reference(change.number)
+    head = PullHead(
+        job.changelist_id, reference, version.head_sha, version.base_sha, version.base_ref, mirror
     )
+    return PullSource(head)
 
 
 def _check_renamed(change: HostChange, changelist_id: str) -> None:
@@ -118,6 +112,19 @@ def _check_renamed(change: HostChange, changelist_id: str) -> None:
         raise PermanentFailure(ErrorClass.POLICY_REJECTED, Component.CONFIGURATION, detail)
 
 
+def has_head(change: HostChange, head_sha: str) -> bool:
+    """Say whether a head that was fetched is the pull request's: another repository may have its name by now.
+
+    The host is asked where we have credentials. Raises what its calls raise, and DependencyUnavailable.
+    """
+    host = notification_config.host(change.host, Component.SOURCE)
+    if not host.is_connected:
+        return True
+    with guarded(name_of(host.dependency(change.full_name))):
+        pull_now = host.pull(host.repository(change.full_name, change.repository_id), change.number)
+    return pull_now.head_sha == head_sha
+
+
 def source_dependency(changelist_id: str) -> str:
     """Return the name of the circuit of a change's source; "" for a local git repository.
 
@@ -128,28 +135,22 @@ def source_dependency(changelist_id: str) -> str:
         return perforce_dependency()
     if pull.depot_prefix(changelist_id) is None:
         return ""
-    return name_of("github-git", urlsplit(repository_url(settings.GITHUB_API_URL, "")).netloc)
+    name = changelist_id.partition(":")[0]
+    return name_of(f"{name}-git", urlsplit(notification_config.host(name).clone_url("")).netloc)
 
 
 def delete_unused_mirrors() -> int:
-    """Delete mirrors when the raw artifacts of their last fetch are deleted. Run by maintenance."""
-    return delete_unused(settings.DATA_DIR / MIRRORS, settings.ARTIFACT_RAW_TTL_DAYS * 86_400)
+    """Delete mirrors when the raw artifacts of their last fetch are deleted, or sooner where all of them are
+    too large. Run by maintenance.
+    """
+    days, gigabytes = settings.ARTIFACT_RAW_TTL_DAYS, settings.MIRRORS_MAX_GB
+    return delete_unused(settings.DATA_DIR / MIRRORS, days * 86_400, gigabytes * 1_000_000_000)
 
 
-def _git_token(full_name: str, repository_id: int) -> str:
-    """Return a token to fetch a repository with; "" without an App, for public ones."""
-    app = notification_config.github_app()
-    if app is None:
-        return ""
-    return _github(app.app_id, app.api_url).token(github.Repository(full_name, repository_id))
-
-
-@lru_cache(maxsize=8)
-def _github(app_id: str, api_url: str) -> github.GitHub:
-    """Return one object a process for an App, so that a token serves its hour."""
-    app = notification_config.github_app()
-    assert app is not None
-    return github.GitHub(app, Component.SOURCE)
+def _git_password(host: str, full_name: str, repository_id: int) -> str:
+    """Return the password to fetch a repository with; "" without credentials, for public ones."""
+    found = notification_config.host(host, Component.SOURCE)
+    return found.git_password(found.repository(full_name, repository_id))
 
 
 def perforce_dependency() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from reviews import check_runs
-from reviews.intake import polling
+from reviews.intake import host_poll, polling
 from reviews.pipeline import async_executor, executor
 from reviews.replay import delivery_audit
 
@@ -23,6 +23,11 @@ def drive(queue: str) -> None:
 def poll_sources(outbox_id: int, clock: int, token: str) -> None:
     """Poll each source once for changes without a trigger (queue `stages`)."""
     polling.run_message(outbox_id, UUID(token))
+
+
+def poll_hosts(outbox_id: int, clock: int, token: str) -> None:
+    """Ask code hosts for pull requests whose webhooks were lost (queue `stages`)."""
+    host_poll.run_message(outbox_id, UUID(token))
 
 
 def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:

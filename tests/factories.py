@@ -188,6 +188,7 @@ class FindingRowFactory(_Row):
     class Meta:
         model = FindingRow
 
+    is_verbatim = True
     job = factory.SubFactory(ReviewJobFactory)
     file = "//depot/main/app.py"
     line = 12

@@ -34,6 +34,8 @@ if not _database_name:
             "BASE",
             "DEFAULT",
             "GITHUB",
+            "GITEA",
+            "GITLAB",
         }:
             del os.environ[_name]
     os.environ.update(_FIXED)

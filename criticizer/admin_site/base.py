@@ -156,8 +156,8 @@ def _shown(
 
 
 def named_values(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the recorded context of an event or a failure as sorted (name, value)."""
-    return sorted((str(name), value) for name, value in context.items())
+    """Return the recorded context of an event or a failure as sorted (name, value), without what is empty."""
+    return sorted((str(name), value) for name, value in context.items() if value not in ("", None))
 
 
 def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeString]:

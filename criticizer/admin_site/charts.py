@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 WIDTH, HEIGHT = 600.0, 100.0
@@ -19,12 +19,13 @@ _GAP = 0.18  # of a slot, between bars
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One row of numbers, one for each slot. `href`: the rows behind its sum."""
+    """One row of numbers, one for each slot. `href`: the rows behind its sum; `links`: behind each."""
 
     name: str
     look: str
     values: Sequence[float | None]
     href: str = ""
+    links: Sequence[str] = ()
 
     @property
     def total(self) -> float:
@@ -92,13 +93,18 @@ class Chart:
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
         """Return the numbers as rows of a table, the newest first; slots without any are left out."""
-        columns = [series.values for series in self.series]
         rows = []
         for index, slot in enumerate(self.slots):
-            values = [column[index] for column in columns]
-            if any(values):
-                rows.append((slot, ["" if value is None else self.write(value) for value in values]))
+            if any(series.values[index] for series in self.series):
+                rows.append((slot, [self._written(series, index) for series in self.series]))
         return rows[::-1]
+
+    def _written(self, series: Series, index: int) -> str:
+        value = series.values[index]
+        if value is None:
+            return ""
+        written = self.write(value)
+        return format_html('<a href="{}">{}</a>', series.links[index], written) if series.links else written
 
 
 def whole(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Saved views of the admin's lists: a name for a search, filters and an order."""
+"""Saved views of lists: a person's name for a search, filters and an order. Nobody else sees them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ class View:
 
 
 def normalized_query(query: str) -> str:
-    """Return the part of a query string that makes the view, sorted; without the page."""
-    pairs = [(name, value) for name, value in parse_qsl(query, max_num_fields=50) if value]
+    """Return the part of a query string that makes the view, sorted; without the page. "" for a monster."""
+    try:
+        pairs = [(name, value) for name, value in parse_qsl(query, max_num_fields=50) if value]
+    except ValueError:
+        return ""
     return urlencode(sorted(pair for pair in pairs if pair[0] not in _OF_THE_MOMENT))
 
 
@@ -50,11 +53,15 @@ def views_of(user: Any, page: str, starting: Mapping[str, str], query: str) -> l
 
 
 def change(request: HttpRequest) -> HttpResponse:
-    """Save a view (`page`, `name`, `query`) or delete one (`page`, `forget`), then show its list."""
-    if not request.user.is_authenticated:
-        raise PermissionDenied  # `admin_view` redirects to the login before
+    """Save, rename or delete a view of the admin's list `page`, then show that list."""
     page = request.POST.get("page", "")
-    address = _list_of(request, page)
+    return change_of(request, page, _list_of(request, page))
+
+
+def change_of(request: HttpRequest, page: str, address: str) -> HttpResponse:
+    """Save a view (`name`, `query`), rename (`rename`, `name`) or delete (`forget`) one; show its list."""
+    if not request.user.is_authenticated:
+        raise PermissionDenied  # their views redirect to the login before
     name, query = request.POST.get("name", "").strip()[:60], normalized_query(request.POST.get("query", ""))
     own = SavedView.objects.filter(user=request.user, page=page)
     if forgotten := request.POST.get("forget", ""):
@@ -63,6 +70,11 @@ def change(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(address)
     if not name or "\x00" in name + query or len(query) > SavedView.QUERY_LENGTH:
         messages.error(request, "View not saved. Enter a name, or shorten the search.")
+    elif renamed := request.POST.get("rename", ""):
+        if own.filter(name=name).exclude(pk=row_number(renamed) or 0).exists():
+            messages.error(request, f"View not renamed: you have a view \u201c{name}\u201d already.")
+        elif own.filter(pk=row_number(renamed) or 0).update(name=name):
+            messages.success(request, f"View renamed to \u201c{name}\u201d.")
     elif own.exclude(name=name).count() >= MAX_VIEWS:
         messages.error(request, f"View not saved: you have {MAX_VIEWS} views already. Delete one first.")
     else:

@@ -49,34 +49,40 @@ def _problem_of_repository(path: Path) -> str:
 
 
 @check()
-def github() -> Messages:
-    """Check what the variables of GitHub mean together (criticizer.E008, W018, W019)."""
-    api = urlsplit(settings.GITHUB_API_URL)
-    if api.scheme != "https" and api.hostname not in {"127.0.0.1", "::1", "localhost"}:
-        yield message(
-            "E008",
-            "GITHUB_API_URL: is not https, so that tokens would be sent in clear.",
-            "Set the https address of the server, such as https://ghe.example.com/api/v3.",
-        )
-    secrets = list(settings.GITHUB_WEBHOOK_SECRETS)
+def code_hosts() -> Messages:
+    """Check what the variables of each code host mean together (criticizer.E008, W018, W019)."""
+    addresses = {"github": "GITHUB_API_URL", "gitea": "GITEA_URL", "gitlab": "GITLAB_URL"}
+    for host, variable in addresses.items():
+        site = urlsplit(getattr(settings, variable))
+        if site.scheme == "http" and site.hostname not in {"127.0.0.1", "::1", "localhost"}:
+            yield message(
+                "E008",
+                f"{variable}: is not https, so that tokens would be sent in clear.",
+                "Set the https address of the server, such as https://ghe.example.com/api/v3.",
+            )
+        yield from _webhooks(host, f"{host.upper()}_WEBHOOK_SECRETS")
+
+
+def _webhooks(host: str, variable: str) -> Messages:
+    secrets = list(getattr(settings, variable))
     if any(len(secret) < SHORTEST_SECRET for secret in secrets):
         yield message(
             "W018",
-            f"GITHUB_WEBHOOK_SECRETS: one is shorter than {SHORTEST_SECRET} characters: it can be guessed.",
-            "Make one with: openssl rand -hex 32. Set it first in the list, then on GitHub.",
+            f"{variable}: one is shorter than {SHORTEST_SECRET} characters: it can be guessed.",
+            "Make one with: openssl rand -hex 32. Set it first in the list, then on the host.",
         )
     lines = [line.lstrip("-") for line in settings.DEPOT_ALLOW_LIST]
-    below = [line.split("/")[:5] for line in lines if line.startswith("//github/")]
+    below = [line.split("/")[:5] for line in lines if line.startswith(f"//{host}/")]
     if secrets and not below:
         yield message(
             "W019",
-            "DEPOT_ALLOW_LIST: nothing below //github/ is in it, so no pull request can be read.",
-            "Add the repositories, such as //github/acme/website/..., in lower case.",
+            f"DEPOT_ALLOW_LIST: nothing below //{host}/ is in it, so no pull request can be read.",
+            f"Add the repositories, such as //{host}/acme/website/..., in lower case.",
         )
     if any(name != name.lower() for names in below for name in names):
         yield message(
             "W019",
-            "DEPOT_ALLOW_LIST: a line below //github/ has capitals in its owner or repository.",
+            f"DEPOT_ALLOW_LIST: a line below //{host}/ has capitals in its owner or repository.",
             "Write them in lower case, as the paths of pull requests are.",
         )
 

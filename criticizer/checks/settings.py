@@ -105,7 +105,11 @@ def configured_recipients() -> Messages:
         if "webhook" in channels and not settings.WEBHOOK_SECRETS:
             problem = f"{variable} names webhooks, which are sent unsigned: receivers cannot verify them."
             yield message("W005", problem, _SIGN)
-        needed = {"slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL", "github": "GITHUB_APP_ID"}
+        needed = {
+            "slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL", "github": "GITHUB_APP_ID",
+            "github-review": "GITHUB_APP_ID",
+            "gitea": "GITEA_TOKEN", "gitlab": "GITLAB_TOKEN",
+        }  # fmt: skip
         for channel, name in needed.items():
             if channel in channels and not getattr(settings, name):
                 yield message(

@@ -49,16 +49,21 @@ ALONE: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
 def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
     """Cancel any statement inside that runs longer. Raises StatementTimeout.
 
-    `planner`: settings of PostgreSQL's planner inside the block, such as `ALONE`.
+    `planner`: settings of PostgreSQL's planner inside the block, such as `ALONE`. Behind the block those of a
+    block around it hold again.
     """
     is_inner = connection.in_atomic_block
     limits = {"statement_timeout": str(int(milliseconds)), **planner}
     try:
         with transaction.atomic(), connection.cursor() as cursor:
+            outer = {}
+            if is_inner:
+                cursor.execute("SELECT " + ", ".join(f"current_setting('{name}')" for name in limits))
+                outer = dict(zip(limits, cursor.fetchone(), strict=True))
             cursor.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in limits.items()))
             yield
             if is_inner:  # they would outlive this block
-                cursor.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in limits))
+                cursor.execute("; ".join(f"SET LOCAL {name} = '{value}'" for name, value in outer.items()))
     except OperationalError as error:
         if sqlstate_of(error) != _CANCELLED:
             raise

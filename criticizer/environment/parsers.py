@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parseaddr
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -280,10 +281,10 @@ def _git_references(text: str) -> list[str]:
     return found
 
 
-def _repository_globs(text: str) -> list[str]:
+def _repository_globs(text: str, form: str = f"{_GLOB}/{_GLOB}") -> list[str]:
     found = items(text)
     for item in found:
-        if not re.fullmatch(f"{_GLOB}/{_GLOB}", item):
+        if not re.fullmatch(form, item):
             raise ValueError(f"{item!r} is not owner/repository")
     return [item.lower() for item in found]
 
@@ -382,5 +383,8 @@ GITHUB_SLUG = Parser(
     matching(re.compile(r"[a-z0-9][a-z0-9-]{0,99}").fullmatch, "such a name"), "a name such as criticizer"
 )
 REPOSITORY_GLOBS = Parser(_repository_globs, "repositories such as acme/website,acme/lib-*,octo/*", list)
+PROJECT_GLOBS = Parser(
+    partial(_repository_globs, form=f"{_GLOB}(?:/{_GLOB})+"), "projects such as acme/website,acme/lib/*", list
+)
 RATE_LIMITS = _limits(_calls_per_second, "limits such as llm:openai=60/m,provider:mail=10/s")
 CONCURRENCY_LIMITS = _limits(_concurrent_calls, "limits such as llm:openai=200")

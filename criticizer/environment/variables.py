@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -121,15 +122,28 @@ def _user_and_password(text: str) -> str:
     return text
 
 
+_sound_keys: set[bytes] = set()  # digests of the keys that this process has checked: a check takes 50 ms
+
+
 def _rsa_key(text: str) -> str:
     pem = text.replace("\\n", "\n")
+    digest = sha256(pem.encode()).digest()
+    if digest in _sound_keys:
+        return pem
     try:
         key = load_pem_private_key(pem.encode(), None)
     except (TypeError, ValueError, UnsupportedAlgorithm):  # the first: it has a passphrase
         key = None
     if not isinstance(key, RSAPrivateKey):
         raise Invalid("is not an RSA key in PEM without a passphrase")
+    _sound_keys.add(digest)
     return pem
+
+
+def _gitlab_secret(text: str) -> str:
+    if text.startswith("whsec_"):
+        decode_secret(text)
+    return text
 
 
 RANDOM_TEXT = any_text("a random text of at least 50 characters, made with: openssl rand -base64 48")
@@ -143,6 +157,9 @@ IMAP_ARCHIVE = Parser(_imap_archive, "imaps://user:password@host/Mailbox, its pa
 WEBHOOK_LOGINS = checked_list(_user_and_password, "user:password, as in the webhook's URL")
 WEBHOOK_SECRETS = checked_list(
     decode_secret, "whsec_ followed by base64, made with: echo whsec_$(openssl rand -base64 32)"
+)
+GITLAB_SECRETS = checked_list(
+    _gitlab_secret, "the webhook's token, or its key: whsec_ followed by base64, as GitLab shows it"
 )
 RECIPIENTS = checked_list(
     normalise, "recipients such as mail:ann@example.com,webhook:https://ci.example.com/hook"
@@ -186,7 +203,7 @@ _HOSTS = (
     Variable("GITHUB_APP_ID", parsers.GITHUB_APP_ID, "The App ID of the GitHub App: docs/github.md.",
              example="123456"),
     Variable("GITHUB_APP_SLUG", parsers.GITHUB_SLUG,
-             "The App's name in the address of its public page, github.com/apps/<name>.",
+             "The App's name in the address of its public page, github.com/apps/<name>; unset: asked.",
              example="criticizer"),
     _secret("GITHUB_PRIVATE_KEY", RSA_KEY, "The App's private key."),
     _secret("GITHUB_PRIVATE_KEY_NEXT", RSA_KEY, "Tried when GITHUB_PRIVATE_KEY is refused."),
@@ -196,6 +213,22 @@ _HOSTS = (
     Variable("GITHUB_REPOSITORIES", parsers.REPOSITORY_GLOBS,
              "Whose pull requests are reviewed. Unset: every repository's below //github/ in the allow-list.",
              example="acme/*,octo/website"),
+    Variable("GITEA_URL", HTTP, "The site of Gitea or Forgejo: docs/gitea.md.",
+             example="https://gitea.example.com"),
+    _secret("GITEA_TOKEN", HEADER, "Of the account that reads, comments and sets statuses there."),
+    _secret("GITEA_TOKEN_NEXT", HEADER, "Tried when GITEA_TOKEN is refused."),
+    _secret("GITEA_WEBHOOK_SECRETS", TEXTS, "Of its webhooks, newest first."),
+    Variable("GITEA_REPOSITORIES", parsers.REPOSITORY_GLOBS,
+             "Whose pull requests are reviewed. Unset: every repository's below //gitea/ in the allow-list.",
+             example="acme/*"),
+    Variable("GITLAB_URL", HTTP, "The site of GitLab: docs/gitlab.md.", "https://gitlab.com"),
+    _secret("GITLAB_TOKEN", HEADER, "Of the account, group or project that reads and comments there."),
+    _secret("GITLAB_TOKEN_NEXT", HEADER, "Tried when GITLAB_TOKEN is refused."),
+    _secret("GITLAB_WEBHOOK_SECRETS", GITLAB_SECRETS,
+            "Of its webhooks, newest first: keys of signatures (whsec_...) and tokens."),
+    Variable("GITLAB_REPOSITORIES", parsers.PROJECT_GLOBS,
+             "Whose merge requests are reviewed. Unset: every project's below //gitlab/ in the allow-list.",
+             example="acme/*,acme/lib/website"),
 )
 _DATA = (
     _secret("DATABASE_URL", parsers.DATABASE,
@@ -225,6 +258,8 @@ _DATA = (
              "The id of the access key. Unset: the credentials of the machine's role."),
     _secret("ARTIFACT_S3_SECRET_KEY", TEXT, "The secret of the access key."),
     Variable("ARTIFACT_RAW_TTL_DAYS", integer(1, 7), "When raw artifacts are deleted.", "7"),
+    Variable("MIRRORS_MAX_GB", integer(1, 100_000),
+             "The size of all mirrors of repositories; above it those unused for longest go.", "20"),
     Variable("ARTIFACT_REDACTED_TTL_DAYS", integer(1, 30), "When redacted artifacts are deleted.", "30"),
     Variable("WORKERS", integer(1, 256),
              "Worker processes of the clusters `stages` and `notify` (there three at least) on each machine.",

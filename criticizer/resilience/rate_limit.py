@@ -40,7 +40,7 @@ QUOTA_SECONDS = 60.0  # of a server that does not say how long
 # Of dependencies that publish limits, where no variable sets others. GitHub wants one writer for each
 # installation, and a second between its writes.
 _RATES = {"github": 1.0}
-_CONCURRENCY = {"github": 1}
+_CONCURRENCY = {"github": 1, "gitea": 1, "gitlab": 1}
 WRITER_CALL_SECONDS = 60.0  # of such a writer; GitHub ends a request after 10
 _UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number
 

@@ -18,6 +18,7 @@ class Vault:
 
     def __init__(self, keys: Sequence[str]) -> None:
         """Raises ValueError, without the key, when there is no key or one is not a Fernet key."""
+        keys = list(keys)  # read once: a Secret may have others at the next use
         self._fernet = MultiFernet([Fernet(key) for key in keys])
         self.newest = key_id(keys[0])
 

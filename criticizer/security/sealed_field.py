@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import structlog
@@ -12,6 +14,11 @@ from django.db import models
 from criticizer.security.encryption import Vault, VaultError
 
 log = structlog.get_logger(__name__)
+
+
+def current_vault() -> Vault:
+    """Return the vault of ARTIFACT_KEYS as they are now."""
+    return Vault(settings.ARTIFACT_KEYS)
 
 
 class SealedListField(models.TextField[Any, Any]):
@@ -38,8 +45,10 @@ class SealedListField(models.TextField[Any, Any]):
             return value  # text as it is in the database, such as the default
         return seal(value) if value else ""
 
-    def from_db_value(self, value: str | None, *_: object) -> list[Any]:
-        return opened(value or "")
+    def get_db_converters(self, connection: Any) -> list[Callable[..., Any]]:
+        # The keys are read once for each query, not for each row: that is two files.
+        vault = cache(current_vault)
+        return [lambda value, *_: opened(value or "", vault)]
 
 
 def seal(value: Any) -> str:
@@ -48,14 +57,14 @@ def seal(value: Any) -> str:
     return f"{vault.newest}:{vault.seal(json.dumps(value, separators=(',', ':')).encode()).decode()}"
 
 
-def opened(stored: str) -> list[Any]:
+def opened(stored: str, vault: Callable[[], Vault] = current_vault) -> list[Any]:
     """Return the list of a stored text; an empty one when no key opens it."""
     if not stored:
         return []
     if stored.startswith("["):
         return list(json.loads(stored))
     try:
-        return list(json.loads(current_vault().open(stored.partition(":")[2].encode())))
+        return list(json.loads(vault().open(stored.partition(":")[2].encode())))
     except VaultError as error:
         log.error("sealed_value_unreadable", key=stored.partition(":")[0], reason=str(error))
         return []
@@ -68,8 +77,3 @@ def resealed(stored: str) -> str:
         return seal(value) if value else ""
     vault = current_vault()
     return f"{vault.newest}:{vault.reseal(stored.partition(':')[2].encode()).decode()}"
-
-
-def current_vault() -> Vault:
-    """Return the vault of ARTIFACT_KEYS as they are now."""
-    return Vault(settings.ARTIFACT_KEYS)

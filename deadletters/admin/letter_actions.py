@@ -66,8 +66,8 @@ def _give_up_problem(letter: DeadLetter, user: Any) -> str:
 GIVE_UP = RowAction(
     "give_up",
     "Give up this recipient",
-    "The recipient's server refused the message. The review ends without it, as delivered to the others; "
-    "the dead letter is resolved by itself.",
+    "The recipient's server refused the message. The review ends as delivered to the others, and the dead "
+    "letter is resolved.",
     batches.give_up_recipients,
     REPLAY,
     _give_up_problem,

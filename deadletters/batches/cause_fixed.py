@@ -1,6 +1,6 @@
-"""One press for a cause that is fixed: a batch that takes all six steps and resolves what it verified.
+"""Replay of a group whose cause is fixed: a batch takes all six steps and resolves what it verified.
 
-Defects and wrong data keep the six steps with their forms: there each letter's cause is its own.
+Code defects and wrong data keep the form of each step: there every letter has a cause of its own.
 (guarantees G270, G271)
 """
 
@@ -29,16 +29,16 @@ NO_TEXT = Result(False, "say what was done about the cause, or link a ticket")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Outcome of a press; `batch_id` is None if nothing is replayed."""
+    """What was started; `batch_id` is None if nothing is replayed."""
 
     result: Result
     batch_id: int | None = None
 
 
 def replayable(group: DeadLetterGroup) -> QuerySet[DeadLetter]:
-    """Return the open letters of a group that one press can replay.
+    """Return the open letters of a group that `replay_fixed` replays.
 
-    Left out: data and code defects, letters whose replay has begun, and those of a submitted batch.
+    Not data and code defects, letters whose replay has begun, or those of a submitted batch.
     """
     in_batch = ReplayItem.objects.filter(
         letter=OuterRef("pk"), status__in=_UNENDED, batch__status__in=_SUBMITTED
@@ -52,10 +52,11 @@ def _quick(group: DeadLetterGroup) -> QuerySet[DeadLetter]:
 
 
 def replay_fixed(group_id: int, *, actor: str, evidence: str) -> Started:
-    """Replay the open letters of a group with one text; what is verified is resolved by itself.
+    """Replay the open letters of a group, and resolve them once they are verified.
 
-    The text is the evidence of the remediation and the resolution. Many letters wait for a second
-    person. Letters that are verified already are resolved at once. Two presses replay nothing twice.
+    `evidence` is stored as the evidence of the remediation and as the resolution. Many letters need a
+    second person's approval. Letters that are verified already are resolved now. Calling it twice replays
+    nothing twice.
     """
     text = evidence.strip()
     if len(text) < MIN_WORDS:
@@ -69,15 +70,15 @@ def replay_fixed(group_id: int, *, actor: str, evidence: str) -> Started:
             list(verified.values_list("pk", flat=True)[:MAX_ITEMS]), actor=actor, resolution=text
         )
         if not letters:
-            words = "none of its open dead letters can be replayed so: see the next steps"
+            words = "none of its open dead letters can be replayed this way: see the next steps"
             return Started(Result(True, f"{resolved} resolved") if resolved else Result(False, words))
         return _start(letters, {"groups": [group_id]}, actor, text)
 
 
 def give_up_recipients(letter_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
-    """Give up the refused recipients of a letter's review, and end the review as delivered.
+    """End a letter's review as delivered, without the recipients whose server refused the message.
 
-    Only for a letter whose only fault they are. The deliveries and the replay are one commit.
+    Refused when anything else failed. The deliveries and the replay change in one commit.
     """
     transitions.require_reason(reason)
     with transaction.atomic():

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.admin_site.viewing_scope import narrowed, of_job
+from criticizer.codehosts.registry import HOSTS
 from criticizer.models import Circuit
 from criticizer.wording import plural_count
 from notifications import config
@@ -31,7 +32,7 @@ _EXAMPLES = {
     "webhook": "https://ci.example.com/hooks/review",
     "slack": "C0123ABCD",
     "swarm": "review-123",
-    "github": "acme/website#12",
+    **dict.fromkeys((*HOSTS, "github-review"), "acme/website#12"),
 }
 
 

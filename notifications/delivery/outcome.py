@@ -46,6 +46,17 @@ class Tally:
     waits: list[DependencyUnavailable] = field(default_factory=list)
     defects: list[Exception] = field(default_factory=list)
 
+    def add(self, delivery_id: int, result: Failure | DependencyUnavailable) -> None:
+        """Record that a row was not delivered, and why."""
+        if isinstance(result, DependencyUnavailable):
+            self.waits.append(result)
+            self.tried[str(delivery_id)] = WAITS + result.dependency
+            return
+        result.context.setdefault("delivery_id", delivery_id)
+        self.failures.append(result)
+        if isinstance(result, RetryableFailure):
+            self.tried[str(delivery_id)] = str(result.error_class)
+
     def tried_before(self, reason: str) -> None:
         """Count a row of an earlier run by its reason in `tried`."""
         if reason.startswith(WAITS):

@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping
 
 import structlog
 from django.db import Error as DatabaseError
+from django.utils import timezone
 
+from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import (
     Component,
@@ -31,13 +33,13 @@ from criticizer.resilience.failures import (
 from notifications import config
 from notifications.config import dependency_of
 from notifications.delivery import reconcile, snapshot, store, uncertainty_policy
-from notifications.delivery.outcome import WAITS, Outcome, RowResult, Tally
+from notifications.delivery.outcome import Outcome, RowResult, Tally
 from notifications.delivery.reconcile import Finding
 from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, capabilities_for
 from notifications.providers.failures import NotWanted
-from notifications.recipients import missing_provider_reason, split
+from notifications.recipients import is_required, missing_provider_reason, split
 from notifications.states import WITHDRAWN_DELIVERY, DeliveryStatus, SendOutcome
 from notifications.suppressions import reports
 
@@ -46,6 +48,8 @@ log = structlog.get_logger(__name__)
 _MAX_ID = 512  # of the column
 # What one run may spend on recipients before it begins with another: a slow receiver must not hold a worker.
 SENDING_SECONDS = 20.0
+OPTIONAL_SECONDS = 300.0
+OPTIONAL_PAUSE_SECONDS = 30.0
 
 
 def deliver(
@@ -67,8 +71,8 @@ def deliver(
     Raises, after all rows, in this order: an unexpected exception as it came; RetryableFailure when any
     row must be repeated (with the largest Retry-After); DependencyUnavailable when a row's provider must
     not be called now or its digest is not due (the shortest wait); UncertainFailure DELIVERY_UNCERTAIN
-    when any row waits for an operator; PermanentFailure with the class of a refused row. Must not be
-    called in a transaction.
+    when any row waits for an operator; PermanentFailure with the class of a refused row. A row that is not
+    required raises nothing but a wait, and that for a few minutes only. Must not be called in a transaction.
     """
     tally = Tally(tried=dict(tried or {}))
     for delivery_id in list(
@@ -113,14 +117,11 @@ def _try_row(
         tally.ended[result] += 1
         if result in {"already_sent", "withdrawn"}:
             return  # only read: a run makes one try at least
-    except Failure as failure:
-        failure.context.setdefault("delivery_id", delivery_id)
-        tally.failures.append(failure)
-        if isinstance(failure, RetryableFailure):
-            tally.tried[str(delivery_id)] = str(failure.error_class)
-    except DependencyUnavailable as waiting:
-        tally.waits.append(waiting)
-        tally.tried[str(delivery_id)] = WAITS + waiting.dependency
+    except (Failure, DependencyUnavailable) as result:
+        if (found := _for_job(store.read(delivery_id), result)) is not None:
+            tally.add(delivery_id, found)
+        else:
+            log.warning("optional_delivery_left", delivery=delivery_id, job=job_id, why=str(result))
     except DatabaseError:
         raise
     except Exception as error:  # noqa: BLE001
@@ -128,6 +129,24 @@ def _try_row(
         log.error("delivery_defect", delivery=delivery_id, job=job_id, error=type(error).__name__)
         tally.defects.append(error)
     tally.seconds += time.monotonic() - began
+
+
+def _for_job(
+    row: Delivery, result: Failure | DependencyUnavailable
+) -> Failure | DependencyUnavailable | None:
+    """Return what the result of a row means for its job; None where the job goes on without it (G310).
+
+    A job waits for a row that is not required for OPTIONAL_SECONDS in all. The audit of deliveries sends what
+    is left then.
+    """
+    if is_required(row.recipient):
+        return result
+    if isinstance(result, RetryableFailure):
+        result = DependencyUnavailable("", outbox.scaled(OPTIONAL_PAUSE_SECONDS), "It is tried again.")
+    if not isinstance(result, DependencyUnavailable):
+        return None
+    left = OPTIONAL_SECONDS - (timezone.now() - row.created_at).total_seconds()
+    return result if result.seconds <= left else None
 
 
 def _deliver_row(

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.rendering.report import MAX_PATH, MAX_TEXT, ReportFinding, line, short_name
+from notifications.rendering.report import MAX_PATH, MAX_TEXT, DiffPlace, ReportFinding, line, short_name
 
 _URL = re.compile(r"[!-~]{1,2000}")
 
@@ -24,7 +24,8 @@ class ReviewPayload:
 
     `findings`: each with its link. `findings_total` counts those left out too. `status_lines` begin with
     the changes since the previous version. `unread`: `file: status, reason` of files not read completely.
-    `head_sha`: the commit of a pull request that was reviewed.
+    `head_sha`: the commit of a pull request that was reviewed; `is_partial`: by an API key that may read a
+    part of its files only.
     """
 
     changelist_id: str = ""
@@ -44,6 +45,7 @@ class ReviewPayload:
     unread: tuple[str, ...] = ()
     repository_id: int = 0  # of a pull request
     head_sha: str = ""
+    is_partial: bool = False
 
     @property
     def name(self) -> str:
@@ -121,6 +123,7 @@ def review_payload(message: Message) -> ReviewPayload | None:
         ),
         repository_id=_number(pull, "repository_id"),
         head_sha=_text(pull, "head_sha"),
+        is_partial=pull.get("is_partial") is True,
     )
 
 
@@ -143,7 +146,18 @@ def _finding(found: dict[str, Any]) -> ReportFinding:
         is_new=is_new if isinstance(is_new, bool) else None,
         verdict=_text(found, "verdict"),
         verdict_note=_text(found, "verdict_note"),
+        in_diff=_place(found.get("in_diff")),
     )
+
+
+def _place(found: object) -> DiffPlace | None:
+    if not isinstance(found, dict):
+        return None
+    line, start = _number(found, "line"), _number(found, "start_line")
+    path, replacement = found.get("path"), found.get("replacement")
+    if not isinstance(path, str) or not isinstance(replacement, str) or not 0 < start <= line:
+        return None
+    return DiffPlace(path, line, start, _text(found, "side"), replacement)
 
 
 def _text(data: dict[str, Any], name: str, limit: int | None = 200) -> str:

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from criticizer.github import AppConfig
+from criticizer.codehosts.client import TokenConfig
+from criticizer.codehosts.github import AppConfig
 from notifications.providers.base import Provider
 from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig, Unarchived
-from notifications.providers.github.provider import PullRequests
+from notifications.providers.pull_requests.provider import (
+    GiteaPullRequests,
+    GitHubPullRequests,
+    GitLabPullRequests,
+)
+from notifications.providers.pull_requests.reviews import GitHubReviews
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
@@ -36,6 +42,8 @@ class ProvidersConfig:
     slack: SlackConfig | None = None
     swarm: SwarmConfig | None = None
     github: AppConfig | None = None
+    gitea: TokenConfig | None = None
+    gitlab: TokenConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,10 @@ class Entry:
     make: Callable[[ProvidersConfig], Provider | None]
 
 
+def _of(kind: type[Any], config: object) -> Provider | None:
+    return None if config is None else kind(config)
+
+
 # The first configured provider of a channel serves it.
 PROVIDERS = (
     Entry("mail", Resend, lambda config: Resend(config.resend) if config.resend else None),
@@ -56,7 +68,10 @@ PROVIDERS = (
     Entry("webhook", Webhook, lambda config: Webhook(config.webhook)),
     Entry("slack", Slack, lambda config: Slack(config.slack) if config.slack else None),
     Entry("swarm", Swarm, lambda config: Swarm(config.swarm) if config.swarm else None),
-    Entry("github", PullRequests, lambda config: PullRequests(config.github) if config.github else None),
+    Entry("github", GitHubPullRequests, lambda config: _of(GitHubPullRequests, config.github)),
+    Entry("github-review", GitHubReviews, lambda config: _of(GitHubReviews, config.github)),
+    Entry("gitea", GiteaPullRequests, lambda config: _of(GiteaPullRequests, config.gitea)),
+    Entry("gitlab", GitLabPullRequests, lambda config: _of(GitLabPullRequests, config.gitlab)),
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from notifications.rendering.report import Report, ReportFinding, link_to
 from notifications.rendering.summary import Summary, in_order
 
@@ -49,7 +51,7 @@ def _pull_request(report: Report) -> dict[str, object]:
     pull = report.pull_request
     if pull is None:
         return {}
-    return {"pull_request": {"repository_id": pull.repository_id, "head_sha": pull.head_sha}}
+    return {"pull_request": asdict(pull)}
 
 
 def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
@@ -68,6 +70,7 @@ def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
         "is_new": finding.is_new,
         "verdict": finding.verdict,
         "verdict_note": finding.verdict_note,
+        **({"in_diff": asdict(finding.in_diff)} if finding.in_diff else {}),
     }
 
 

@@ -47,6 +47,20 @@ class ExcerptLine:
 
 
 @dataclass(frozen=True, slots=True)
+class DiffPlace:
+    """Lines of a pull request's diff, `start_line` to `line` on one side; `path` as the repository has it.
+
+    `replacement` replaces exactly these lines; empty where none is known to.
+    """
+
+    path: str
+    line: int
+    start_line: int
+    side: str = "new"
+    replacement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportFinding:
     """One finding. `severity` is one of SEVERITIES; a `line` of None means the whole file.
 
@@ -72,6 +86,7 @@ class ReportFinding:
     verdict: str = ""  # useful, or one of DISMISSALS
     verdict_note: str = ""  # such as `Dismissed as wrong by ann on 2026-11-22`
     verdict_url: str = ""  # the recipient's own link to give one
+    in_diff: DiffPlace | None = None  # where an inline comment can stand
 
     @property
     def is_dismissed(self) -> bool:
@@ -129,10 +144,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """The pull request that was reviewed: the number of its repository, and the commit."""
+    """The pull request that was reviewed: the number of its repository, and the commit.
+
+    `is_partial`: only the files were read to which an API key is limited.
+    """
 
     repository_id: int
     head_sha: str
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,9 @@ def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
 
 
 def _within_budget(report: Report) -> tuple[list[ReportFinding], list[ReportFinding]]:
-    """Return the findings to show in full, the first ones of the report and the critical, and the rest.
+    """Return the findings to show in full, the first ones of the report and the critical; and the rest.
 
-    Dismissed ones are among the rest.
+    Dismissed ones are among the rest, which has no order.
     """
     room = report.budget
     shown: list[ReportFinding] = []
@@ -88,7 +88,7 @@ def _within_budget(report: Report) -> tuple[list[ReportFinding], list[ReportFind
         is_shown = is_worth and not finding.is_dismissed
         room -= is_shown
         (shown if is_shown else rest).append(finding)
-    return in_order(shown), in_order(rest)
+    return in_order(shown), rest
 
 
 def _fitting(items: Iterable[T], size: Callable[[T], int], budget: int) -> list[T]:

@@ -21,8 +21,9 @@ def plain_text(report: Report, summary: Summary, shown: Shown, unsubscribe_url: 
     """Return the message's text, ending in one line end."""
     parts = [
         *_head(report, summary),
-        *_since(report, summary, shown),
+        *_since(report, summary),
         *_findings(report, shown),
+        *_earlier(report, shown),
         *_coverage(report, summary, shown),
         foot(unsubscribe_url),
     ]
@@ -36,14 +37,18 @@ def _head(report: Report, summary: Summary) -> Iterator[str]:
         yield note(report.banner)
 
 
-def _since(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
-    if report.since is None:
-        return
-    yield title(f"SINCE VERSION {report.since.version}") + f"\n{wrapped(sentence(summary.changes))}"
+def _since(report: Report, summary: Summary) -> Iterator[str]:
+    if report.since is not None:
+        yield title(f"SINCE VERSION {report.since.version}") + f"\n{wrapped(sentence(summary.changes))}"
+
+
+def _earlier(report: Report, shown: Shown) -> Iterator[str]:
+    """Yield what became of earlier findings: after what is open, which asks for something."""
     lines = [_item(entry.finding, f"{status_in_words(entry.status)}: ") for entry in shown.earlier]
     if shown.earlier_left_out:
         lines.append(f"- … and {shown.earlier_left_out} more, not listed here")
-    if lines:
+    if report.since is not None and lines:
+        yield title(f"NO LONGER REPORTED SINCE VERSION {report.since.version}")
         yield "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Code hosts in the admin (read-only): installations, pull requests, and the webhooks that came."""
+"""Admin of code hosts, read-only: installations, pull requests and webhooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INSTALLATIONS = {
 
 @admin.register(HostInstallation)
 class HostInstallationAdmin(ReadOnlyAdmin):
-    """Installations of our App. One that is suspended or uninstalled gets no review."""
+    """Installations of our App. Suspended and uninstalled ones get no reviews."""
 
     scope = _SCOPE
     list_display = (
@@ -49,7 +49,7 @@ class HostInstallationAdmin(ReadOnlyAdmin):
 
 @admin.register(HostChange)
 class HostChangeAdmin(ReadOnlyAdmin):
-    """Pull requests as their host reported them last."""
+    """Pull requests, as their host last reported them."""
 
     scope = _SCOPE
     list_display = (
@@ -74,7 +74,7 @@ class HostChangeAdmin(ReadOnlyAdmin):
 
 @admin.register(HostDelivery)
 class HostDeliveryAdmin(ReadOnlyAdmin):
-    """Webhooks whose signature was good, with the review each made or why it made none."""
+    """Webhooks with a valid signature: the review that each requested, or why it requested none."""
 
     scope = _SCOPE
     list_display = (
@@ -100,5 +100,5 @@ class HostDeliveryAdmin(ReadOnlyAdmin):
         if row.job is None:
             return str(row.ignored)
         address = reverse("admin:reviews_reviewjob_change", args=[row.job_id])
-        known = " (known before)" if row.is_duplicate else ""
+        known = " (requested before)" if row.is_duplicate else ""
         return format_html('<a href="{}">{}</a>{}', address, row.job, known)

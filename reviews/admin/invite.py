@@ -19,7 +19,6 @@ from reviews.audit.history import origin
 from reviews.intake.api_keys import check_tree
 from reviews.roles import ROLES
 
-_MAY = ("auth.add_user", "auth.change_user", "auth.add_group", "reviews.add_viewerscope")
 MAX_TREES = 50
 
 
@@ -125,7 +124,7 @@ def invite_again(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _require(request: HttpRequest) -> None:
-    if not request.user.has_perms(_MAY):
+    if not invitations.may_invite(request.user):
         raise PermissionDenied
 
 

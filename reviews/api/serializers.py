@@ -102,7 +102,9 @@ class StrictSerializer(serializers.Serializer[Any]):
 # In backticks: Markdown would drop <…> as a tag.
 ANY_CHANNEL = (
     "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>`,"
-    " `swarm:change-<number>` or `github:<owner>/<repository>#<number>`"
+    " `swarm:change-<number>`, `github:<owner>/<repository>#<number>`,"
+    " `github-review:<owner>/<repository>#<number>`, `gitea:<owner>/<repository>#<number>` or"
+    " `gitlab:<group>/<project>#<number>`"
 )
 
 
@@ -118,7 +120,7 @@ class ReviewRequestSerializer(StrictSerializer):
     changelist_id = Changelist(
         max_length=128,
         help_text="A Perforce changelist, `12345`, a git commit, `git:<repository>@<40 hex digits>`, or a "
-        "pull request, `github:<owner>/<repository>#<number>`.",
+        "pull request, `github:<owner>/<repository>#<number>`, also with `gitea` or `gitlab`.",
     )
     review_version = Whole(
         min_value=1, max_value=MAX_VERSION, default=1,
@@ -132,6 +134,10 @@ class ReviewRequestSerializer(StrictSerializer):
     rerun = Flag(
         default=False,
         help_text="Allows a review_version above the newest one, which is ended if it is not final.",
+    )
+    from_scratch = Flag(
+        default=False,
+        help_text="Asks about all files, also about content that was reviewed before.",
     )
 
     def validate_recipients(self, found: list[str]) -> list[str]:

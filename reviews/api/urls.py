@@ -2,11 +2,11 @@
 
 from django.urls import path, re_path
 
+from criticizer.codehosts.registry import HOSTS
 from reviews.api import views
 from reviews.api.openapi import DocsView, SchemaView
 from reviews.api.webhooks import HostWebhook
 from reviews.exports import FORMS
-from reviews.hosts.registry import HOSTS
 
 urlpatterns = [
     path("v1/reviews/", views.ReviewList.as_view(), name="api-reviews"),

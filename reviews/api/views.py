@@ -158,6 +158,7 @@ def _review_request(request: Request) -> ReviewRequest:
         review_version=values["review_version"],
         recipients=tuple(dict.fromkeys(values["recipients"])) or config.default_recipients(),
         rerun=values["rerun"],
+        from_scratch=values["from_scratch"],
         requested_by=client.actor,
         series=client.series,
         scope_prefixes=client.scope.prefixes,
@@ -182,14 +183,12 @@ def _refuse_scope(request: Request, why: str) -> NoReturn:
 
 def _job_or_404(job_id: int, request: Request) -> representations.Json:
     """Return a job with the files the key may see. Raises NotFound, also where it may see none."""
-    job = representations.job(job_id, client_of(request)) if _may_see(request, job_id) else None
+    client = client_of(request)
+    may_see = client.scope.everything or _visible_jobs(request).filter(pk=job_id).exists()
+    job = representations.job(job_id, client) if may_see else None
     if job is None:
         raise NotFound
     return job
-
-
-def _may_see(request: Request, job_id: int) -> bool:
-    return client_of(request).scope.everything or _visible_jobs(request).filter(pk=job_id).exists()
 
 
 def _visible_jobs(request: Request) -> QuerySet[ReviewJob]:
@@ -222,7 +221,7 @@ class _ReviewResults(ApiView):
         after = request.query_params.get("after", "0")
         if not after.isdecimal() or len(after) > 18:
             raise ValidationError({"after": ["Not a place in this list: follow the URL of next."]})
-        if not _may_see(request, job_id) or not ReviewJob.objects.filter(pk=job_id).exists():
+        if not _visible_jobs(request).filter(pk=job_id).exists():
             raise NotFound
         return Response(representations.results_page(self.name, job_id, int(after), client_of(request).scope))
 
@@ -274,7 +273,7 @@ class ReviewFindingsFile(ApiView):
         },
     )
     def get(self, request: Request, job_id: int, form: str) -> HttpResponse:
-        if not _may_see(request, job_id) or not ReviewJob.objects.filter(pk=job_id).exists():
+        if not _visible_jobs(request).filter(pk=job_id).exists():
             raise NotFound
         rows = FindingRow.objects.filter(client_of(request).scope.findings(), job=job_id).order_by("pk")
         return exports.download(job_id, form, rows)

@@ -12,19 +12,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from criticizer.codehosts.events import NotAuthentic, Unreadable
 from criticizer.security.client_ip import client_ip
-from reviews import config
+from notifications import config
 from reviews.api import parsers
 from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, UNSUPPORTED_MEDIA_TYPE
 from reviews.api.errors import ApiError
-from reviews.hosts.base import NotAuthentic, Unreadable
 from reviews.intake import pull_requests
 from reviews.intake.pull_requests import Overtaken
 
 log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES = 5 * 1024 * 1024
+_DELIVERY = ("-delivery", "idempotency-key", "webhook-id")  # headers that name one
 _CONTENT_TYPE = "Set the webhook's content type to application/json on the host."
 
 
@@ -37,7 +38,7 @@ class HostWebhook(APIView):
     schema = None
 
     def post(self, request: Request, host: str) -> HttpResponse:
-        receiver = config.hosts()[host]
+        receiver = config.host(host)
         body = parsers.bounded_body(request, request.stream, MAX_BODY_BYTES)
         try:
             receiver.authenticate(request.headers, body)
@@ -70,7 +71,7 @@ class HostWebhook(APIView):
 
 
 def _names_delivery(request: Request) -> bool:
-    return any(name.lower().endswith("-delivery") for name in request.headers)
+    return any(name.lower().endswith(_DELIVERY) for name in request.headers)
 
 
 def _object(body: bytes) -> dict[str, Any]:

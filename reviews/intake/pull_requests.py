@@ -23,9 +23,8 @@ from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Now
 
-from reviews import config, pipeline
-from reviews.hosts import fields
-from reviews.hosts.base import (
+from criticizer.codehosts import fields
+from criticizer.codehosts.events import (
     HostEvent,
     Ignored,
     InstallationChanged,
@@ -38,10 +37,11 @@ from reviews.hosts.base import (
     Stopped,
     Wanted,
 )
+from reviews import config, pipeline
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import HostChange, HostDelivery, HostInstallation, HostVersion, ReviewJob
-from reviews.sources.pull import pull_request_id
+from reviews.sources.pull import canonical_id, pull_request_id
 from reviews.states import ACTIVE_JOB, JobStatus
 
 log = structlog.get_logger(__name__)
@@ -49,6 +49,7 @@ log = structlog.get_logger(__name__)
 KEEP_DAYS = 30
 _DELETE_BATCH = 5000
 _TRIES = 5
+_SHA_1 = 40  # digits
 _State, _Status = HostChange.State, HostInstallation.Status
 
 
@@ -136,7 +137,7 @@ def _delivery(host: str, delivery_id: str, event: HostEvent) -> tuple[HostDelive
         defaults={
             "event": event.name,
             "repository_id": repository.number if repository else None,
-            "full_name": repository.full_name if repository else "",
+            "full_name": repository.full_name[:255] if repository else "",
             "installation_id": event.installation_id,
         },
     )
@@ -169,13 +170,19 @@ def _decide(host: str, event: HostEvent) -> Answer:
         return Answer(ignored=why)
     if isinstance(asked, Rerun):
         return _rerun(host, repository, asked)
+    if len(asked.pull.head_sha) > _SHA_1:
+        return Answer(ignored="the repository's commits have ids of SHA-256, which are not read here")
     return _report(host, repository, installation, asked)
 
 
 def _why_not_ours(host: str, repository: Repository, installation_id: int | None) -> str:
     if not config.is_enabled_repository(host, repository.full_name):
-        return "the repository is not enabled: GITHUB_REPOSITORIES, or the allow-list where that is not set"
-    if len(pull_request_id(host, repository.full_name, fields.MAX_NUMBER)) > 128:
+        return (
+            f"the repository is not enabled: add it to {host.upper()}_REPOSITORIES, or where that is not set"
+            " to the allow-list"
+        )
+    longest = canonical_id(pull_request_id(host, repository.full_name, fields.MAX_NUMBER))
+    if longest is None or len(longest) > 128:
         return "the name of the repository is too long"
     if installation_id is None:
         return ""
@@ -206,34 +213,36 @@ def _report(
         "full_name": repository.full_name,
         "changelist_id": changelist_id,
         "state": pull.state,
-        "head_sha": pull.head_sha,
+        **({"head_sha": pull.head_sha} if pull.head_sha else {}),
         "base_sha": pull.base_sha,
         "base_ref": pull.base_ref,
         "reported_at": pull.reported_at,
+        "is_mergeable": pull.is_mergeable,
         **({"installation_id": installation_id} if installation_id else {}),
     }
-    before, is_first = HostChange.objects.select_for_update(no_key=True).get_or_create(
+    change, is_first = HostChange.objects.select_for_update(no_key=True).get_or_create(
         host=host, repository_id=repository.number, number=pull.number, defaults=facts
     )
-    is_same_head = (before.head_sha, before.base_ref) == (pull.head_sha, pull.base_ref)
-    known = _known(before, pull)
+    is_same_head = (change.head_sha, change.base_ref) == (pull.head_sha, pull.base_ref)
+    known = _known(change, pull)
+    is_older, is_newer = pull.reported_at < change.reported_at, pull.reported_at > change.reported_at
     # An older event replaces nothing, but that a pull request is open again may come late: at most it costs
     # a review.
     is_opening = isinstance(asked, Wanted) and asked.is_opening and is_same_head
-    if pull.reported_at < before.reported_at and not is_opening:
+    if is_older and not is_opening:
         if known is not None and isinstance(asked, Wanted):
             return _duplicate(known)
         return Answer(ignored="a newer event was reported before it")
     if not is_first:
-        HostChange.objects.filter(pk=before.pk).update(**facts)
-    change = HostChange.objects.get(pk=before.pk)
+        for name, value in facts.items():
+            setattr(change, name, value)
+        change.save(update_fields=facts)
     if isinstance(asked, Stopped):
         ended = _end([change], asked.reason)
         return Answer(ignored=f"{asked.reason}: {ended} running reviews cancelled")
     if isinstance(asked, Noted):
         return Answer(ignored=asked.reason)
-    is_news = pull.reported_at > before.reported_at
-    if known is not None and is_news and (not is_same_head or known.job.status == JobStatus.CANCELLED):
+    if known is not None and is_newer and (not is_same_head or known.job.status == JobStatus.CANCELLED):
         # Its head came back after another one, or its review was cancelled and the pull request goes on.
         HostVersion.objects.filter(pk=known.pk).update(is_retired=True)
         known = None
@@ -243,7 +252,7 @@ def _report(
 def _duplicate(known: HostVersion) -> Answer:
     """Return the newest review of a head that has one."""
     newest = HostVersion.objects.filter(
-        change=known.change_id, head_sha=known.head_sha, base_ref=known.base_ref
+        change=known.change_id, head_sha=known.head_sha, base_ref=known.base_ref, job__series=""
     ).latest("pk")
     return Answer(newest.job_id, is_duplicate=True)
 
@@ -279,10 +288,11 @@ def _rerun(host: str, repository: Repository, asked: Rerun) -> Answer:
 def _request(change: HostChange, *, is_automatic: bool) -> int:
     """Make the next version of the pull request, with its job; return the job's id."""
     for _ in range(_TRIES):
-        newest = ReviewJob.objects.filter(changelist_id=change.changelist_id, series="").aggregate(
-            newest=Max("review_version")
-        )
-        version = (newest["newest"] or 0) + 1
+        # Also above those under the name that its repository had before: its summary says which one it is of.
+        jobs = ReviewJob.objects.filter(series="")
+        reviewed = (jobs.filter(changelist_id=change.changelist_id), jobs.filter(host_version__change=change))
+        newest = [found.aggregate(newest=Max("review_version"))["newest"] or 0 for found in reviewed]
+        version = max(newest) + 1
         request = ReviewRequest(
             # A name nobody else can have taken: what is once, is once by the row of the version.
             f"{change.changelist_id}:v{version}:{uuid.uuid4().hex}",
@@ -290,13 +300,14 @@ def _request(change: HostChange, *, is_automatic: bool) -> int:
             review_version=version,
             recipients=config.default_recipients(),
             rerun=version > 1,
+            from_scratch=not is_automatic,
             requested_by=f"{change.host}:{change.full_name.lower()}",
             finds_recipients=True,
         )
         result = review_requests.request_review(request)
         if result.outcome is IntakeOutcome.CREATED and result.job_id is not None:
             # Under the name that its repository had before: another changelist, the same pull request.
-            renamed = HostVersion.objects.filter(change=change, job__status__in=ACTIVE_JOB)
+            renamed = change.versions.filter(job__status__in=ACTIVE_JOB, job__series="")
             pipeline.supersede(list(renamed.values_list("job_id", flat=True)), version)
             HostVersion.objects.create(
                 change=change,

@@ -46,6 +46,7 @@ class ReviewRequest:
     review_version: int = 1
     recipients: tuple[str, ...] = ()
     rerun: bool = False
+    from_scratch: bool = False  # nothing is taken over from reviews of equal content
     requested_by: str = ""
     finds_recipients: bool = False
     series: str = ""
@@ -55,6 +56,7 @@ class ReviewRequest:
     def sha256(self) -> str:
         """Digest of the body without its key, to detect a repeated key with another body."""
         body = [self.changelist_id, self.review_version, sorted(self.recipients), self.rerun]
+        body += ["from_scratch"] if self.from_scratch else []
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
 
@@ -87,9 +89,11 @@ class IntakeResult:
 _INSERT = """
 WITH job AS (
   INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
-                    recipients_are, requested_by, request_id, series, scope_prefixes, deadline_at)
+                    recipients_are, requested_by, request_id, series, scope_prefixes, from_scratch,
+                    deadline_at)
   SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s, %(recipients_are)s,
          %(requested_by)s, %(request_id)s, %(series)s::varchar, %(scope_prefixes)s,
+         %(from_scratch)s,
          statement_timestamp() + make_interval(secs => %(sla)s)
    WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar
                                                        AND series = %(series)s::varchar)
@@ -168,6 +172,7 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
             "request_id": structlog.contextvars.get_contextvars().get("request_id", ""),
             "sla": settings.REVIEW_SLA_SECONDS,
             "rerun": rerun,
+            "from_scratch": request.from_scratch,
             "delay": delay_seconds,
             "queue": queue,
             "channel": outbox.channel(queue),

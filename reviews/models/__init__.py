@@ -1,9 +1,10 @@
 """Models: jobs and their results, sources, code hosts, access, subscriptions, rollups."""
 
-from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, ViewerScope
+from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, FeedKey, ViewerScope
 from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
 from reviews.models.results import (
+    FINDING_FACETS,
     FINDING_WORDS,
     PATH_MARKS,
     Artifact,
@@ -11,12 +12,14 @@ from reviews.models.results import (
     FindingEvent,
     FindingFate,
     FindingRow,
+    ReviewUnit,
 )
 from reviews.models.rollup import Rollup
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
 
 __all__ = [
+    "FINDING_FACETS",
     "FINDING_WORDS",
     "PATH_MARKS",
     "AllowListEntry",
@@ -25,6 +28,7 @@ __all__ = [
     "Attempt",
     "AuditSeal",
     "CoverageRow",
+    "FeedKey",
     "FindingEvent",
     "FindingFate",
     "FindingRow",
@@ -38,6 +42,7 @@ __all__ = [
     "RecipientMode",
     "RecipientOrigin",
     "ReviewJob",
+    "ReviewUnit",
     "Rollup",
     "SourceEvent",
     "SourcePosition",

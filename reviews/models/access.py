@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pghistory
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -132,3 +133,16 @@ class AuditSeal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.table} {self.from_id} to {self.to_id}"
+
+
+class FeedKey(models.Model):
+    """How often a person reset their feed links: those of before are closed (`reviews.web.feeds`)."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True)
+    resets = models.IntegerField(db_default=0)
+
+    class Meta:
+        db_table = "feed_keys"
+
+    def __str__(self) -> str:
+        return f"{self.user_id}: {self.resets}"

@@ -13,6 +13,8 @@ from reviews.models.jobs import ReviewJob
 
 class Host(models.TextChoices):
     GITHUB = "github", "GitHub"
+    GITEA = "gitea", "Gitea"
+    GITLAB = "gitlab", "GitLab"
 
 
 class HostInstallation(models.Model):
@@ -57,7 +59,7 @@ class HostChange(models.Model):
     repository_id = models.BigIntegerField()
     number = models.IntegerField()
     full_name = models.CharField(max_length=255)  # of the repository, as the host writes it
-    changelist_id = models.CharField(max_length=128)  # `github:<owner>/<repo>#<number>`, lower case
+    changelist_id = models.CharField(max_length=128)  # `gitea:<owner>/<repo>#<number>`, lower case
     installation_id = models.BigIntegerField(null=True, blank=True)  # None: reported by a repository's hook
     state = models.CharField(max_length=8, choices=State.choices, db_default=State.OPEN)
     head_sha = models.CharField(max_length=64)
@@ -65,6 +67,7 @@ class HostChange(models.Model):
     base_ref = models.CharField(max_length=255)
     # The host's own time of what it reported: an older event never replaces a newer head.
     reported_at = models.DateTimeField()
+    is_mergeable = models.BooleanField(null=True, blank=True)  # None: the host had not found out
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -110,8 +113,11 @@ class HostVersion(models.Model):
                 name="host_versions_once",
             )
         ]
-        # `check_run.rerequested` of a fork names only the head.
-        indexes = [models.Index(fields=["change", "head_sha"], name="host_versions_head")]
+        indexes = [
+            models.Index(fields=["change", "head_sha"], name="host_versions_head"),
+            # Reviews of one commit in several pull requests: `reviews.check_runs`.
+            models.Index(fields=["head_sha"], name="host_versions_commit"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.change_id} {self.head_sha[:12]}"

@@ -10,6 +10,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVector
 from django.db import models
 from django.db.models import Case, F, Func, Q, Value, When
+from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from criticizer.db.triggers import append_only
@@ -71,6 +72,20 @@ FINDING_WORDS = SearchVector(
 )
 
 
+def _facet(name: str, value: Combinable) -> Func:
+    return Func(Value(f"{name} "), value, arg_joiner=" || ", template="(%(expressions)s)")
+
+
+# What the lists narrow by, such as `severity high` (`reviews.search.with_facets`).
+FINDING_FACETS = Func(
+    _facet("severity", F("severity")),
+    _facet("category", F("category")),
+    _facet("source", Func(F("source"), Value(":"), Value(1), function="split_part")),
+    template="ARRAY[%(expressions)s]",
+    output_field=ArrayField(models.TextField()),
+)
+
+
 class FindingRow(models.Model):
     """A finding of a job, written with the llm stage's commit; the next version adds what became of it.
 
@@ -96,6 +111,8 @@ class FindingRow(models.Model):
     suggestion = models.TextField(blank=True, db_default="")
     source = models.CharField(max_length=64)
     excerpt = SealedListField()  # [[line or null, kind, text], …], redacted
+    # The excerpt's lines are those of the file's bytes: not decoded from another encoding or line end.
+    is_verbatim = models.BooleanField(db_default=False)
     confidence = models.IntegerField(null=True, blank=True)
     demoted = models.BooleanField(db_default=False)
     # Other files it rests on: it is shown to those who may see all of them (`recipients.scopes`).
@@ -141,8 +158,7 @@ class FindingRow(models.Model):
             models.Index(fields=["id"], condition=Q(excerpt__startswith="["), name="findings_unsealed"),
             models.Index(fields=["identity"], name="findings_identity"),
             # The findings list, narrowed.
-            GinIndex(FINDING_WORDS, name="findings_words"),
-            models.Index(fields=["category", "-id"], name="findings_of_category"),
+            GinIndex(FINDING_WORDS, FINDING_FACETS, name="findings_search"),
             models.Index(fields=["file"], opclasses=["varchar_pattern_ops"], name="findings_of_file"),
             models.Index(fields=["ended_in"], condition=Q(ended_in__isnull=False), name="findings_ended_in"),
         ]
@@ -204,6 +220,31 @@ class CoverageRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.file}: {self.status}"
+
+
+class ReviewUnit(models.Model):
+    """What a review found in one unit of content, for reviews of equal content (guarantee G360).
+
+    `key` is a digest of all that decided the answer (`reviewers.units`); `answer` holds one object. It
+    lives as long as a redacted artifact (`security.lifetimes`). Only `reviews.stages.units` writes it.
+    """
+
+    key = models.CharField(max_length=64, primary_key=True)
+    answer = SealedListField()
+    input_tokens = models.IntegerField()
+    made_by = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="units")
+    made_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "review_units"
+        verbose_name = "review unit"
+        indexes = [
+            # What has expired.
+            models.Index(fields=["made_at"], name="review_units_made_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"unit {self.key[:12]} of job {self.made_by_id}"
 
 
 class Artifact(models.Model):

@@ -95,6 +95,13 @@ class FileChange:
     oddity: str = ""  # why other tools may not read it as text, although it should be one (our words)
     skip_detail: str = ""  # may quote the depot (a link's target): redact it like the texts
 
+    @property
+    def is_verbatim(self) -> bool:
+        """Return whether the text's UTF-8 bytes are the stored ones, but for collapsed keywords."""
+        # Perforce keeps the type utf16 as UTF-8, and writes UTF-16 into a workspace.
+        is_utf8 = self.encoding == "utf-8" and not self.file_type.startswith("utf16")
+        return is_utf8 and not self.crlf and not self.oddity
+
 
 @dataclass(frozen=True, slots=True)
 class Mention:

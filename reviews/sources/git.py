@@ -109,11 +109,12 @@ class GitSource:
             raise misconfigured(
                 "the repository is a shallow clone that ends at this commit: run git fetch --unshallow",
             )
-        files = self._listing(self._base_of(sha, parents.split()), sha)
+        base = self._base_of(sha, parents.split())
+        files = self._listing(base, sha)
         return ListedChange(
             changelist_id=changelist_id,
             author=storable(author),
-            description=storable(self._description_of(sha, message.rstrip("\n"))),
+            description=storable(self._description_of(base, sha, message.rstrip("\n"))),
             status=ChangeStatus.SUBMITTED,
             created_at_epoch=int(time) if time.isascii() and time.isdigit() else 0,
             version_key=version_key_of(
@@ -126,8 +127,8 @@ class GitSource:
         """Return the commit or tree that a commit is compared with."""
         return parents[0] if parents else _EMPTY_TREE
 
-    def _description_of(self, sha: str, message: str) -> str:
-        """Return the text that describes a commit whose own message is `message`."""
+    def _description_of(self, base: str, sha: str, message: str) -> str:
+        """Return the text that describes what `sha`, whose own message is `message`, has over `base`."""
         return message
 
     def head(self, branch: str) -> str:
@@ -148,7 +149,7 @@ class GitSource:
         for sha in filter(None, (head, after)):
             if not SHA.fullmatch(sha):
                 raise ValueError("a commit is named by 40 hexadecimal digits")
-        if after and self._git.run("cat-file", "-e", f"{after}^{{commit}}").exit_code != 0:
+        if after and not self._git.has_commit(after):
             return None
         limits = [f"--max-count={count}"] if count is not None else []
         revisions = [head, *([f"^{after}"] if after else [])]

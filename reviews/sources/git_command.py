@@ -156,6 +156,10 @@ class GitCommand:
                 return failure(error_class, Component.SOURCE, detail, context=facts)
         return misconfigured("git cannot read the repository: check GIT_REPOSITORIES", **facts)
 
+    def has_commit(self, sha: str) -> bool:
+        """Return whether the repository holds a commit; False for text that is no id."""
+        return bool(SHA.fullmatch(sha)) and self.run("cat-file", "-e", f"{sha}^{{commit}}").exit_code == 0
+
     def objects(self, shas: Sequence[str]) -> dict[str, GitObject]:
         """Return kind and size of those of the objects that exist."""
         if not shas:

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from reviews.sources.base import Mention
 from reviews.sources.git_command import GitCommand
 from reviews.sources.names import defines, same_language
-from reviews.sources.paths import encode_path
+from reviews.sources.paths import decode_path, encode_path
 
 MAX_OUTPUT_BYTES = 16_000_000
-_ESCAPES = {"%25": "%", "%2A": "*", "%23": "#", "%40": "@"}
-_ESCAPE = re.compile("|".join(_ESCAPES))
 _FILE_MODES = ("100644", "100664", "100755")
 
 
@@ -51,9 +49,7 @@ def read(
     git: GitCommand, depot: str, sha: str, paths: Sequence[str], max_bytes: int, seconds: float
 ) -> Iterator[tuple[str, bytes]]:
     """Yield ordinary files of a commit with their bytes, in the order of `paths`."""
-    names = [
-        _ESCAPE.sub(lambda found: _ESCAPES[found[0]], path.removeprefix(f"//{depot}/")) for path in paths
-    ]
+    names = [decode_path(path.removeprefix(f"//{depot}/")) for path in paths]
     raw = [f":(literal){name}" for name in names]  # a file may be named like a pathspec: `:!a.py`
     listed = git.output("ls-tree", "-z", "--full-tree", sha, "--", *raw, timeout_seconds=seconds)
     blobs: dict[str, str] = {}

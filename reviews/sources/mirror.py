@@ -31,7 +31,8 @@ from criticizer.resilience.failures import (
     RetryableFailure,
 )
 from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
-from reviews.sources.git_command import SHA, GitCommand, Remote, misconfigured, not_found
+from reviews.sources import mirror_space
+from reviews.sources.git_command import SHA, GitCommand, GitObject, Remote, misconfigured, not_found
 from reviews.sources.paths import printable
 
 log = structlog.get_logger(__name__)
@@ -54,11 +55,12 @@ _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
     (r"Authentication failed|could not read (?:Username|Password)|returned error: 401|invalid credentials",
      PermanentFailure, ErrorClass.AUTH_DENIED, "the host refused our token"),
     (r"returned error: 403|access denied", PermanentFailure, ErrorClass.PERMISSION_DENIED,
-     "the host lets us not read the repository: check the App's permission Contents and its repositories"),
+     "the host does not let us read the repository: check our App's permission Contents, or the scope of our"
+     " token"),
     (r"[Rr]epository .*not found|returned error: 404|not found: did you run", PermanentFailure,
-     ErrorClass.NOT_FOUND, "the host has no such repository, or our App may not see it"),
+     ErrorClass.NOT_FOUND, "the host has no such repository, or we may not see it"),
     (r"[Rr]edirect|returned error: 30\d", PermanentFailure, ErrorClass.POLICY_REJECTED,
-     "the host sends us to another address, which is not followed: correct GITHUB_API_URL"),
+     "the host sends us to another address, which is not followed: correct the variable of its address"),
     (r"transport '.*' not allowed", PermanentFailure, ErrorClass.POLICY_REJECTED,
      "the repository's address uses a protocol that is not allowed"),
     (r"File too large|pack exceeds maximum|SIGXFSZ|signal 25", PermanentFailure, ErrorClass.POLICY_REJECTED,
@@ -82,6 +84,7 @@ _PLACES = {
     ErrorClass.POLICY_REJECTED: Component.INTERNAL,
     ErrorClass.CONFIG_INVALID: Component.CONFIGURATION,
 }
+_IS_MISSING = frozenset({ErrorClass.NOT_FOUND, ErrorClass.CONFIG_INVALID})
 # What a token that was made a moment ago may meet before every server of the host knows it.
 _MAY_BE_LAG = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED, ErrorClass.NOT_FOUND})
 
@@ -109,7 +112,9 @@ class Mirror:
         """Raise PermanentFailure CONFIG_INVALID for an address that is neither https nor loopback."""
         parts = urlsplit(config.url)
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-            raise misconfigured("repositories are fetched over https only: correct GITHUB_API_URL")
+            raise misconfigured(
+                "repositories are fetched over https only: correct the variable of the host's address"
+            )
         if parts.username or parts.password or parts.query or parts.fragment:
             raise misconfigured("the address of a repository holds more than host and path")
         self._config = config
@@ -122,6 +127,8 @@ class Mirror:
         NOT_FOUND when the host no longer has the first, and as `_FAULTS` say.
         """
         with self._locked():
+            if mirror_space.is_too_large(self._config.directory):
+                shutil.rmtree(self._config.directory)
             git = self._opened()
             try:
                 self._fetch_all(git, references, wanted)
@@ -138,6 +145,7 @@ class Mirror:
                         ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail
                     ) from None
             os.utime(self._config.directory)
+            mirror_space.keep_small(git, self._config.directory)
         return git
 
     def commit_of(self, reference: str) -> str:
@@ -150,7 +158,9 @@ class Mirror:
 
     def _command(self) -> GitCommand:
         directory = self._config.directory
-        return GitCommand(directory.name, directory, self._config.executable, self._config.timeout_seconds)
+        return _MirrorCommand(
+            directory.name, directory, self._config.executable, self._config.timeout_seconds
+        )
 
     def _fetch_all(self, git: GitCommand, references: Sequence[str], wanted: Sequence[str]) -> None:
         specs = [f"+{name}:{kept_as(name)}" for name in references]
@@ -158,12 +168,13 @@ class Mirror:
             for spec in specs:
                 self._fetch(git, [spec])
         for sha in wanted:
-            if SHA.fullmatch(sha) and not has_commit(git, sha):
+            if SHA.fullmatch(sha) and not git.has_commit(sha):
                 self._fetch(git, [sha])
-        if not has_commit(git, wanted[0]):
+        if not git.has_commit(wanted[0]):
             raise not_found("the host no longer has the commit: it was replaced by a force-push, or removed")
         # A force-push must not take away what a review, or its replay, still reads.
         git.output("update-ref", f"refs/versions/{wanted[0]}", wanted[0])
+        os.utime(self._config.directory / "refs" / "versions" / wanted[0])  # also where it was there
 
     def _fetch(self, git: GitCommand, refspecs: Sequence[str]) -> bool:
         """Fetch; return False when the host has one of the references or commits no longer."""
@@ -242,6 +253,25 @@ class Mirror:
             yield
 
 
+class _MirrorCommand(GitCommand):
+    """git on a mirror. What is missing there, or all of it, is fetched again by the next attempt."""
+
+    def failure(self, result: CommandResult) -> Failure:
+        failure = super().failure(result)
+        return made_anew() if failure.error_class in _IS_MISSING else failure
+
+    def objects(self, shas: Sequence[str]) -> dict[str, GitObject]:
+        found = super().objects(shas)
+        if len(found) < len(set(shas)):
+            raise made_anew()
+        return found
+
+
+def made_anew() -> RetryableFailure:
+    detail = "the mirror lacks objects that were fetched: it was made anew meanwhile, or is damaged"
+    return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail)
+
+
 class _Damaged(Exception):
     """The mirror cannot be read."""
 
@@ -265,21 +295,3 @@ def _failure(result: CommandResult, url: str) -> Failure:
             return failure(error_class, _PLACES.get(error_class, Component.SOURCE), detail, context=facts)
     detail = "the fetch failed"
     return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail, context=facts)
-
-
-def has_commit(git: GitCommand, sha: str) -> bool:
-    return bool(SHA.fullmatch(sha)) and git.run("cat-file", "-e", f"{sha}^{{commit}}").exit_code == 0
-
-
-def delete_unused(directory: Path, older_than_seconds: float) -> int:
-    """Delete the mirrors that were not fetched for so long; return how many."""
-    deleted = 0
-    for lock in directory.glob("*/*.git.flock"):
-        mirror = lock.with_name(lock.name.removesuffix(".flock"))
-        if not mirror.is_dir() or time.time() - mirror.stat().st_mtime < older_than_seconds:
-            continue
-        with lock.open("w") as file, contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(mirror)
-            deleted += 1
-    return deleted

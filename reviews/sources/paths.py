@@ -1,7 +1,7 @@
 """Depot paths as Perforce stores them: four characters are encoded, the rest is literal.
 
-`p4` prints encoded paths and accepts them unchanged. Encoding one again, or decoding it before
-use, makes it another path, so nothing here decodes.
+`p4` prints encoded paths and accepts them unchanged: encoding one again, or decoding it before use, makes
+it another path. Git and other tools know files by their raw names.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ _DIRECTION_OVERRIDE = re.compile(f"[{DIRECTION_OVERRIDES}]")
 def encode_path(raw: str) -> str:
     """Return a raw name as a depot path: `a@b` becomes `a%40b`."""
     return _ENCODE.sub(lambda found: _ENCODED[found[0]], raw)
+
+
+def decode_path(encoded: str) -> str:
+    """Return the raw name of a depot path, or of a part of one: `a%40b` is `a@b`."""
+    return _ESCAPE.sub(lambda found: chr(int(found[0][1:], 16)), encoded)
 
 
 def path_fault(path: object, *, literal_names: bool = False) -> str | None:

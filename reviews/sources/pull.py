@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources.git import GitSource
 from reviews.sources.git_command import GitCommand, not_found
-from reviews.sources.mirror import Mirror, MirrorConfig, has_commit, kept_as
+from reviews.sources.mirror import Mirror, MirrorConfig, kept_as, made_anew
 
 _MAX_MESSAGES_BYTES = 200_000
 _NAME = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
-_PULL_ID = re.compile(rf"(?P<host>github):(?P<repository>{_NAME}/{_NAME})#(?P<number>[1-9][0-9]{{0,9}})")
+_TWO = rf"(?:github|gitea):{_NAME}/{_NAME}"
+_MORE = rf"gitlab:{_NAME}(?:/{_NAME})+"  # projects may lie in groups of groups
+_PULL_ID = re.compile(rf"({_TWO}|{_MORE})#[1-9][0-9]{{0,9}}")
 
 
 def pull_request_id(host: str, full_name: str, number: int) -> str:
-    """Return the changelist's id of a pull request: `github:<owner>/<repository>#<number>`, lower case."""
+    """Return the changelist's id of a pull request: `gitea:<owner>/<repository>#<number>`, lower case."""
     return f"{host}:{full_name.lower()}#{number}"
 
 
@@ -30,24 +31,19 @@ def canonical_id(value: str) -> str | None:
 def depot_prefix(changelist_id: str) -> str | None:
     """Return the depot directory of a pull request's repository, or None for other changes."""
     found = _PULL_ID.fullmatch(changelist_id)
-    return f"//{found['host']}/{found['repository']}/" if found else None
-
-
-def repository_url(api_url: str, full_name: str) -> str:
-    """Return the address that git fetches a repository from: GitHub's own, or an Enterprise Server's."""
-    parts = urlsplit(api_url)
-    return f"{parts.scheme}://{parts.netloc.removeprefix('api.')}/{full_name}.git"
+    return f"//{found[1].replace(':', '/', 1)}/" if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class PullHead:
     """A version of a pull request: its frozen head, and where it is fetched from.
 
-    `base_sha` is the base's commit as the host reported it with the head.
+    `reference` is its head's name on the host. `base_sha`: the base's commit as the host reported it with
+    the head, "" where it does not.
     """
 
     changelist_id: str
-    number: int
+    reference: str
     head_sha: str
     base_sha: str
     base_ref: str
@@ -75,13 +71,13 @@ class PullSource(GitSource):
     def _git(self) -> GitCommand:  # type: ignore[override]
         if self._opened is None:
             pull = self._pull
-            references = [f"refs/pull/{pull.number}/head", f"refs/heads/{pull.base_ref}"]
+            references = [pull.reference, f"refs/heads/{pull.base_ref}"]
             self._opened = self._mirror.fetched(references, [pull.head_sha, pull.base_sha])
         return self._opened
 
     def newest_head(self) -> str:
         """Return the pull request's head as it was last fetched; "" where that is not known."""
-        return self._mirror.commit_of(f"refs/pull/{self._pull.number}/head")
+        return self._mirror.commit_of(self._pull.reference)
 
     def check_health(self) -> None:
         """Fetch the pull request."""
@@ -103,22 +99,24 @@ class PullSource(GitSource):
 
         The reported commit alone would not do: the head may have the branch's newer commits merged into it.
         """
-        for base in (kept_as(f"refs/heads/{self._pull.base_ref}"), self._pull.base_sha):
+        branch = f"refs/heads/{self._pull.base_ref}"
+        for base in (kept_as(branch), self._pull.base_sha):
             result = self._git.run("merge-base", base, sha)
             found = result.stdout.decode("ascii", "replace").strip()
             if result.exit_code == 0 and found != sha:
                 return found
-        if not has_commit(self._git, self._pull.base_sha):
+        if not self._git.has_commit(sha):
+            raise made_anew()
+        if not (self._mirror.commit_of(branch) or self._git.has_commit(self._pull.base_sha)):
             raise not_found("the host no longer has the branch that the pull request is for")
         raise PermanentFailure(
             ErrorClass.POLICY_REJECTED,
             Component.INTERNAL,
-            "the pull request changes nothing, or shares no history with its branch",
+            "the pull request changes nothing, is merged by now, or shares no history with its branch",
         )
 
-    def _description_of(self, sha: str, message: str) -> str:
+    def _description_of(self, base: str, sha: str, message: str) -> str:
         """Return the messages of the pull request's commits, the newest first."""
-        base = self._base_of(sha, ())
         found = self._git.run(
             "rev-list", "--encoding=UTF-8", "--format=%B%x00", "--max-count=50", sha, f"^{base}",
             max_bytes=_MAX_MESSAGES_BYTES,

@@ -32,7 +32,7 @@ class SourcesConfig:
 def validate_changelist_id(value: object) -> str:
     """Return the canonical form of a changelist's id.
 
-    `12345`, `git:<name>@<40 hex>` or `github:<owner>/<repository>#<number>`.
+    `12345`, `git:<name>@<40 hex>`, or `github:<owner>/<repository>#<number>`, with gitea or gitlab for it.
 
     Raises ValueError with a message for the caller of the API.
     """
@@ -46,7 +46,7 @@ def validate_changelist_id(value: object) -> str:
             return canonical
     raise ValueError(
         "a changelist is a number such as 12345, or git:<repository>@<40 hexadecimal digits of the commit>,"
-        " or github:<owner>/<repository>#<number>"
+        " or github:<owner>/<repository>#<number>, with gitea or gitlab for it where it is there"
     )
 
 

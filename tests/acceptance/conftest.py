@@ -18,6 +18,7 @@ from reviews.api.auth import ApiKeyThrottle
 from reviews.api.auth_failures import REFUSALS
 from reviews.pipeline import async_executor, complete, executor
 from tests.acceptance import line, stages
+from tests.acceptance.pulls import github as github
 from tests.acceptance.world import AFTER, BEFORE, World
 from tests.fakes.llm import FakeLlm
 from tests.fakes.p4.server import FakeDepot

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core import serializers
-from django.utils import timezone
 
 from criticizer.db import prepared
 from criticizer.resilience import gate
@@ -18,75 +15,20 @@ from notifications import config
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
 from reviews import check_runs
-from reviews.models import HostChange, HostVersion, RecipientMode, ReviewJob
-from reviews.sources.git import GitSource
-from reviews.stages import fetch
-from tests import factories
+from reviews.models import ReviewJob
 from tests.acceptance import stages
+from tests.acceptance.pulls import ANSWER, INLINE, PULL, reviewed
 from tests.acceptance.world import World
-from tests.fakes.github import APP_ID, SLUG, Act, GitHubServer, Pull, private_key, tokens_of
+from tests.fakes.github import Act, GitHubServer, private_key, tokens_of
 from tests.fakes.llm import Reply
 
-PULL = "github:acme/web#7"
 POST = "POST /repos/acme/web/issues/7/comments"
-
-
-class OfPull(GitSource):
-    """Content of a pull request, from a repository of the test instead of a mirror."""
-
-    def __init__(self, repository: Path, sha: str) -> None:
-        super().__init__("web", repository)
-        self._depot = "github/acme/web"
-        self._sha = sha
-
-    def _sha_of(self, changelist_id: str) -> str:
-        return self._sha
-
-
-@pytest.fixture
-def github(world: World) -> Iterator[GitHubServer]:
-    name, sha = world.commit.split("@")
-    source = OfPull(world.settings.GIT_REPOSITORIES[name.removeprefix("git:")], sha)
-    world.monkeypatch.setattr(fetch.config, "source_of_job", lambda job: source)
-    world.settings.DEPOT_ALLOW_LIST = ["//github/acme/web/..."]
-    world.settings.LLM_CONTEXT_PERCENT = 0
-    with GitHubServer() as server:
-        server.add("acme/web", {7: Pull(sha)})
-        world.settings.GITHUB_API_URL, world.settings.GITHUB_APP_SLUG = server.url, SLUG
-        world.settings.GITHUB_APP_ID, world.settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
-        yield server
-        assert server.faults == []
-
-
-def reviewed(world: World, github: GitHubServer, version: int = 1, **fields: Any) -> int:
-    """Make the job of the pull request's head, as its webhook does."""
-    repo = github.repos["acme/web"]
-    job = factories.job_with_stages(
-        changelist_id=PULL, review_version=version, recipients=["mail:default@example.com"],
-        recipients_are=RecipientMode.TO_FIND, **fields,
-    )  # fmt: skip
-    sha = world.commit.split("@")[1]
-    seen = {"head_sha": sha, "base_sha": "b" * 40, "base_ref": "main"}
-    change, _ = HostChange.objects.get_or_create(
-        host="github", repository_id=repo.number, number=7,
-        defaults={"full_name": "Acme/web", "changelist_id": PULL, "reported_at": timezone.now(), **seen},
-    )  # fmt: skip
-    HostVersion.objects.create(change=change, job=job, is_automatic=version == 1, **seen)
-    factories.OutboxMessageFactory(aggregate_id=job.stages.get(stage="fetch").pk)
-    return job.pk
 
 
 def test_a_review_stands_on_its_pull_request_and_the_next_version_edits_it(
     world: World, github: GitHubServer
 ) -> None:
-    finding = {
-        "file": "//github/acme/web/a.c", "hunk": None, "quote": "int answer(void) { return 2; }",
-        "quote_end": None, "side": "new", "category": "bug", "rule_id": None, "severity": "high",
-        "confidence": 90, "title": "The answer is wrong", "problem": "It was one.", "trigger": "Always.",
-        "suggestion": None,
-    }  # fmt: skip
-    answer = {"findings": [finding], "files_read": ["//github/acme/web/a.c"]}
-    world.llm.script(Reply(answer=answer, repeat=9))
+    world.llm.script(Reply(answer=ANSWER, repeat=9))
     repo = github.repos["acme/web"]
     stages.BEFORE["llm"] = check_runs.run
     first = reviewed(world, github)
@@ -98,7 +40,8 @@ def test_a_review_stands_on_its_pull_request_and_the_next_version_edits_it(
     assert (check["status"], check["conclusion"]) == ("completed", "neutral")
     assert world.status(first) == "succeeded"
     job = ReviewJob.objects.get(pk=first)
-    assert (job.recipients, job.recipient_origins) == ([PULL], {PULL: "pull_request"})
+    assert job.recipients == [PULL, INLINE]
+    assert job.recipient_origins == {PULL: "pull_request", INLINE: "pull_request"}
     row = world.delivery(first, PULL)
     (number,) = repo.comments
     assert (row.status, row.notification_id, row.provider) == (D.SENT, str(number), "github")
@@ -112,6 +55,23 @@ def test_a_review_stands_on_its_pull_request_and_the_next_version_edits_it(
     world.settle()
     assert world.delivery(second, PULL).notification_id == str(number)
     assert list(repo.comments) == [number]
+    assert tokens_of(repo) == [str(world.delivery(job, PULL).token) for job in (second, first)]
+
+
+def test_a_key_with_prefixes_does_not_replace_the_summary_of_all_files(
+    world: World, github: GitHubServer
+) -> None:
+    world.llm.script(Reply(answer=ANSWER, repeat=9))
+    first = reviewed(world, github)
+    world.settle()
+    partial = reviewed(
+        world, github, 1_000_000, series="key-7", scope_prefixes=["//github/acme/web/"]
+    )  # of its own choice: its versions are counted on their own
+    world.settle()
+    assert (world.status(partial), world.delivery(partial, PULL).status) == ("succeeded", D.SUPERSEDED)
+    second = reviewed(world, github, 2)
+    world.settle()
+    repo = github.repos["acme/web"]
     assert tokens_of(repo) == [str(world.delivery(job, PULL).token) for job in (second, first)]
 
 

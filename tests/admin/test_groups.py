@@ -108,7 +108,7 @@ def test_the_trend_costs_one_query_however_many_groups(
 ) -> None:
     for error_class in ("AUTH_DENIED", "NOT_FOUND", "RATE_LIMITED", "INTERNAL_BUG", "PATH_DENIED"):
         factories.DeadLetterFactory(error_class=error_class)
-    with django_assert_max_num_queries(15) as queries:
+    with django_assert_max_num_queries(16) as queries:  # one only in a test: the limits around the page's
         ann.get(LIST)
     trends = [query["sql"] for query in queries.captured_queries if "dead_letter_group_days" in query["sql"]]
     assert len(trends) == 1

@@ -113,3 +113,14 @@ def test_a_cluster_says_how_it_is_and_leads_to_its_queue(root: Client, fields: A
     assert f"<h1>Workers of llm on {cluster.host}</h1>" in text
     assert facts(text)["State"] == state
     assert f'href="{reverse("admin:criticizer_outboxmessage_changelist")}?q=queue%3Allm"' in text
+
+
+def test_the_page_of_a_review_shows_dismissed_findings_with_their_verdict(root: Client) -> None:
+    job = factories.job_with_stages()
+    factories.FindingRowFactory(job=job, title="It stands")
+    gone = factories.FindingRowFactory(job=job, title="It is dismissed")
+    factories.FindingEventFactory(job=job, identity=gone.identity, kind="wrong", actor="ann", text=HOSTILE)
+    text = page(root, "reviews_reviewjob", job)
+    rows = [" ".join(re.sub("<[^>]*>", " ", row).split()) for row in re.findall("<tr>.*?</tr>", text)]
+    assert len([row for row in rows if "It stands" in row and "Dismissed" not in row]) == 1
+    assert len([row for row in rows if "It is dismissed" in row and "Dismissed as wrong by ann" in row]) == 1

@@ -35,15 +35,15 @@ def test_git_without_repositories_is_an_error(settings: Any) -> None:
 
 
 def test_variables_of_github_are_checked_together(settings: Any) -> None:
-    assert start_checks.github(None) == []
+    assert start_checks.code_hosts(None) == []
     settings.GITHUB_WEBHOOK_SECRETS = ["0123456789abcdef"]
-    assert ids(start_checks.github(None)) == ["W019"]
+    assert ids(start_checks.code_hosts(None)) == ["W019"]
     settings.DEPOT_ALLOW_LIST = ["//github/acme/website/Src/..."]
-    assert start_checks.github(None) == []
+    assert start_checks.code_hosts(None) == []
     settings.GITHUB_WEBHOOK_SECRETS = ["0123456789abcdef", "short"]
     settings.DEPOT_ALLOW_LIST = ["//github/Acme/website/..."]
     settings.GITHUB_API_URL = "http://ghe.example.com/api/v3"
-    assert ids(start_checks.github(None)) == ["E008", "W018", "W019"]
+    assert ids(start_checks.code_hosts(None)) == ["E008", "W018", "W019"]
 
 
 @pytest.mark.parametrize("kind", ["missing", "file", "no repository"])

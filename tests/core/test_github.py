@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from criticizer.github import AppConfig, GitHub, Repository, dependency_of
+from criticizer.codehosts.github import AppConfig, GitHub, Repository, dependency_of, tokens
+from criticizer.codehosts.github.tokens import app_token
 from criticizer.http_client import Answer, Limits
 from criticizer.redaction import clean
 from criticizer.resilience.failures import (
@@ -91,6 +92,32 @@ def test_a_second_refusal_of_a_token_is_auth_denied(server: GitHubServer) -> Non
     # The old one, and the new one with the pauses of a token that may not be known everywhere yet.
     assert server.count("POST", COMMENTS) == 4
     assert server.count("POST", MINT) == 2
+
+
+def test_the_apps_own_token_is_signed_once_in_five_minutes_and_anew_when_refused(
+    server: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed: list[float] = []
+
+    def counted(app_id: str, private_key: str, now: float) -> str:
+        signed.append(now)
+        return app_token(app_id, private_key, now)
+
+    monkeypatch.setattr(tokens, "app_token", counted)
+    client = github(server)
+    for seconds in (0, 299, 2):
+        server.forward(seconds)
+        client.as_app("GET", "/app")
+    assert len(signed) == 2
+    server.script(Act(keep=False, status=401), on="GET /app")
+    with pytest.raises(PermanentFailure):
+        client.as_app("GET", "/app")
+    server.forward(1)
+    client.as_app("GET", "/app")
+    assert len(signed) == 3
+    server.forward(-60)  # the clock was set back
+    client.as_app("GET", "/app")
+    assert len(signed) == 4
 
 
 @pytest.mark.parametrize("lag", [2.0, 12.0])
@@ -232,8 +259,7 @@ def test_pages_are_followed_to_the_end_and_to_no_other_host(server: GitHubServer
         server.say("acme/web", 7, f"comment {number}")
     client = github(server)
     pages = list(client.pages(WEB, COMMENTS))
-    assert [len(page.items) for page in pages] == [100, 100, 50]
-    assert [page.is_last for page in pages] == [False, False, True]
+    assert [len(page) for page in pages] == [100, 100, 50]
     server.script(Act(keep=False, status=302, headers={"Location": "http://localhost:1/x"}))
     with pytest.raises(PermanentFailure, match="another host"):
         client.get(WEB, PULL)

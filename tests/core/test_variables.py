@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    load_pem_private_key,
 )
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -59,6 +60,7 @@ WRONG: Mapping[str, list[str]] = {
     "API_THROTTLE": ["abc", "6000", "0/min", "6000/fortnight", "-1/min"],
     "ARTIFACT_KEYS": ["", "abc", "A" * 43],
     "ARTIFACT_RAW_TTL_DAYS": [*_NUMBERS, "8", "0"],
+    "MIRRORS_MAX_GB": [*_NUMBERS, "0"],
     "ARTIFACT_REDACTED_TTL_DAYS": [*_NUMBERS, "31", "0"],
     "ARTIFACT_S3_BUCKET_LETTERS": ["", "redacted"],
     "ARTIFACT_S3_BUCKET_RAW": [""],
@@ -80,12 +82,21 @@ WRONG: Mapping[str, list[str]] = {
     "DLQ_ALERT_PER_DAY": [*_NUMBERS, "0"],
     "DLQ_MAX_AGE_DAYS": [*_NUMBERS, "0"],
     "DLQ_MAX_SIZE": [*_NUMBERS, "0"],
+    "GITEA_REPOSITORIES": ["acme", "acme/a/b"],
+    "GITEA_TOKEN": ["two words"],
+    "GITEA_TOKEN_NEXT": ["two words"],
+    "GITEA_URL": _URLS,
     "GITHUB_API_URL": _URLS,
     "GITHUB_APP_ID": ["abc", "0", "-1", "1.5", "Iv1.0123"],
     "GITHUB_APP_SLUG": ["My App", "-app", "app/x", "app[bot]"],
     "GITHUB_PRIVATE_KEY": ["abc", "-----BEGIN RSA PRIVATE KEY-----\\nabc\\n-----END RSA PRIVATE KEY-----"],
     "GITHUB_PRIVATE_KEY_NEXT": ["abc"],
     "GITHUB_REPOSITORIES": ["acme", "acme/a/b", "/a", "acme/", "https://github.com/acme/a", "a b/c"],
+    "GITLAB_REPOSITORIES": ["acme", "acme//a", "acme/a b"],
+    "GITLAB_TOKEN": ["two words"],
+    "GITLAB_TOKEN_NEXT": ["two words"],
+    "GITLAB_URL": _URLS,
+    "GITLAB_WEBHOOK_SECRETS": ["whsec_not base64", "a token,whsec_"],
     "GIT_REPOSITORIES": ["app", "app=relative", "a/b=/srv", "app=/srv,app=/srv2"],
     "GIT_REFERENCES": [",", "main", "heads/*", "refs/", "refs/*/x", "refs/a..b", "refs/a//b", "refs/he?ds"],
     "GIT_WATCH": ["app", "app:", ":main", "app:-x", "app:a..b", "app:a//b", "app:a b", "app:@{1}", "app:..",
@@ -160,6 +171,7 @@ WRONG: Mapping[str, list[str]] = {
 ANY_TEXT = {
     *("ARTIFACT_S3_ACCESS_KEY", "ARTIFACT_S3_REGION", "ARTIFACT_S3_SECRET_KEY"),
     *(
+        "GITEA_WEBHOOK_SECRETS",
         "GITHUB_WEBHOOK_SECRETS",
         "LLM_SKIP_PATHS",
         "LLM_VERIFY",
@@ -211,6 +223,7 @@ def test_malformed_secrets_are_refused_and_not_repeated() -> None:
     checked = {name for name, variable in VARIABLES.items() if variable.is_secret} - ANY_TEXT - {"SECRET_KEY"}
     errors = {name: error_of(lambda: read({name: "planted: nonsense"})) for name in checked}  # noqa: B023
     del errors["POSTMARK_WEBHOOK_AUTH"]  # it is a user and a password
+    del errors["GITLAB_WEBHOOK_SECRETS"]  # only those that begin with whsec_ have a form
     assert [
         error for name, error in errors.items() if not error.startswith(name) or "nonsense" in error
     ] == []
@@ -245,6 +258,7 @@ RIGHT: list[tuple[str, str, Any]] = [
      [".example.com", "localhost", "[::1]", "127.0.0.1"]),
     ("API_THROTTLE", "1000000/min", "1000000/min"),
     ("ARTIFACT_RAW_TTL_DAYS", "", 7),
+    ("MIRRORS_MAX_GB", "", 20),
     ("BASE_URL", "http://[::1]:8000/", "http://[::1]:8000/"),
     ("CHANGE_SOURCES", "git, perforce,", ["git", "perforce"]),
     ("CSRF_TRUSTED_ORIGINS", "https://*.example.com,http://127.0.0.1:8000",
@@ -362,6 +376,24 @@ def test_a_private_key_is_read_from_its_file_and_from_one_line(tmp_path: Path) -
         assert read(given)["GITHUB_PRIVATE_KEY"] == pem.strip()
     sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pass"))
     assert "without a passphrase" in error_of(lambda: read({"GITHUB_PRIVATE_KEY": sealed.decode()}))
+
+
+def test_a_private_key_is_checked_once_and_a_wrong_one_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[bytes] = []
+
+    def counted(data: bytes, password: None) -> Any:
+        loaded.append(data)
+        return load_pem_private_key(data, password)
+
+    monkeypatch.setattr(variables, "load_pem_private_key", counted)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    for given, times in ((pem, 1), (pem, 1), (f"{pem[:200]}\n{pem[300:]}", 2), ("abc", 3), ("abc", 4)):
+        if times > 1:
+            assert "is not an RSA key" in error_of(lambda given=given: read({"GITHUB_PRIVATE_KEY": given}))
+        else:
+            assert read({"GITHUB_PRIVATE_KEY": given})["GITHUB_PRIVATE_KEY"] == pem.strip()
+        assert len(loaded) == times
 
 
 def test_settings_are_composed_from_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:

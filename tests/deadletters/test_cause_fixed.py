@@ -166,6 +166,33 @@ def test_a_proof_that_comes_late_resolves_too_and_waiting_adds_no_lines(
     assert DeadLetterGroup.objects.get().status == "resolved"
 
 
+def test_proofs_that_do_not_come_hold_up_no_other(
+    fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = [fail(str(number)) for number in range(3)]
+    proven = letters[1]
+    batches.replay_fixed(proven.group_id, actor="ann", evidence="OPS-7: the key was rotated")
+    waiting = Check(CheckKind.DELIVERIES, False, "1 not settled yet", is_waiting=True)
+    verify = JobRecovery.verify
+    has_come = False
+
+    def looked_at(self: JobRecovery, failed: Failed) -> list[Check]:
+        is_proven = has_come and failed.job_id == proven.job_id
+        return list(verify(self, failed)) if is_proven else [waiting]
+
+    monkeypatch.setattr(JobRecovery, "verify", looked_at)
+    monkeypatch.setattr(closing, "LATE_AT_ONCE", 1)
+    assert _run(ReplayBatch.objects.get(), look, work).status == BatchStatus.FINISHED
+    has_come = True
+    for _ in range(200):
+        batch_runs.ensure()
+        proven.refresh_from_db()
+        if proven.status == LetterStatus.RESOLVED:
+            break
+    assert proven.status == LetterStatus.RESOLVED
+    assert DeadLetter.objects.filter(status=LetterStatus.VERIFYING).count() == 2
+
+
 def test_resolution_and_outcome_are_one_commit(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:

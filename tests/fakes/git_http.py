@@ -6,6 +6,7 @@ It serves the bare repositories below a directory by smart HTTP, as `/<owner>/<n
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import threading
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any, Self
+from urllib.parse import parse_qsl
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from tests.fakes.http import Asked, Said
 from tests.sources.gitrepo import GitRepo
 
 Start = Callable[[str, list[tuple[str, str]]], Any]
@@ -33,13 +36,17 @@ class _Quiet(WSGIRequestHandler):
 
 
 class GitHost:
-    """`token`: the password that is asked for, or "" for none. `answer`: a status instead of git's answer."""
+    """`token`: the password that is asked for, or "" for none. `answer`: a status instead of git's answer.
+
+    `api` answers what lies in no repository: some hosts serve both under one address.
+    """
 
     def __init__(self, root: Path, token: str = "") -> None:
         self.root, self.token = root, token
         self.answers: list[str] = []  # each serves one request; then git again
         self.location = "http://127.0.0.1:9/elsewhere"
         self.asked: list[str] = []
+        self.api: Callable[[Asked], Said] | None = None
         self.waits_for: threading.Event | None = None  # silent until then
         self.changes_pack: Callable[[bytes], bytes] | None = None
         self._server = make_server("127.0.0.1", 0, self._serve, _Server, _Quiet)
@@ -61,6 +68,8 @@ class GitHost:
         return made
 
     def _serve(self, environ: dict[str, Any], start: Start) -> list[bytes]:
+        if self.api is not None and ".git/" not in environ["PATH_INFO"]:
+            return _answered(self.api, environ, start)
         self.asked.append(environ["PATH_INFO"])
         if self.waits_for is not None:
             self.waits_for.wait(20)
@@ -98,6 +107,19 @@ class GitHost:
             "PATH": os.environ["PATH"],
             "REMOTE_ADDR": "127.0.0.1",
         }
+
+
+def _answered(api: Callable[[Asked], Said], environ: dict[str, Any], start: Start) -> list[bytes]:
+    headers = {
+        name.removeprefix("HTTP_").replace("_", "-").lower(): value
+        for name, value in environ.items()
+        if name.startswith("HTTP_") or name == "CONTENT_TYPE"
+    }
+    raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
+    said = api(Asked(environ["REQUEST_METHOD"], environ["PATH_INFO"], query, headers, raw))
+    start(f"{said.status} said", [("Content-Type", "application/json"), *said.headers.items()])
+    return [json.dumps(said.body).encode()]
 
 
 class PullRequests:

@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -41,6 +41,7 @@ VERSIONS = {"2022-11-28", "2026-03-10"}
 _CUT_OUT = Path(__file__).resolve().parents[3] / "shared" / "data" / "github_openapi_subset.json.gz"
 # method, path, permission; the name after `_` answers it.
 _ROUTES: tuple[tuple[str, str, str, str], ...] = (
+    ("GET", r"/pulls", "pull_requests:read", "list_pulls"),
     ("GET", r"/pulls/(\d+)", "pull_requests:read", "pull"),
     ("GET", r"/issues/(\d+)/comments", "pull_requests:read", "list_comments"),
     ("POST", r"/issues/(\d+)/comments", "pull_requests:write", "comment"),
@@ -69,10 +70,19 @@ def _key(number: int) -> str:
 
 def tokens_of(repo: Repo) -> list[str]:
     """Return the tokens that the markers of our comments have, in order of the comments."""
+    return _tokens_in(repo.comments.values())
+
+
+def reviewed_tokens_of(repo: Repo) -> list[str]:
+    """Return the tokens that the markers of our reviews have, in order of the reviews."""
+    return _tokens_in(repo.reviews)
+
+
+def _tokens_in(texts: Iterable[Mapping[str, Any]]) -> list[str]:
     found = []
-    for comment in repo.comments.values():
-        marker = re.match(r"<!-- criticizer:\w+ .*?token=(\S+)(?: earlier=(\S+))? -->", comment["body"])
-        if marker and comment["performed_via_github_app"]:
+    for text in texts:
+        marker = re.match(r"<!-- criticizer:\w+ .*?token=(\S+)(?: earlier=(\S+))? -->", text["body"])
+        if marker and text["user"]["login"] == f"{SLUG}[bot]":
             found += [marker[1], *filter(None, (marker[2] or "").split(","))]
     return found
 
@@ -88,6 +98,7 @@ class Pull:
     is_locked: bool = False
     is_draft: bool = False
     hunks: Mapping[str, tuple[Hunk, ...]] = field(default_factory=dict)
+    updated_at: str = "2026-01-31T12:00:00Z"
 
 
 @dataclass(slots=True)
@@ -138,10 +149,13 @@ class GitHubServer:
         self.is_installed = True
         self.lag_seconds = 0.0
         self.has_long_tokens = True
+        self.remaining, self.reset_seconds = 4290, 3000  # as every answer says
         self.page = page
         self.repos: dict[str, Repo] = {}
         self.moved: dict[str, str] = {}  # earlier name -> name
         self.tokens: dict[str, _Token] = {}
+        self.deliveries: list[dict[str, Any]] = []  # of its webhook, the newest first
+        self.deliver_again: Callable[[int], object] = lambda number: None
         self.calls: list[Asked] = []
         self.said: list[tuple[str, int]] = []  # method and path, status
         self.faults: list[str] = []  # requests that no client of GitHub may make
@@ -149,7 +163,7 @@ class GitHubServer:
         self._next_id = 100
         self._acts: dict[str, deque[Act]] = defaultdict(deque)
         self._lock = threading.RLock()
-        self._server = LoopbackServer(self._answer)
+        self._server = LoopbackServer(self.answer)
         self.url = self._server.url
 
     def __enter__(self) -> Self:
@@ -190,14 +204,14 @@ class GitHubServer:
         self._next_id += 1
         return self._next_id
 
-    def _answer(self, asked: Asked) -> Said:
+    def answer(self, asked: Asked) -> Said:
         with self._lock:
             self.calls.append(asked)
             said = self._acted(asked)
             self.said.append((f"{asked.method} {asked.path}", said.status))
             date = datetime.fromtimestamp(self.now(), UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
-            limits = {"x-ratelimit-limit": "5000", "x-ratelimit-remaining": "4290",
-                      "x-ratelimit-reset": str(int(self.now()) + 3000)}  # fmt: skip
+            limits = {"x-ratelimit-limit": "5000", "x-ratelimit-remaining": str(self.remaining),
+                      "x-ratelimit-reset": str(int(self.now()) + self.reset_seconds)}  # fmt: skip
             headers = {"Date": date, **limits, **said.headers}
             return Said(said.status, said.body, headers, said.hang, said.reset)
 
@@ -246,6 +260,12 @@ class GitHubServer:
             return Said(body={"id": INSTALLATION, "app_id": APP_ID, "permissions": self.granted})
         if asked.path == f"/app/installations/{INSTALLATION}/access_tokens" and self.is_installed:
             return self._mint(asked.body)
+        if asked.path == "/app/hook/deliveries" and asked.method == "GET":
+            wanted = asked.query.get("status", "")
+            return self._paged(asked, [one for one in self.deliveries if wanted in ("", one["status"])])
+        if found := re.fullmatch(r"/app/hook/deliveries/(\d+)/attempts", asked.path):
+            self.deliver_again(int(found[1]))
+            return Said(202, {})
         return _refusal(404, "Not Found")
 
     def _not_the_app(self, token: str) -> str:
@@ -334,14 +354,21 @@ class GitHubServer:
         pull = repo.pulls.get(int(number))
         if pull is None:
             return _refusal(404, "Not Found")
+        return Said(body={**self._described(repo, int(number), pull), "merged": False})
+
+    def _described(self, repo: Repo, number: int, pull: Pull) -> dict[str, Any]:
         name = next(name for name, known in self.repos.items() if known is repo)
-        body = {
-            "number": int(number), "state": pull.state, "draft": pull.is_draft, "locked": pull.is_locked,
-            "merged": False, "head": {"sha": pull.head}, "base": {
+        return {
+            "number": number, "state": pull.state, "draft": pull.is_draft, "locked": pull.is_locked,
+            "head": {"sha": pull.head}, "updated_at": pull.updated_at, "base": {
                 "sha": BASE, "ref": "main", "repo": {"id": repo.number, "full_name": name},
             },
         }  # fmt: skip
-        return Said(body=body)
+
+    def _list_pulls(self, repo: Repo, asked: Asked) -> Said:
+        wanted = asked.query.get("state", "open")
+        pulls = sorted(repo.pulls.items(), key=lambda one: one[1].updated_at, reverse=True)
+        return self._paged(asked, [self._described(repo, *one) for one in pulls if one[1].state == wanted])
 
     def _list_comments(self, repo: Repo, asked: Asked, number: str) -> Said:
         found = [c for c in repo.comments.values() if c["number"] == int(number)]
@@ -387,6 +414,8 @@ class GitHubServer:
 
     def _review(self, repo: Repo, asked: Asked, number: str) -> Said:
         pull, body = repo.pulls[int(number)], asked.body
+        if pull.is_locked:
+            return _refusal(403, "Unable to create review because issue is locked.")
         if body.get("event") == "COMMENT" and not body.get("body"):
             return _refusal(422, "Unprocessable Entity", ["Body can't be blank"])
         if body.get("commit_id", pull.head) != pull.head:
@@ -398,7 +427,6 @@ class GitHubServer:
             "id": self._id(), "number": int(number), "body": body.get("body", ""),
             "state": "COMMENTED" if body.get("event") else "PENDING", "commit_id": pull.head,
             "comments": body.get("comments", []), "user": {"login": f"{SLUG}[bot]", "type": "Bot"},
-            "performed_via_github_app": {"id": APP_ID, "slug": SLUG},
         }  # fmt: skip
         repo.reviews.append(review)
         return Said(200, review)

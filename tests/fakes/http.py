@@ -65,6 +65,9 @@ class ThreadedServer:
             def do_PATCH(self) -> None:
                 outer._serve(self)
 
+            def do_PUT(self) -> None:
+                outer._serve(self)
+
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Say nothing."""
 

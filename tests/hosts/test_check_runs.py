@@ -11,8 +11,8 @@ from django.db import OperationalError
 from django.db.models import F
 from django.utils import timezone
 
+from criticizer.codehosts.github import GitHub, Reply
 from criticizer.db import prepared
-from criticizer.github import GitHub, Page, Reply
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import gate
@@ -43,9 +43,11 @@ def github(settings: Any) -> Iterator[GitHubServer]:
 
 
 def pull_request(
-    github: GitHubServer, status: JobStatus = JobStatus.IN_PROGRESS, version: int = 1
+    github: GitHubServer, status: JobStatus = JobStatus.IN_PROGRESS, version: int = 1, **fields: Any
 ) -> ReviewJob:
-    job = factories.job_with_stages(changelist_id="github:acme/web#7", review_version=version, status=status)
+    job = factories.job_with_stages(
+        changelist_id="github:acme/web#7", review_version=version, status=status, **fields
+    )
     at = timezone.now()
     seen = {"head_sha": HEAD, "base_sha": "b" * 40, "base_ref": "main"}
     change, _ = HostChange.objects.get_or_create(
@@ -218,8 +220,7 @@ def test_a_look_up_among_pages_without_end_is_given_up(
     pull_request(github)
     check_runs.run()
     make_due()
-    empty = Page((), is_last=False)
-    monkeypatch.setattr(GitHub, "pages", lambda *_, **__: itertools.repeat(empty))
+    monkeypatch.setattr(GitHub, "pages", lambda *_, **__: itertools.repeat(()))
     monkeypatch.setattr(check_runs, "_LATEST_SECONDS", 0.05)
     assert check_runs.run() == 0
     assert HostCheck.objects.get().error_class == "NETWORK_TIMEOUT"
@@ -233,6 +234,12 @@ def test_a_number_that_no_column_holds_does_not_stop_the_others(
     monkeypatch.setattr(GitHub, "post", lambda *_, **__: Reply(201, {"id": 2**63}))
     assert check_runs.run() == 0
     assert HostCheck.objects.get().error_class == "UPSTREAM_INTERNAL"
+
+
+def test_a_review_of_a_part_of_the_files_has_no_check_run(github: GitHubServer) -> None:
+    pull_request(github, series="key-7", scope_prefixes=["//github/acme/web/docs/"])
+    settle()
+    assert checks(github) == []
 
 
 def test_a_late_worker_records_nothing(github: GitHubServer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reviews.hosts.base import (
+from criticizer.codehosts.events import (
     HostEvent,
     Ignored,
     InstallationChanged,
@@ -20,11 +20,11 @@ from reviews.hosts.base import (
     Unreadable,
     Wanted,
 )
-from reviews.hosts.github import GitHub
+from criticizer.codehosts.github.webhooks import Webhooks
 from tests.hosts import deliveries
 from tests.hosts.deliveries import APP_ID, HEAD, check, comment, installation, pull_request, repository
 
-HOST = GitHub(["newest", "It's a Secret to Everybody", "clé"], APP_ID)
+HOST = Webhooks(["newest", "It's a Secret to Everybody", "clé"], APP_ID)
 EVERYBODY = (
     b"Hello, World!",
     "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
@@ -37,11 +37,11 @@ UNICODE = (
 REWRITTEN = "sha256=a09bb7896db6dde48be74d7ac19962e9268346390707a2650270a7caead6917b"
 
 
-def asked(event: str, content: dict[str, Any], host: GitHub = HOST) -> Any:
+def asked(event: str, content: dict[str, Any], host: Webhooks = HOST) -> Any:
     return host.event({"X-GitHub-Event": event}, content).asked
 
 
-def refuses(body: bytes, headers: dict[str, str], host: GitHub = HOST) -> bool:
+def refuses(body: bytes, headers: dict[str, str], host: Webhooks = HOST) -> bool:
     try:
         host.authenticate(headers, body)
     except NotAuthentic as error:
@@ -52,7 +52,7 @@ def refuses(body: bytes, headers: dict[str, str], host: GitHub = HOST) -> bool:
 @pytest.mark.parametrize(("body", "signature"), [EVERYBODY, UNICODE])
 def test_signatures_of_the_bytes_are_accepted_under_each_secret(body: bytes, signature: str) -> None:
     HOST.authenticate({"X-Hub-Signature-256": signature}, body)
-    assert refuses(body, {"X-Hub-Signature-256": signature}, GitHub(["newest"]))
+    assert refuses(body, {"X-Hub-Signature-256": signature}, Webhooks(["newest"]))
 
 
 def test_every_other_signature_is_refused_without_a_word() -> None:
@@ -76,7 +76,7 @@ def test_every_other_signature_is_refused_without_a_word() -> None:
 @pytest.mark.parametrize("secrets", [[], [""]])
 def test_without_a_secret_nothing_is_authentic(secrets: list[str]) -> None:
     body = b"{}"
-    assert refuses(body, {"X-Hub-Signature-256": deliveries.signature(body, "")}, GitHub(secrets))
+    assert refuses(body, {"X-Hub-Signature-256": deliveries.signature(body, "")}, Webhooks(secrets))
 
 
 def test_each_action_of_a_pull_request_asks_for_what_it_means() -> None:
@@ -113,7 +113,7 @@ def test_only_our_own_checks_are_run_again() -> None:
         shared[kind]["pull_requests"].pop(0)
         assert asked(kind, shared) == Rerun(None, HEAD)
         assert isinstance(asked(kind, check(kind, app=98)), Ignored)
-        assert isinstance(asked(kind, check(kind), GitHub(["x"])), Ignored)  # our App's number is not set
+        assert isinstance(asked(kind, check(kind), Webhooks(["x"])), Ignored)  # our App's number is not set
         assert isinstance(asked(kind, {**check(kind), "action": "completed"}), Ignored)
     button = {**check(), "action": "requested_action"}
     assert asked("check_run", {**button, "requested_action": {"identifier": "rerun"}}) == Rerun(None, HEAD)
@@ -153,7 +153,7 @@ def test_recorded_payloads_are_read_and_only_those_that_ask_are_followed() -> No
     """Whatever is in them; where the recordings are not at hand, the made ones above have to do."""
     kinds: dict[type, set[str]] = {}
     for event, content in deliveries.recorded():
-        found = GitHub(["x"], "1").event({"X-GitHub-Event": event}, content)
+        found = Webhooks(["x"], "1").event({"X-GitHub-Event": event}, content)
         assert isinstance(found, HostEvent)
         kinds.setdefault(type(found.asked), set()).add(found.name)
     if kinds:

@@ -9,21 +9,31 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from criticizer.codehosts.github import AppConfig
+from criticizer.codehosts.github.host import GitHubHost
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
-from reviews.sources import mirror
+from criticizer.workers.subprocesses import CommandResult
+from reviews.sources import mirror, mirror_space
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, SkipReason
 from reviews.sources.fetcher import ChangeFetcher
-from reviews.sources.mirror import MirrorConfig, delete_unused
-from reviews.sources.pull import PullHead, PullSource, repository_url
+from reviews.sources.git_command import GitCommand
+from reviews.sources.mirror import MirrorConfig
+from reviews.sources.mirror_space import delete_unused
+from reviews.sources.pull import PullHead, PullSource
 from tests.fakes.git_http import GitHost, PullRequests
 
 TOKEN = "ghs_99_eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmVk-by_nobody"
 ID = "github:acme/website#7"
 ROOT = "//github/acme/website/"
+
+
+def clone_url(api: str) -> str:
+    return GitHubHost(AppConfig("", (), api)).clone_url("acme/website")
 
 
 @pytest.fixture
@@ -40,7 +50,7 @@ def repository(host: GitHost, tmp_path: Path) -> PullRequests:
 @pytest.fixture
 def config(host: GitHost, tmp_path: Path) -> MirrorConfig:
     return MirrorConfig(
-        repository_url(f"{host.url}/api/v3", "acme/website"),
+        clone_url(f"{host.url}/api/v3"),
         tmp_path / "mirrors" / "github" / "500.git",
         lambda: TOKEN,
         lag_pauses_seconds=(0.0,),
@@ -48,7 +58,7 @@ def config(host: GitHost, tmp_path: Path) -> MirrorConfig:
 
 
 def source(config: MirrorConfig, head: str, base: str, base_ref: str = "main") -> PullSource:
-    return PullSource(PullHead(ID, 7, head, base, base_ref, config))
+    return PullSource(PullHead(ID, "refs/pull/7/head", head, base, base_ref, config))
 
 
 def fetched(config: MirrorConfig, head: str, base: str, base_ref: str = "main") -> Change:
@@ -67,7 +77,7 @@ def paths(change: Change) -> dict[str, Action]:
 
 
 def test_a_pull_request_is_what_merging_its_head_would_change(
-    repository: PullRequests, config: MirrorConfig
+    repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.branch("topic")
     repository.pull(7, {"src/b.py": "two = 2\n"}, "Add b.\n\nIt was missing.")
@@ -85,6 +95,18 @@ def test_a_pull_request_is_what_merging_its_head_would_change(
     assert change.description.startswith("Change a.")
     assert "It was missing." in change.description
     assert "meanwhile" not in change.description
+    described = source(config, head, repository.base)
+    with monkeypatch.context() as counted:
+        ran: list[str] = []
+        run = GitCommand.run
+
+        def noted(self: GitCommand, subcommand: str, *arguments: str, **options: Any) -> CommandResult:
+            ran.append(subcommand)
+            return run(self, subcommand, *arguments, **options)
+
+        counted.setattr(GitCommand, "run", noted)
+        described.describe(ID)
+    assert ran.count("merge-base") == 1
 
 
 def test_the_head_of_a_version_stays_whatever_is_pushed_later(
@@ -352,7 +374,8 @@ def test_fetches_of_one_repository_wait_for_each_other(
 
     def fetch(number: int, head: str) -> None:
         changelist = f"github:acme/website#{number}"
-        pull = PullSource(PullHead(changelist, number, head, repository.base, "main", config))
+        reference = f"refs/pull/{number}/head"
+        pull = PullSource(PullHead(changelist, reference, head, repository.base, "main", config))
         found[number] = [file.path.removeprefix(ROOT) for file in pull.describe(changelist).files]
 
     threads = [threading.Thread(target=fetch, args=one) for one in heads]
@@ -370,11 +393,101 @@ def test_mirrors_that_were_not_fetched_for_long_are_deleted(
     head = repository.pull(7, {"src/b.py": "two = 2\n"})
     fetched(config, head, repository.base)
     root = config.directory.parent.parent
-    assert delete_unused(root, 3600) == 0
+    assert delete_unused(root, 3600, 1e9) == 0
     os.utime(config.directory, (time.time() - 4000, time.time() - 4000))
-    assert delete_unused(root, 3600) == 1
+    assert delete_unused(root, 3600, 1e9) == 1
     assert not config.directory.exists()
-    assert delete_unused(root / "none", 3600) == 0
+    assert delete_unused(root / "none", 3600, 1e9) == 0
+
+
+def test_above_the_size_of_all_mirrors_those_unused_for_longest_are_deleted(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"large.bin": os.urandom(100_000)})
+    mirrors = [replace(config, directory=config.directory.with_name(f"{n}.git")) for n in (501, 502, 503)]
+    root = config.directory.parent.parent
+    for age, one in zip((9000, 8000, 10), mirrors, strict=True):
+        fetched(one, head, repository.base)
+        os.utime(one.directory, (time.time() - age,) * 2)
+    assert delete_unused(root, 86_400, 1_000_000) == 0
+    assert delete_unused(root, 86_400, 250_000) == 1
+    assert [one.directory.exists() for one in mirrors] == [False, True, True]
+    assert delete_unused(root, 86_400, 1) == 1  # the third may be read just now
+    assert [one.directory.exists() for one in mirrors] == [False, False, True]
+    assert list(paths(fetched(mirrors[0], head, repository.base))) == ["large.bin"]
+
+
+def test_an_author_who_pushes_again_and_again_does_not_fill_the_disk(
+    repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_space, "MAX_PACKS", 4)
+    monkeypatch.setattr(mirror_space, "MAX_VERSIONS", 2)
+    monkeypatch.setattr(mirror_space, "MAX_MIRROR_BYTES", 1_000_000)
+    heads = []
+    packs = config.directory / "objects" / "pack"
+    for number in range(9):
+        repository.branch("topic")
+        heads.append(repository.pull(7, {"large.bin": os.urandom(100_000)}))
+        assert list(paths(fetched(config, heads[-1], repository.base))) == ["large.bin"]
+        assert len(list(packs.glob("*.pack"))) <= 4, number
+    assert sum(path.stat().st_size for path in packs.iterdir()) < 600_000
+    for head in heads[:-1]:
+        forget(repository, head)
+    assert list(paths(fetched(config, heads[-2], repository.base))) == ["large.bin"]  # still here
+    assert failure_of(config, heads[0], repository.base).error_class is ErrorClass.NOT_FOUND
+    # What cannot be packed into less begins anew, once nothing reads it.
+    monkeypatch.setattr(mirror_space, "MAX_MIRROR_BYTES", 150_000)
+    os.utime(config.directory, (time.time() - 700,) * 2)
+    assert list(paths(fetched(config, heads[-1], repository.base))) == ["large.bin"]
+    assert sum(path.stat().st_size for path in packs.iterdir()) < 150_000
+
+
+def test_a_mirror_that_is_read_begins_anew_at_twice_its_size_only_and_then_the_review_is_repeated(
+    repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"large.bin": os.urandom(100_000)})
+    repository.branch("other")
+    other = repository.pull(8, {"other.bin": os.urandom(1000)})
+    reader = source(config, head, repository.base)
+    listed = reader.describe(ID).files
+    monkeypatch.setattr(mirror_space, "MAX_MIRROR_BYTES", 80_000)
+    fetched(config, other, repository.base)
+    assert [file.size_bytes for file in reader.read(listed, max_bytes=1_000_000)] == [100_000]
+    monkeypatch.setattr(mirror_space, "MAX_MIRROR_BYTES", 40_000)
+    pull = PullHead(ID, "refs/pull/8/head", other, repository.base, "main", config)
+    PullSource(pull).describe(ID)
+    for question in (lambda: reader.read(listed, max_bytes=1_000_000), lambda: reader.describe(ID)):
+        with pytest.raises(RetryableFailure, match="made anew"):
+            question()
+    assert list(paths(fetched(config, head, repository.base))) == ["large.bin"]
+
+
+def test_a_replay_of_an_old_head_keeps_it_however_many_are_newer(
+    repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = []
+    for number in range(4):
+        repository.branch("topic")
+        heads.append(repository.pull(7, {"a.bin": os.urandom(1000)}))
+        fetched(config, heads[-1], repository.base)
+        age = time.time() - 100 + number
+        os.utime(config.directory / "refs" / "versions" / heads[-1], (age, age))
+    for head in heads[:-1]:
+        forget(repository, head)
+    monkeypatch.setattr(mirror_space, "MAX_PACKS", 2)
+    monkeypatch.setattr(mirror_space, "MAX_VERSIONS", 2)
+    assert list(paths(fetched(config, heads[0], repository.base))) == ["a.bin"]
+    assert failure_of(config, heads[1], repository.base).error_class is ErrorClass.NOT_FOUND
+
+
+def test_a_pull_request_that_changes_nothing_says_so_where_no_base_was_reported(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.push("refs/pull/7/head", repository.base)
+    assert "changes nothing" in failure_of(config, repository.base, "").detail
+    assert "no longer has the branch" in failure_of(config, repository.base, "", "gone").detail
 
 
 def test_nothing_outside_the_allow_list_is_read_and_nothing_is_fetched_for_it(
@@ -397,4 +510,4 @@ def test_addresses_of_repositories_follow_the_api() -> None:
         ("https://api.github.com/", "https://github.com/acme/website.git"),
         ("https://ghe.example.com/api/v3", "https://ghe.example.com/acme/website.git"),
     ):
-        assert repository_url(api, "acme/website") == expected
+        assert clone_url(api) == expected

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,40 @@ def test_an_uninstalled_app_ends_its_reviews_and_begins_none(send: Send) -> None
     assert not ReviewJob.objects.filter(status="queued").exists()
 
 
+BODIES = {
+    "pull_request": [pull_request(), pull_request("closed"), pull_request("converted_to_draft")],
+    "issue_comment": [comment(), {**comment(), "action": "deleted"}],
+    "check_run": [check()],
+    "check_suite": [check("check_suite")],
+    "installation": [installation("deleted"), installation("suspend")],
+    "installation_repositories": [{**installation("removed"), "repositories_removed": [{"id": 500}]}],
+    "repository": [repository(action) for action in ("deleted", "archived", "renamed")],
+    # Events that ask for nothing here, with actions that do elsewhere.
+    "label": [{**repository("deleted"), "label": {"id": 1}}],
+    "release": [{**repository("deleted"), "release": {"id": 1}}],
+    "issues": [{**repository("transferred"), "issue": {"number": 7, "pull_request": {}}}],
+    "pull_request_review": [
+        {**pull_request(), "number": None, "action": action, "review": {}}
+        for action in ("edited", "dismissed", "reopened", "closed")
+    ],
+    "discussion_comment": [{**comment(), "issue": None, "discussion": {}}],
+}
+
+
+def test_a_captured_body_does_nothing_under_the_name_of_another_event(send: Send) -> None:
+    send("pull_request", pull_request())
+    known = (jobs(), list(HostChange.objects.values()), list(HostInstallation.objects.values()))
+    done = []
+    for event, bodies in BODIES.items():
+        for body, other in product(bodies, BODIES):
+            if other != event:
+                status, answer = send(other, body)
+                found = (jobs(), list(HostChange.objects.values()), list(HostInstallation.objects.values()))
+                if found != known or (status != 400 and "ignored" not in answer):
+                    done.append((event, body["action"], other, status, answer))
+    assert done == []
+
+
 def test_a_renamed_repository_keeps_its_pull_requests(send: Send) -> None:
     send("pull_request", pull_request())
     send("repository", repository("renamed", "Acme/Site"))
@@ -233,9 +268,10 @@ def test_a_renamed_repository_keeps_its_pull_requests(send: Send) -> None:
     assert (again[0], len(jobs())) == (200, 1)
     send("pull_request", pull_request("synchronize", head=OTHER, at=1, repository=renamed))
     assert ReviewJob.objects.latest("pk").changelist_id == "github:acme/site#7"
-    assert jobs() == [(1, "superseded"), (1, "queued")]
+    # Its summary, which says that it is of version 1, is edited by the next one.
+    assert jobs() == [(1, "superseded"), (2, "queued")]
     assert "archived" in send("repository", repository("archived", "Acme/Site"))[1]["ignored"]
-    assert jobs()[1] == (1, "cancelled")
+    assert jobs()[1] == (2, "cancelled")
 
 
 def test_a_repository_is_read_under_its_new_name_only_where_that_is_enabled(

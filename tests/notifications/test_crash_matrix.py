@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from benchmarks import matrix, matrix_run
-from benchmarks.matrix_rigs import BROKEN, KEY, LAGS, NORMAL, NOT_TAKEN, REFUSES, SILENT, why_missing
+from benchmarks.matrix_rigs import BROKEN, KEY, LAGS, NORMAL, NOT_TAKEN, REFUSES, RESET, SILENT, why_missing
 from benchmarks.matrix_worker import ACCEPTED, ANSWERED, BEFORE, WRITTEN
 
 on_disk = pytest.mark.django_db(transaction=True)  # the workers are other processes
@@ -51,6 +51,10 @@ def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> It
         pytest.param("swarm", NOT_TAKEN, marks=pytest.mark.long),
         pytest.param("github", SILENT, marks=pytest.mark.long),
         pytest.param("github", BROKEN, marks=pytest.mark.long),
+        pytest.param("gitea", RESET, marks=pytest.mark.long),
+        pytest.param("gitlab", BROKEN, marks=pytest.mark.long),
+        pytest.param("github-review", SILENT, marks=pytest.mark.long),
+        pytest.param("github-review", BROKEN, marks=pytest.mark.long),
         pytest.param("smtp", SILENT, marks=pytest.mark.long),
         pytest.param("postmark", REFUSES, marks=pytest.mark.long),
     ],

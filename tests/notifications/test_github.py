@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from criticizer.github import AppConfig, GitHub
+from criticizer.codehosts.github import AppConfig, GitHub
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, QuotaExceeded, UncertainFailure
 from notifications.providers.base import Evidence, LookUp, Message, Question
 from notifications.providers.failures import NotWanted
-from notifications.providers.github import markdown
-from notifications.providers.github.provider import PullRequests
+from notifications.providers.pull_requests import markdown
+from notifications.providers.pull_requests.provider import GitHubPullRequests
 from tests.fakes.github import APP_ID, HEAD, SLUG, Act, GitHubServer, Repo, private_key, tokens_of
 from tests.notifications.samples import message
 
@@ -36,9 +36,9 @@ def repo(server: GitHubServer) -> Repo:
     return server.repos["acme/web"]
 
 
-def github(server: GitHubServer) -> PullRequests:
+def github(server: GitHubServer) -> GitHubPullRequests:
     config = AppConfig(str(APP_ID), (private_key(),), server.url, SLUG)
-    return PullRequests(config, GitHub(config, clock=server.now, pause=server.forward))
+    return GitHubPullRequests(config, GitHub(config, clock=server.now, pause=server.forward))
 
 
 def finding(**changes: object) -> dict[str, object]:
@@ -291,6 +291,8 @@ HOSTILE = [
     ("<img src=x onerror=alert(1)>", r"(?<!\\)<"),
     ("# heading\n- item\n1. one\n> quote\n---\n===", r"(?m)^(?:#|- i|1\. |>|---|===)"),
     ("a | b\n--|--\n$x$ ~~no~~ *no* _no_", r"(?<!\\)[|$~*_]"),
+    ("/merge\n  /close\n/approve now", r"(?m)^\s*/"),
+    ("see !12, %3, $4, &5 and ~bug", r"[!%$&]\d|~\w"),
 ]
 
 
@@ -303,6 +305,13 @@ def test_text_of_a_change_is_only_text(repo: Repo, text: str, live: str, field: 
     added = "\n".join(line for line in plain.splitlines() if line not in own.splitlines())
     added = added.removeprefix("**HIGH: ").removesuffix("**")
     assert not re.search(live, added)
+
+
+def test_no_line_of_a_suggestion_is_a_quick_action(repo: Repo) -> None:
+    body = summary(review(repo, findings=1, suggestion="```\n/merge\n\t/close\n#/usr/bin/env"))
+    assert "/merge" in body
+    assert not re.search(r"(?m)^\s*/", body)
+    assert "\n#/usr/bin/env\n" in body
 
 
 def test_a_path_cannot_leave_its_code_span(repo: Repo) -> None:

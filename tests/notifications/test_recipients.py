@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from criticizer.github import AppConfig
+from criticizer.codehosts.client import TokenConfig
+from criticizer.codehosts.github import AppConfig
 from criticizer.http_client import Answer, Request
 from criticizer.resilience.failures import PermanentFailure
 from notifications.config import build, dependency_of
@@ -46,6 +47,8 @@ SPELLINGS = [
     ("swarm:change-7", "swarm:change-7"),
     ("swarm:changes/7", "swarm:change-7"),
     ("GitHub:Acme/Web.Site#012", "github:acme/web.site#12"),
+    ("GitHub-Review:Acme/Web#12", "github-review:acme/web#12"),
+    ("GitLab:Acme/Lib/Web#012", "gitlab:acme/lib/web#12"),
 ]
 
 
@@ -69,7 +72,7 @@ INVALID = [
     ("mail:" + "a" * 65 + "@example.com", "64"),
     ("mail:a@" + "b" * 300 + ".com", "host name"),
     ("mail:ann@example.com" + "m" * MAX_LENGTH, "longer than"),
-    ("teams:C0123ABCD", "mail, webhook, slack, swarm, github"),
+    ("teams:C0123ABCD", "mail, webhook, slack, swarm, github, github-review, gitea, gitlab"),
     ("slack:#general", "not its name"),
     ("slack:general", "not its name"),
     ("slack:", "not its name"),
@@ -84,6 +87,8 @@ INVALID = [
     ("swarm:review-1٢", "swarm:review-123"),  # an Arabic digit
     ("swarm:job-1", "swarm:review-123"),
     ("github:acme", "github:owner/repository#12"),
+    ("gitea:acme/a/b#1", "gitea:owner/repository#12"),
+    ("gitlab:acme/../b#1", "gitlab:owner/repository#12"),
     ("github:acme/..#1", "github:owner/repository#12"),
     ("github:acme/web#0", "github:owner/repository#12"),
     ("github:acme/web/x#1", "github:owner/repository#12"),
@@ -224,5 +229,7 @@ def test_every_channel_has_a_provider_once_it_is_configured(tmp_path: Path) -> N
         slack=SlackConfig(("xoxb-fake",)),
         swarm=SwarmConfig("https://swarm.example.com", "bot", ("ticket",)),
         github=AppConfig("1", ("key",)),
+        gitea=TokenConfig("https://gitea.example.com", ("token",)),
+        gitlab=TokenConfig("https://gitlab.com", ("token",)),
     )
     assert set(build(config)[0]) == set(CHANNELS)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
 from criticizer.models import SecurityEvent
@@ -177,3 +177,27 @@ def test_others_may_not_invite_and_an_old_password_is_asked_for(root: Client, se
     assert "Invite a person" in root.get("/admin/auth/user/").content.decode()
     grow_old(root)
     assert root.get(FORM).status_code == 302
+
+
+def test_the_buttons_are_shown_to_those_who_may_invite_and_for_accounts_that_may_be_invited(
+    root: Client, server: SmtpServer
+) -> None:
+    invite(root)
+    eve = User.objects.get(username="eve")
+    helper = factories.UserFactory(username="helper", is_staff=True)
+    most = ("view_user", "add_user", "change_user", "add_viewerscope")
+    helper.user_permissions.set(Permission.objects.filter(codename__in=most))
+    client = Client()
+    client.force_login(helper)
+
+    def shown() -> tuple[bool, bool]:
+        pages = [client.get(f"/admin/auth/user/{page}") for page in ("", f"{eve.pk}/change/")]
+        assert [page.status_code for page in pages] == [200, 200]
+        texts = [page.content.decode() for page in pages]
+        return "Invite a person" in texts[0], "Mail the link again" in texts[1]
+
+    assert (client.get(FORM).status_code, shown()) == (403, (False, False))
+    helper.user_permissions.add(Permission.objects.get(codename="add_group"))
+    assert (client.get(FORM).status_code, shown()) == (200, (True, True))
+    User.objects.filter(pk=eve.pk).update(is_active=False)
+    assert shown() == (True, False)

@@ -100,18 +100,22 @@ TABLES = {
 PAGES = {
     "reviews:list": {"GET": READERS, "POST": "405"},
     "reviews:findings": {"GET": READERS, "POST": "405"},
+    "reviews:quality": {"GET": READERS, "POST": "405"},
     "reviews:list-live": {"GET": READERS, "POST": "405"},
     # The security admin may open the list but has no viewing scope: the review is not there.
     "reviews:detail": {"GET": "ROAUX", "POST": "405"},
     "reviews:detail-live": {"GET": "ROAUX", "POST": "405"},
     "reviews:file": {"GET": "ROAUX", "POST": "405"},
+    "reviews:compare": {"GET": "ROAUX", "POST": "405"},
     "reviews:findings-file": {"GET": "ROAUX", "POST": "405"},
     "reviews:finding": {"GET": "ROAUX", "POST": "405"},
+    "reviews:patch": {"GET": "ROAUX", "POST": "405"},
     "reviews:verdict": {"GET": "405", "POST": "ROX"},
     "reviews:comment": {"GET": "405", "POST": "ROX"},
     "reviews:again": {"GET": "ROX", "POST": "ROX"},
     "reviews:cancel": {"GET": "OX", "POST": "OX"},
     "reviews:subscriptions": {"GET": READERS},
+    "reviews:saved-view": {"GET": "405", "POST": READERS},
     "login": {"GET": EVERYBODY},
     "logout": {"GET": "405"},
     "reauth": {"GET": LOGGED_IN},
@@ -126,6 +130,8 @@ PAGES = {
     "failure-codes": {"GET": LOGGED_IN},
     "providers": {"GET": TROUBLE},
     "provider-test": {"POST": "OX"},
+    "repositories": {"GET": TROUBLE},
+    "repository-test": {"POST": "OX"},
     "delivery-message": {"GET": TROUBLE},
     "job-message": {"GET": TROUBLE},
     "dashboard-live": {"GET": TROUBLE},
@@ -138,12 +144,15 @@ PAGES = {
 
 # Pages that not both C and D see: those of the world's review, and those for who sees every file.
 OF_A_REVIEW = {
-    *("reviews:detail", "reviews:detail-live", "reviews:file", "reviews:findings-file"),
+    *("reviews:detail", "reviews:detail-live", "reviews:file", "reviews:findings-file", "reviews:compare"),
     *("reviews:finding", "reviews:verdict", "reviews:comment", "reviews:again", "reviews:cancel"),
+    "reviews:patch",
 }
 PAGES_OF_SCOPES = {
     **dict.fromkeys(OF_A_REVIEW, "C"),
-    **dict.fromkeys(("delivery-message", "job-message", "dashboard-live"), ""),
+    **dict.fromkeys(
+        ("delivery-message", "job-message", "dashboard-live", "repositories", "repository-test"), ""
+    ),
 }
 
 # Addresses of the API -> method -> roles of keys; other methods are 405, other roles 403.
@@ -163,6 +172,7 @@ OPEN = {"api-schema", "api-docs", "api-unknown", "metrics"}  # tested by name be
 OPEN |= {"mail-events-resend", "mail-events-postmark"}
 OPEN |= {"api-host-webhook"}  # signed requests of code hosts only: tests/hosts/test_webhook.py
 OPEN |= {"reviews:verdict-link"}  # the signed link is the right: tests/pages/test_verdicts.py
+OPEN |= {"reviews:feed"}  # the signed key is the right: tests/pages/test_feeds.py
 OPEN |= {"unsubscribe"}  # the signed link is the right: tests/notifications/test_unsubscribe.py
 # Shown in a frame without an origin, under a policy of their own.
 MESSAGES = {"delivery-message-html", "job-message-html"}
@@ -369,24 +379,42 @@ def test_pages_serve_only_the_roles_of_the_table(world: World, people: People) -
     each(PAGES, lambda name: check_page(name, world, people))
 
 
-def check_page(name: str, world: World, people: People) -> None:
+def arguments(name: str, world: World) -> list[object]:
+    """Return what the address of a page of PAGES needs, which is made where the world lacks it."""
     args: list[object] = [world.job.pk] if name in {*OF_A_REVIEW, "job-message"} else []
-    if name in {"reviews:finding", "reviews:verdict", "reviews:comment"}:
+    if name in {"reviews:finding", "reviews:patch", "reviews:verdict", "reviews:comment"}:
+        world.job.findings.update(
+            line=2,
+            end_line=2,
+            suggestion="```\nb = 2\n```",
+            excerpt=[[1, " ", "a"], [2, "+", "b = 1"], [3, " ", "c"], [4, " ", "d"]],
+        )
         args = [world.job.pk, world.job.findings.get().pk]
     if name == "reviews:findings-file":
         args = [world.job.pk, "sarif"]
     if name == "reviews:file":
         store_diff(world.job, added("//okapi/app.py", "x\n"))
         args = [world.job.pk, 1]
+    if name == "reviews:compare":
+        version = factories.ReviewJobFactory(changelist_id=world.job.changelist_id, review_version=2)
+        factories.CoverageRowFactory(job=version, file="//okapi/app.py")
+    if name == "reviews:saved-view":
+        args = ["findings"]
     if name == "delivery-message":
         args = [world.ids["notifications_delivery"]]
     if name == "provider-test":
         args = ["mail"]
+    if name == "repository-test":
+        args = ["gitea"]
     if name == "invite-again":
         args = [world.ids["auth_user"]]
     if name == "admin:app_list":
         args = ["reviews"]
-    address = reverse(name, args=args)
+    return args
+
+
+def check_page(name: str, world: World, people: People) -> None:
+    address = reverse(name, args=arguments(name, world))
     for method, named in PAGES[name].items():
         who = (
             named if named.isdigit() else f"{named}{PAGES_OF_SCOPES.get(name, 'CD' if 'X' in named else '')}"

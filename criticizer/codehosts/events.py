@@ -1,11 +1,10 @@
-"""Interface of a code host's webhooks, and the events they are read as."""
+"""What webhooks of code hosts are read as."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 
 class NotAuthentic(Exception):
@@ -38,6 +37,7 @@ class PullRequest:
     base_ref: str
     state: str
     reported_at: datetime
+    is_mergeable: bool | None = None  # None: the host has not found out
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +116,3 @@ class HostEvent:
     asked: Asked
     repository: Repository | None = None
     installation_id: int | None = None
-
-
-class Host(Protocol):
-    """A code host's webhooks. One object per configured host."""
-
-    @property
-    def name(self) -> str:
-        """Return the host's value of `reviews.models.Host`."""
-        ...
-
-    def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Raise NotAuthentic unless the host sent exactly these bytes."""
-        ...
-
-    def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Return the id that a repeated delivery has again: at most 128 characters, never empty."""
-        ...
-
-    def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
-        """Return what an authentic event asks for. Raises Unreadable."""
-        ...

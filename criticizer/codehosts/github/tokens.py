@@ -7,15 +7,15 @@ Tokens stay in memory, known to the filters of logs and texts. Nothing is assume
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Final
 
 import jwt
 
-from criticizer.github.names import Repository
+from criticizer.codehosts.names import Repository
 from criticizer.http_client import Limits
 from criticizer.redaction import register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
@@ -26,6 +26,7 @@ RENEWED_BEFORE_SECONDS = 600.0
 FRESH_SECONDS = 30.0  # GitHub's servers may not know a token yet that was made this long ago
 _BACKDATED_SECONDS = 60  # the clock of the other side may run behind ours ...
 _VALID_SECONDS = 540  # ... or ahead: GitHub takes at most 600
+_SHOWN_SECONDS = 300
 _MAX_TOKENS = 1000
 
 
@@ -56,6 +57,32 @@ class Token:
     def may_be_unknown(self, now: float) -> bool:
         """Say whether a refusal may only mean that GitHub's servers do not all know the token yet."""
         return not self.is_proven and now - self.made_at <= FRESH_SECONDS
+
+
+class AppTokens:
+    """The App's own tokens, in memory only: one for each of its keys, which are held as digests."""
+
+    def __init__(self, app_id: str, clock: Callable[[], float]) -> None:
+        self._app_id = app_id
+        self._clock = clock
+        self._tokens: dict[bytes, tuple[str, float]] = {}  # and when each was signed
+
+    def get(self, private_key: str) -> str:
+        """Return a token that was signed in the last five minutes. Raises as `app_token`."""
+        now, digest = self._clock(), _digest(private_key)
+        token, signed_at = self._tokens.get(digest, ("", 0.0))
+        if not token or not 0 <= now - signed_at < _SHOWN_SECONDS:
+            token = app_token(self._app_id, private_key, now)
+            self._tokens[digest] = (token, now)
+        return token
+
+    def drop(self, private_key: str) -> None:
+        """Forget the token of a key, which was refused."""
+        self._tokens.pop(_digest(private_key), None)
+
+
+def _digest(private_key: str) -> bytes:
+    return sha256(private_key.encode()).digest()
 
 
 def app_token(app_id: str, private_key: str, now: float) -> str:
@@ -122,7 +149,3 @@ class TokenCache:
 def _unusable() -> PermanentFailure:
     detail = "GitHub's answer to a request for a token has no token or no time of expiry"
     return PermanentFailure(ErrorClass.SCHEMA_INVALID, Component.PROVIDER, detail)
-
-
-def wall_clock() -> float:
-    return time.time()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from reviews.hosts.base import Repository, Unreadable
+from criticizer.codehosts.events import Repository, Unreadable
 
 MAX_NUMBER = 2**31 - 1
 MAX_ID = 2**63 - 1
@@ -45,6 +45,12 @@ def flag(content: Mapping[str, Any], *path: str) -> bool:
     return bool(value)
 
 
+def known_flag(content: Mapping[str, Any], *path: str) -> bool | None:
+    """Return a switch that nothing depends on; None where it is not known, or of another form."""
+    value = at(content, *path)
+    return value if isinstance(value, bool) else None
+
+
 def text(content: Mapping[str, Any], *path: str) -> str:
     value = at(content, *path)
     if not isinstance(value, str):
@@ -62,8 +68,9 @@ def branch(content: Mapping[str, Any], *path: str) -> str:
 
 def moment(content: Mapping[str, Any], *path: str) -> datetime:
     value = text(content, *path)
+    written = re.sub(r" (?=UTC\Z|[+-])", "", value).replace("UTC", "+00:00")  # GitLab: "12:00:00 UTC"
     with contextlib.suppress(ValueError, OverflowError):
-        found = datetime.fromisoformat(value)
+        found = datetime.fromisoformat(written)
         # Years that every time zone has: a row that cannot be read would stop all later events.
         if found.tzinfo is not None and 1970 <= found.astimezone(UTC).year < 2200:
             return found

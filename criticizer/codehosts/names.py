@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from criticizer.http_client import host_and_port
 
-# An owner, and a repository that is neither "." nor "..": both end up in the path of a URL.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,100}")
+# Neither "." nor "..": it ends up in the path of a URL.
+_PART = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,100}"
+_NAME = re.compile(rf"{_PART}/{_PART}")  # an owner on Gitea may have dots as well
+_PATH = re.compile(rf"{_PART}(?:/{_PART})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +21,20 @@ class Repository:
     Raises ValueError for a name that cannot be one.
     """
 
+    form: ClassVar = _NAME
+
     name: str
     number: int = 0
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not self.form.fullmatch(self.name):
             raise ValueError("a repository is named owner/name, in letters, digits, '-', '_' and '.'")
 
-    @property
-    def owner(self) -> str:
-        return self.name.partition("/")[0]
+
+class Project(Repository):
+    """A repository of GitLab, below a group and groups in it: `group/subgroup/name`."""
+
+    form = _PATH
 
 
 def dependency_of(api_url: str, owner: str) -> str:

@@ -1,11 +1,12 @@
-"""A message as a comment on a pull request: Markdown whose first line names the message.
+"""A message as a comment or a review on a pull request: Markdown whose first line names the message.
 
-Text of a change mentions no one, links nothing and refers to no issue. Findings are left out as a whole,
-so that no limit cuts into a fence; the marker comes first, so that none cuts it off.
+Text of a change mentions no one, links nothing, refers to no issue and runs no quick action. Findings are
+left out as a whole, so that no limit cuts into a fence; the marker comes first, so that none cuts it off.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,14 @@ MAX_BYTES = 250_000
 MAX_EARLIER = 20  # tokens of earlier versions in a marker
 _SHORT, _FACT, _PATH, _MAX_UNREAD = 300, 512, 1100, 20
 _SPECIAL = re.compile(r"([\\`*_\[\]<>~#|!$&])")
-_BLOCK = re.compile(r"^(\s*)([-+=:]|\d{1,9}(?=[.)]))", re.MULTILINE)
-_REFERENCE = re.compile(r"(@|#|\bGH-)(?=\w)", re.IGNORECASE)
+_BLOCK = re.compile(r"^(\s*)([-+=:/]|\d{1,9}(?=[.)]))", re.MULTILINE)
+# Of GitLab also !12 (merge request), %3 (milestone), $4 (snippet), &5 (epic) and ~label.
+_REFERENCE = re.compile(r"([@#~]|\bGH-)(?=\w)|([!%$&])(?=\d)", re.IGNORECASE)
+# GitLab runs lines such as /merge; that it leaves out those in code is not relied on.
+_QUICK_ACTION = re.compile(r"^(\s*)(?=/[a-z])", re.MULTILINE | re.IGNORECASE)
 _APART = "\N{ZERO WIDTH SPACE}"
 _MARKER = re.compile(
-    r"<!-- criticizer:(?P<kind>summary|note)"
+    r"<!-- criticizer:(?P<kind>summary|review|note)"
     r"(?: pr=(?P<repository>\d{1,19})#(?P<number>\d{1,10}) v=(?P<version>\d{1,10})"
     r" sha=(?P<sha>[0-9a-f]{7,64}))?"
     r" token=(?P<token>[0-9a-f-]{36})(?: earlier=(?P<earlier>[0-9a-f,-]{36,2000}))? -->"
@@ -36,7 +40,7 @@ _MARKER = re.compile(
 class Marker:
     """The first line of a comment of ours. `earlier`: tokens of the versions that it replaced, newest first.
 
-    Of a message that is no review there is only the token; `version` is 0 then.
+    Of a message that is no review there is only the token; `version` is 0 then. `kind`: summary or review.
     """
 
     token: str
@@ -45,6 +49,7 @@ class Marker:
     version: int = 0
     sha: str = ""
     earlier: tuple[str, ...] = ()
+    kind: str = "summary"
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -55,7 +60,7 @@ class Marker:
             return f"<!-- criticizer:note token={self.token} -->"
         earlier = f" earlier={','.join(self.earlier[:MAX_EARLIER])}" if self.earlier else ""
         place = f"pr={self.repository_id}#{self.number} v={self.version} sha={self.sha}"
-        return f"<!-- criticizer:summary {place} token={self.token}{earlier} -->"
+        return f"<!-- criticizer:{self.kind} {place} token={self.token}{earlier} -->"
 
 
 def marker_of(body: object) -> Marker | None:
@@ -66,7 +71,7 @@ def marker_of(body: object) -> Marker | None:
     earlier = tuple(filter(None, (found["earlier"] or "").split(",")))
     return Marker(
         found["token"], int(found["repository"] or 0), int(found["number"] or 0),
-        int(found["version"] or 0), found["sha"] or "", earlier,
+        int(found["version"] or 0), found["sha"] or "", earlier, found["kind"],
     )  # fmt: skip
 
 
@@ -77,8 +82,10 @@ def note(message: Message) -> str:
     return "\n\n".join([*parts, _fenced(text)])
 
 
-def summary(message: Message, review: ReviewPayload, marker: Marker, moved_note: str = "") -> str:
-    """Return the comment about a review, below both limits."""
+def summary(
+    message: Message, review: ReviewPayload, marker: Marker, moved_note: str = "", pending: str = ""
+) -> str:
+    """Return the comment about a review, below both limits. `pending`: a sentence for its end."""
     head = [str(marker)]
     if moved_note:
         head.append(moved_note)
@@ -88,6 +95,7 @@ def summary(message: Message, review: ReviewPayload, marker: Marker, moved_note:
         head.append(f"[The whole review](<{re.sub('[<>]', '', url)}>)")
     head += [plain(fact, _FACT) for fact in (review.banner, *review.status_lines) if fact]
     tail = [_unread(review.unread)] if review.unread else []
+    tail += [pending] if pending else []
     root = f"//{review.changelist_id.replace(':', '/', 1).partition('#')[0]}/"
     shown = _fitting(
         (_finding(finding, root) for finding, _ in review.findings), [*head, *tail, _count(0, 0)]
@@ -97,10 +105,30 @@ def summary(message: Message, review: ReviewPayload, marker: Marker, moved_note:
     return "\n\n".join([*head, *shown, *tail])
 
 
+def review_body(message: Message, marker: Marker) -> str:
+    """Return the text above the inline comments of a review; true as well where it stands without them."""
+    text = "Findings at their lines. The summary of this pull request has all of them."
+    return "\n\n".join([str(marker), *_notice(message), text])
+
+
+def inline_comment(finding: ReportFinding) -> str:
+    """Return the comment at a finding's lines."""
+    place = finding.in_diff
+    assert place is not None
+    parts = _heading(finding)
+    if place.replacement:
+        parts.append(_fenced(place.replacement, "suggestion"))
+    elif finding.suggestion:
+        parts.append(_fenced(finding.suggestion))
+    name = f"{place.path}\n{place.side}\n{place.line}\n{finding.title}"
+    parts.append(f"<!-- criticizer:finding id={hashlib.sha256(name.encode()).hexdigest()[:16]} -->")
+    return "\n\n".join(parts)
+
+
 def plain(text: str, limit: int) -> str:
     """Return text that Markdown shows as it is: no markup, mention, reference or link."""
     text = _SPECIAL.sub(r"\\\1", break_links(shortened(text, limit)))
-    return _REFERENCE.sub(rf"\1{_APART}", _BLOCK.sub(r"\1\\\2", text))
+    return _REFERENCE.sub(rf"\g<0>{_APART}", _BLOCK.sub(r"\1\\\2", text))
 
 
 def _count(shown: int, total: int) -> str:
@@ -126,15 +154,16 @@ def _fitting(texts: Iterable[str], others: Sequence[str]) -> list[str]:
 
 
 def _finding(finding: ReportFinding, root: str) -> str:
-    parts = [f"**{plain(finding.severity.upper(), 20)}: {plain(finding.title, _SHORT)}**"]
-    if finding.place:
-        parts.append(_code(finding.place.removeprefix(root)))
-    if finding.verdict_note:
-        parts.append(plain(finding.verdict_note, _SHORT))
-    parts.append(plain(finding.message, len(finding.message)))
+    parts = _heading(finding, _code(finding.place.removeprefix(root)) if finding.place else "")
     if finding.suggestion:
         parts.append(_fenced(finding.suggestion))
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(parts)
+
+
+def _heading(finding: ReportFinding, place: str = "") -> list[str]:
+    title = f"**{plain(finding.severity.upper(), 20)}: {plain(finding.title, _SHORT)}**"
+    note, text = plain(finding.verdict_note, _SHORT), plain(finding.message, len(finding.message))
+    return [part for part in (title, place, note, text) if part]
 
 
 def _unread(files: Sequence[str]) -> str:
@@ -149,8 +178,10 @@ def _code(text: str) -> str:
     return f"`{text.replace('`', chr(39))}`"
 
 
-def _fenced(text: str) -> str:
+def _fenced(text: str, language: str = "") -> str:
     """Return a code block whose fence is longer than any in the text."""
+    if not language:  # a suggestion is taken as it is
+        text = _QUICK_ACTION.sub(rf"\1{_APART}", text)
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
-    return f"{fence}\n{text}\n{fence}"
+    return f"{fence}{language}\n{text}\n{fence}"

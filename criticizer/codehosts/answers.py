@@ -1,0 +1,161 @@
+"""The meaning of a code host's refusals: what all hosts say alike, around what each says itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+from criticizer.http_client import Answer, retry_after
+from criticizer.resilience.failures import (
+    Component,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    QuotaExceeded,
+    RetryableFailure,
+    UncertainFailure,
+)
+
+_LIMIT = re.compile(r"secondary rate|rate[ -]limit|abuse|submitted too quickly", re.IGNORECASE)
+_CLOSED = re.compile(r"(?:issue|conversation) is locked|locked issue|archived|read-only", re.IGNORECASE)
+_MAX_MESSAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """What one host's refusals mean. `label` names it; `meaning` returns class and remedy of a 4xx answer."""
+
+    label: str
+    meaning: Callable[[Answer], tuple[ErrorClass, str]]
+
+
+def of_account(label: str) -> Refusals:
+    """Return what the refusals of a host mean that knows us by an account's token, `<LABEL>_TOKEN`."""
+    name = label.upper()
+    known = {
+        401: (ErrorClass.AUTH_DENIED, f"it refused the token: check {name}_TOKEN"),
+        403: (ErrorClass.PERMISSION_DENIED, f"the account of {name}_TOKEN, or its token, lacks a permission"),
+        404: (ErrorClass.NOT_FOUND, f"it does not exist, or the account of {name}_TOKEN may not see it"),
+        410: (ErrorClass.RECIPIENT_REJECTED, "comments are switched off there, or it was deleted"),
+        423: (ErrorClass.RECIPIENT_REJECTED, "the conversation is locked or the repository archived"),
+        400: (ErrorClass.SCHEMA_INVALID, "it does not accept the content"),
+        422: (ErrorClass.SCHEMA_INVALID, "it does not accept the content"),
+    }
+    no_api = (ErrorClass.CONFIG_INVALID, f"{name}_URL does not lead to its site")
+    return Refusals(
+        label, lambda answer: known[423] if is_closed(answer) else known.get(answer.status, no_api)
+    )
+
+
+def said(answer: Answer) -> str:
+    """Return the host's own words about a refusal, for the failure's context: one short line."""
+    content = answer.json() or {}
+    message = content.get("message") or content.get("error") or ""
+    text = message if isinstance(message, str) else json.dumps(message)
+    return "".join(c if c.isprintable() else " " for c in text[:_MAX_MESSAGE])
+
+
+def is_closed(answer: Answer) -> bool:
+    """Say whether nothing can be written there: the conversation is locked, or the repository archived."""
+    return answer.status == 403 and bool(_CLOSED.search(said(answer)))
+
+
+def is_limit(answer: Answer) -> bool:
+    """Say whether a limit refused the request, so that it was not executed."""
+    if answer.status == 429:
+        return True
+    if answer.status not in {403, 422}:
+        return False
+    words = f"{said(answer)} {(answer.json() or {}).get('documentation_url', '')}"
+    if answer.status == 422:
+        return "submitted too quickly" in words
+    headers = answer.headers
+    return bool(
+        "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0" or _LIMIT.search(words)
+    )
+
+
+def limit_seconds(answer: Answer, now: float) -> float | None:
+    """Return how long a limit lasts, as far as the answer says so; None where it does not.
+
+    The time of the reset counts only where nothing is left: with a secondary limit it is that of another.
+    """
+    if (asked := retry_after(answer.headers, lambda: now)) is not None:
+        return asked
+    calls_left, seconds = quota_of(answer, now)
+    return seconds + 1.0 if calls_left == 0 else None
+
+
+def quota_of(answer: Answer, now: float) -> tuple[int | None, float]:
+    """Return how many calls are left, None where it is not said, and the seconds until their reset."""
+    found = [answer.headers.get(f"x-ratelimit-{name}", "") for name in ("remaining", "reset")]
+    if not all(re.fullmatch(r"[0-9]{1,12}", number) for number in found):
+        return None, 0.0
+    return int(found[0]), max(float(found[1]) - _server_time(answer, now), 0.0)
+
+
+def _server_time(answer: Answer, now: float) -> float:
+    """Return the server's own time: the reset is a time of its clock, not of ours."""
+    try:
+        return parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return now
+
+
+def failure_of(
+    refusals: Refusals, answer: Answer, place: Component, *, acts: bool, now: float | None = None
+) -> Failure:
+    """Return the failure that a refusal is. `acts`: the request, if executed, must not be repeated."""
+    context = _context(answer)
+    if is_limit(answer):
+        seconds = limit_seconds(answer, time.time() if now is None else now)
+        return QuotaExceeded(place, f"{refusals.label}'s limit for us is reached", seconds, context=context)
+    status = answer.status
+    if status >= 500 or status == 408:
+        classes = {502: ErrorClass.UPSTREAM_UNAVAILABLE, 503: ErrorClass.UPSTREAM_UNAVAILABLE,
+                   504: ErrorClass.NETWORK_TIMEOUT, 408: ErrorClass.NETWORK_TIMEOUT}  # fmt: skip
+        kind = UncertainFailure if acts else RetryableFailure
+        error_class = classes.get(status, ErrorClass.UPSTREAM_INTERNAL)
+        return kind(error_class, place, f"{refusals.label} answered {status}", context=context)
+    if status < 300:
+        return unreadable(refusals, answer, place, acts=acts)
+    if status == 409:
+        detail = f"{refusals.label} answered 409"
+        return RetryableFailure(ErrorClass.WRITE_CONFLICT, place, detail, context=context)
+    error_class, remedy = refusals.meaning(answer)
+    where = {ErrorClass.CONFIG_INVALID: Component.CONFIGURATION, ErrorClass.INTERNAL_BUG: Component.INTERNAL}
+    detail = f"{refusals.label} answered {status}: {remedy}"
+    return PermanentFailure(error_class, where.get(error_class, place), detail, context=context)
+
+
+def unreadable(refusals: Refusals, answer: Answer, place: Component, *, acts: bool) -> Failure:
+    """Return the failure of a positive answer that is not in its documented form."""
+    kind = UncertainFailure if acts else RetryableFailure
+    detail = f"{refusals.label} answered {answer.status} in a form that cannot be read"
+    return kind(ErrorClass.UPSTREAM_INTERNAL, place, detail, context=_context(answer))
+
+
+def _context(answer: Answer) -> dict[str, object]:
+    found: dict[str, object] = {"status": answer.status}
+    if words := said(answer):
+        found["host_said"] = words
+    if codes := _reasons(answer):
+        found["reasons"] = codes
+    request = answer.headers.get("x-github-request-id", "")
+    if re.fullmatch(r"[0-9A-Fa-f:]{1,80}", request):
+        found["provider_request"] = request
+    return found
+
+
+def _reasons(answer: Answer) -> str:
+    """Return the codes and texts of `errors`: a list of strings with some calls, of objects with others."""
+    errors = (answer.json() or {}).get("errors")
+    texts = []
+    for error in errors if isinstance(errors, list) else []:
+        parts = [error.get(key) for key in ("field", "code")] if isinstance(error, dict) else [error]
+        texts.append(" ".join(part for part in parts if isinstance(part, str)))
+    return "".join(c if c.isprintable() else " " for c in "; ".join(filter(None, texts))[:_MAX_MESSAGE])

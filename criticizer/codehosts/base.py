@@ -1,0 +1,185 @@
+"""Interface of a code host: its webhooks, its git server, and what is said on its pull requests.
+
+A new host is a folder with a class that has these methods, and one line in `registry.HOSTS`. GitLab's merge
+requests are pull requests here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from criticizer.codehosts.events import HostEvent
+from criticizer.codehosts.names import Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A pull request as its host has it now. `repository` has its name of today; `url` is its page."""
+
+    is_open: bool
+    head_sha: str
+    repository: Repository
+    url: str = ""
+    is_mergeable: bool | None = None  # None: the host has not found out
+    calls_left: int | None = None  # until its limit's reset, in so many seconds; None: it does not say
+    reset_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment of our own account or App. `number` is its id."""
+
+    number: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class InlineComment:
+    """A comment at lines `start_line` to `line` of a file, on the old or the new side of the diff."""
+
+    path: str
+    line: int
+    start_line: int
+    is_old: bool
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a head is told of its review: `conclusion` is one of GitHub's, empty until it has ended.
+
+    `title` is at most 255 characters. `url`: the review's page, or "". `token` names the check run.
+    """
+
+    head_sha: str
+    token: str
+    title: str
+    summary: str
+    url: str = ""
+    conclusion: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDelivery:
+    """A webhook that did not reach us: `number` is this try's, `delivery_id` that of all its tries."""
+
+    number: int
+    delivery_id: str
+    at: datetime
+
+
+class TakesReviews(Protocol):
+    """The part of a host that takes several inline comments as one review."""
+
+    def own_reviews(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        """Yield the bodies of our own reviews, as `Host.own_comments`."""
+        ...
+
+    def post_review(
+        self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
+    ) -> int:
+        """Post a review and return its id. One line outside the host's diff refuses all: SCHEMA_INVALID.
+
+        Without a `head_sha`, of the pull request as it is.
+        """
+        ...
+
+
+class Host(Protocol):
+    """A code host. Calls of its API raise as `client.RestClient`; callers take a permit of `dependency`."""
+
+    name: str  # in ids of changelists, depot paths and addresses: lower case
+    label: str
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether we have credentials: without, public repositories are read and nothing is written."""
+        ...
+
+    @property
+    def has_new_account(self) -> bool:
+        """Whether a token was followed by that of another account: what that one wrote is not ours now."""
+        ...
+
+    # -- webhooks -----------------------------------------------------------------------------
+
+    def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Raise NotAuthentic unless the host sent exactly these bytes."""
+        ...
+
+    def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
+        """Return the id that a repeated delivery has again: at most 128 characters, never empty."""
+        ...
+
+    def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
+        """Return what an authentic event asks for. Raises Unreadable."""
+        ...
+
+    # -- its git server -----------------------------------------------------------------------
+
+    def clone_url(self, full_name: str) -> str:
+        """Return the address that git fetches a repository from."""
+        ...
+
+    def pull_url(self, full_name: str, number: int) -> str:
+        """Return the address of a pull request's page."""
+        ...
+
+    def head_reference(self, number: int) -> str:
+        """Return git's name of a pull request's head: `refs/pull/7/head`."""
+        ...
+
+    def git_password(self, repository: Repository) -> str:
+        """Return the password of any user of its git server; "" where it has none."""
+        ...
+
+    # -- its API ------------------------------------------------------------------------------
+
+    def repository(self, full_name: str, number: int = 0) -> Repository:
+        """Raise ValueError for a name that no repository of this host can have."""
+        ...
+
+    def dependency(self, full_name: str) -> str:
+        """Return the dependency that calls for a repository wait for."""
+        ...
+
+    def pull(self, repository: Repository, number: int) -> Pull: ...
+
+    def own_comments(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        """Yield our own comments, page by page, to the last one: also pages that have none of them."""
+        ...
+
+    def post_comment(self, repository: Repository, number: int, body: str) -> int:
+        """Post a comment and return its id."""
+        ...
+
+    def edit_comment(self, repository: Repository, number: int, comment: int, body: str) -> None:
+        """Change a comment of ours. Uncertain without an answer; NOT_FOUND where somebody deleted it."""
+        ...
+
+    def tell(
+        self,
+        repository: Repository,
+        verdict: Verdict,
+        known: int | None,
+        check_time: Callable[[], None],
+        *,
+        is_first: bool,
+    ) -> int | None:
+        """Tell a head the state of its review, in one check run; return its id.
+
+        `known`: its id. None was not recorded: unless `is_first`, it may exist all the same. Returns None
+        where none is needed. `check_time` raises when no further call may begin.
+        """
+        ...
+
+    def probe(self) -> str:
+        """Ask who we are there; return one sentence about what works."""
+        ...
+
+    def lacks(self) -> list[str]:
+        """Ask which permissions and events we lack, as far as the host tells; return each in words."""
+        ...

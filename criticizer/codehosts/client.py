@@ -1,0 +1,294 @@
+"""Calls to a code host's REST API, each one bounded exchange; refusals become classified failures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+import httpx
+import structlog
+
+from criticizer.codehosts import answers
+from criticizer.codehosts.answers import Refusals
+from criticizer.codehosts.base import Comment, Verdict
+from criticizer.codehosts.names import Repository
+from criticizer.http_client import Answer, Limits, Request, host_and_port
+from criticizer.resilience.exchange import exchange
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, UncertainFailure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
+
+log = structlog.get_logger(__name__)
+
+PER_PAGE = 100
+_MAX_REDIRECTS = 3
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next"?')
+Body = Mapping[str, object] | None
+Page = tuple[Mapping[str, object], ...]  # of a list
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A positive answer: the object that it holds, and how many calls are left for how many seconds.
+
+    `calls_left` is None where the host does not say.
+    """
+
+    status: int
+    content: Mapping[str, object]
+    calls_left: int | None = None
+    reset_seconds: float = 0.0
+
+
+class RestClient:
+    """One API on one host, without its credentials. Safe to share between threads.
+
+    Each call raises RetryableFailure NETWORK_*, UPSTREAM_*, WRITE_CONFLICT; QuotaExceeded;
+    PermanentFailure AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND, RECIPIENT_REJECTED, SCHEMA_INVALID,
+    CONFIG_INVALID, INTERNAL_BUG; UncertainFailure NETWORK_*, UPSTREAM_* when the host may have acted
+    (guarantee G250).
+    """
+
+    def __init__(
+        self, url: str, refusals: Refusals, limits: Limits, place: Component, clock: Callable[[], float]
+    ) -> None:
+        self._refusals = refusals
+        self._limits = limits
+        self._place = place
+        self._clock = clock
+        self._base = httpx.URL(url.rstrip("/"))
+
+    def _url(self, path: str, query: Mapping[str, str | int] | None = None) -> httpx.URL:
+        return httpx.URL(f"{self._base}{path}" + (f"?{urlencode(query)}" if query else ""))
+
+    def _paged(self, url: httpx.URL, ask: Callable[[httpx.URL], Answer], items: str = "") -> Iterator[Page]:
+        """Yield a list's pages to its end; `items` names the list inside an object."""
+        seen = {url}
+        while True:
+            answer = ask(url)
+            if answer.status >= 300:
+                raise self._failure(answer, acts=False)
+            rows = _rows(answer, items)
+            if rows is None:
+                raise answers.unreadable(self._refusals, answer, self._place, acts=False)
+            link = _NEXT.search(answer.headers.get("link", ""))
+            yield rows
+            if link is None:
+                return
+            url = self._joined(url, link[1])
+            if url in seen:
+                raise answers.unreadable(self._refusals, answer, self._place, acts=False)
+            seen.add(url)
+
+    def _sent(
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: Body, *, acts: bool
+    ) -> Answer:
+        """Make one call; a question that is redirected is asked again, on the same host."""
+        content = b""
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+            content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+        for _ in range(_MAX_REDIRECTS):
+            answer = self._exchange(Request(method, url, headers, content), acts=acts)
+            if method != "GET" or answer.status not in _REDIRECTS:
+                return answer
+            url = self._joined(url, answer.headers.get("location", ""))
+        return answer
+
+    def _exchange(self, request: Request, *, acts: bool) -> Answer:
+        return exchange(request, self._limits, self._refusals.label, acts=acts, place=self._place)
+
+    def _joined(self, url: httpx.URL, reference: str) -> httpx.URL:
+        """Return the address that an answer leads to, where it is on our host: a token goes nowhere else."""
+        with contextlib.suppress(httpx.InvalidURL, UnicodeError):
+            url = url.join(reference)
+            if (url.scheme, url.host, url.port) == (self._base.scheme, self._base.host, self._base.port):
+                return url
+        who = self._refusals.label
+        detail = f"{who}'s answer leads to another host, where its token must not go, or to no address"
+        raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail)
+
+    def _judged(self, answer: Answer, *, acts: bool) -> Reply:
+        if 200 <= answer.status < 300:
+            content = answer.json()
+            if content is None:
+                raise answers.unreadable(self._refusals, answer, self._place, acts=acts)
+            return Reply(answer.status, content, *answers.quota_of(answer, self._clock()))
+        raise self._failure(answer, acts=acts)
+
+    def _failure(self, answer: Answer, *, acts: bool) -> Exception:
+        return answers.failure_of(self._refusals, answer, self._place, acts=acts, now=self._clock())
+
+
+@dataclass(frozen=True, slots=True)
+class TokenConfig:
+    """A host that knows us by an account's token. The next of `tokens` is tried when the first is refused."""
+
+    url: str  # of its site: https://gitea.example.com
+    tokens: Sequence[str] = field(repr=False)
+    limits: Limits = field(default_factory=lambda: Limits(total_timeout_seconds=40.0))
+
+
+class TokenClient(RestClient):
+    """The API of such a host. `path` is the API's below the site, `scheme` how the token is shown."""
+
+    def __init__(
+        self,
+        config: TokenConfig,
+        path: str,
+        scheme: str,
+        refusals: Refusals,
+        place: Component = Component.PROVIDER,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(config.url.rstrip("/") + path, refusals, config.limits, place, clock)
+        self._scheme = scheme
+        self._tokens = RotatingSecrets(f"{refusals.label.lower()}_token_refused", config.tokens, "")
+        self._account = 0
+        self.has_new_account = False  # since this process began
+
+    def call(self, method: str, path: str, body: Body = None, *, acts: bool | None = None) -> Reply:
+        """Make one call. `acts`: doing it twice differs from doing it once; unless said, as of POST."""
+        does = method == "POST" if acts is None else acts
+        return self._tokens.call(
+            lambda token: self._judged(
+                self._sent(method, self._url(path), self._headers(token), body, acts=does), acts=does
+            )
+        )
+
+    def pages(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[Page]:
+        """Yield a list's pages to its end."""
+        return self._paged(self._url(path, query), self._asked)
+
+    def account(self) -> tuple[str, int]:
+        """Return the token that is accepted now, and the number of its account."""
+
+        def ask(token: str) -> tuple[str, int]:
+            answer = self._sent("GET", self._url("/user"), self._headers(token), None, acts=False)
+            return token, number_of(self._judged(answer, acts=False), self._refusals.label)
+
+        token, account = self._tokens.call(ask)
+        if self._account not in (0, account):
+            self.has_new_account = True
+            log.warning("host_account_changed", host=self._refusals.label, before=self._account, now=account)
+        self._account = account
+        return token, account
+
+    def _asked(self, url: httpx.URL) -> Answer:
+        def ask(token: str) -> Answer:
+            answer = self._sent("GET", url, self._headers(token), None, acts=False)
+            if answer.status == 401:
+                raise self._failure(answer, acts=False)
+            return answer
+
+        return self._tokens.call(ask)
+
+    def _headers(self, token: str) -> Mapping[str, str]:
+        return {"Accept": "application/json", "Authorization": f"{self._scheme} {token}"}
+
+
+class TokenHost(ABC):
+    """What hosts have in common that know us by the token of an account (`Host`).
+
+    Their statuses of commits stand in for check runs; the newest of a commit counts.
+    """
+
+    name: str
+    label: str
+
+    def __init__(self, config: TokenConfig, client: TokenClient) -> None:
+        self._config = config
+        self.client = client
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._config.url and self._config.tokens)
+
+    @property
+    def has_new_account(self) -> bool:
+        return self.client.has_new_account
+
+    def clone_url(self, full_name: str) -> str:
+        return f"{self._config.url.rstrip('/')}/{full_name}.git"
+
+    def lacks(self) -> list[str]:
+        return []  # neither host tells what a token may do
+
+    def git_password(self, repository: Repository) -> str:
+        return self.client.account()[0] if self.is_connected else ""
+
+    def dependency(self, full_name: str) -> str:
+        return f"{self.name}:{host_and_port(self._config.url)}"
+
+    def tell(
+        self,
+        repository: Repository,
+        verdict: Verdict,
+        known: int | None,
+        check_time: Callable[[], None],
+        *,
+        is_first: bool,
+    ) -> int | None:
+        check_time()
+        return self._set_status(repository, verdict) or known
+
+    def probe(self) -> str:
+        self.client.account()
+        return f"{self.label} answers and accepts the token."
+
+    @abstractmethod
+    def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
+        """Set the status of the head; return its id, None where it has that status already."""
+
+
+def _rows(answer: Answer, items: str) -> Page | None:
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+    rows = found.get(items) if items and isinstance(found, dict) else found
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return None
+    return tuple(rows)
+
+
+def object_at(content: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return the object below a name; an empty one where there is none."""
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def number_of(made: Reply, label: str) -> int:
+    """Return the id of what was made. Raises UncertainFailure for one that no column holds."""
+    number = made.content.get("id")
+    if isinstance(number, int) and 0 < number < 2**63:
+        return number
+    detail = f"{label} accepted the request without returning an id"
+    raise UncertainFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, detail)
+
+
+def comments_of(
+    page: Sequence[Mapping[str, object]], is_ours: Callable[[Mapping[str, object]], bool]
+) -> list[Comment]:
+    """Return our comments of a page, whose text anyone else may have copied."""
+    return [
+        Comment(number, body)
+        for comment in page
+        if isinstance(number := comment.get("id"), int)
+        and isinstance(body := comment.get("body"), str)
+        and is_ours(comment)
+    ]
+
+
+def is_by(account: int) -> Callable[[Mapping[str, object]], bool]:
+    """Return the test whether a comment is an account's, by the name of its field on each host."""
+    return lambda comment: account in (
+        object_at(comment, "user").get("id"), object_at(comment, "author").get("id")
+    )  # fmt: skip

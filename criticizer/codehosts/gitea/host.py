@@ -1,0 +1,105 @@
+"""Gitea and Forgejo, by the token of an account (`Host`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from criticizer.codehosts import fields
+from criticizer.codehosts.answers import of_account
+from criticizer.codehosts.base import Comment, Pull, Verdict
+from criticizer.codehosts.client import TokenClient, TokenConfig, TokenHost, comments_of, is_by, number_of
+from criticizer.codehosts.events import Asked, NotAuthentic, Noted, Stopped, Wanted
+from criticizer.codehosts.github import webhooks
+from criticizer.codehosts.github.host import pull_of
+from criticizer.codehosts.names import Repository
+from criticizer.codehosts.signatures import is_signed, known_id
+from criticizer.resilience.failures import Component
+
+_REFUSALS = of_account("Gitea")
+# No state says "cancelled": a warning fails no check.
+_STATES = {
+    "": "pending", "success": "success", "neutral": "success", "cancelled": "warning",
+    "timed_out": "error", "failure": "error",
+}  # fmt: skip
+
+
+class GiteaHost(TokenHost, webhooks.Webhooks):
+    """Gitea, or Forgejo (`Host`). Statuses of commits stand in for check runs."""
+
+    name = "gitea"
+    label = "Gitea"
+
+    def __init__(
+        self,
+        config: TokenConfig,
+        secrets: Sequence[str] = (),
+        place: Component = Component.PROVIDER,
+        client: TokenClient | None = None,
+    ) -> None:
+        webhooks.Webhooks.__init__(self, secrets)
+        known = client or TokenClient(config, "/api/v1", "token", _REFUSALS, place)
+        TokenHost.__init__(self, config, known)
+
+    def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Check the signature as GitHub's; a proxy may have kept only Gitea's own, without its prefix."""
+        if headers.get("X-Hub-Signature-256"):
+            return super().authenticate(headers, body)
+        given = str(headers.get("X-Gitea-Signature") or "").encode("utf-8", "surrogateescape")
+        if not is_signed(body, given, self._secrets, prefix=b""):
+            raise NotAuthentic
+        return None
+
+    def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
+        return known_id(headers.get("X-Gitea-Delivery") or headers.get("X-GitHub-Delivery"), body)
+
+    def handler_of(self, kind: str) -> webhooks.Handler | None:
+        return {"pull_request": _pull_request, "repository": webhooks.of_repository}.get(kind)
+
+    def pull_url(self, full_name: str, number: int) -> str:
+        return f"{self._config.url.rstrip('/')}/{full_name}/pulls/{number}"
+
+    def head_reference(self, number: int) -> str:
+        return f"refs/pull/{number}/head"
+
+    def repository(self, full_name: str, number: int = 0) -> Repository:
+        return Repository(full_name, number)
+
+    def pull(self, repository: Repository, number: int) -> Pull:
+        return pull_of(
+            self.client.call("GET", f"/repos/{repository.name}/pulls/{number}").content, repository
+        )
+
+    def own_comments(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        is_ours = is_by(self.client.account()[1])
+        for page in self.client.pages(f"/repos/{repository.name}/issues/{number}/comments"):
+            yield comments_of(page, is_ours)
+
+    def post_comment(self, repository: Repository, number: int, body: str) -> int:
+        path = f"/repos/{repository.name}/issues/{number}/comments"
+        return number_of(self.client.call("POST", path, {"body": body}), self.label)
+
+    def edit_comment(self, repository: Repository, number: int, comment: int, body: str) -> None:
+        path = f"/repos/{repository.name}/issues/comments/{comment}"
+        self.client.call("PATCH", path, {"body": body}, acts=True)
+
+    def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
+        status = {
+            "context": "Criticizer", "state": _STATES[verdict.conclusion], "description": verdict.title,
+            "target_url": verdict.url,
+        }  # fmt: skip
+        path = f"/repos/{repository.name}/statuses/{verdict.head_sha}"
+        # The newest of a context counts: setting it twice is once.
+        return number_of(self.client.call("POST", path, status, acts=False), self.label)
+
+
+def _pull_request(action: str, content: Mapping[str, object]) -> Asked:
+    """Read an event as GitHub's, but that a draft is one by the beginning of its title."""
+    if action != "edited":
+        return webhooks.of_pull_request(action, content)
+    pull = webhooks.pull_of(content)
+    has_new_title = fields.at(content, "changes", "title") is not None
+    if pull.state == "open":  # with another branch, or no longer a draft; else it has its review
+        return Wanted(pull, is_opening=has_new_title)
+    if pull.state == "draft" and has_new_title:
+        return Stopped(pull, "the pull request became a draft")
+    return Noted(pull, "the pull request is a draft or closed")

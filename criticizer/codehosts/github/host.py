@@ -1,0 +1,235 @@
+"""GitHub, as an App (`Host`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from criticizer.codehosts import fields
+from criticizer.codehosts.base import Comment, FailedDelivery, InlineComment, Pull, Verdict
+from criticizer.codehosts.client import comments_of, number_of, object_at
+from criticizer.codehosts.events import HostEvent, Unreadable
+from criticizer.codehosts.github.client import GitHub
+from criticizer.codehosts.github.tokens import PERMISSIONS, AppConfig
+from criticizer.codehosts.github.webhooks import Webhooks, open_pull
+from criticizer.codehosts.names import Repository, dependency_of
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+
+CHECK_NAME = "Criticizer"
+EVENTS = ("pull_request", "check_run", "check_suite", "issue_comment", "repository")  # of its webhook
+
+
+class GitHubHost(Webhooks):
+    """GitHub (`Host`). Without a number and a key of the App, public repositories can be read."""
+
+    name = "github"
+    label = "GitHub"
+    has_new_account = False  # an App keeps its number
+
+    def __init__(
+        self,
+        config: AppConfig,
+        secrets: Sequence[str] = (),
+        place: Component = Component.PROVIDER,
+        client: GitHub | None = None,
+    ) -> None:
+        super().__init__(secrets, config.app_id)
+        self._config = config
+        self.client = client or GitHub(config, place)
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._config.app_id and self._config.private_keys)
+
+    @property
+    def site(self) -> str:
+        """Return GitHub's own address, or an Enterprise Server's."""
+        parts = urlsplit(self._config.api_url)
+        return f"{parts.scheme}://{parts.netloc.removeprefix('api.')}"
+
+    def clone_url(self, full_name: str) -> str:
+        return f"{self.site}/{full_name}.git"
+
+    def pull_url(self, full_name: str, number: int) -> str:
+        return f"{self.site}/{full_name}/pull/{number}"
+
+    def head_reference(self, number: int) -> str:
+        return f"refs/pull/{number}/head"
+
+    def git_password(self, repository: Repository) -> str:
+        return self.client.token(repository) if self.is_connected else ""
+
+    def repository(self, full_name: str, number: int = 0) -> Repository:
+        return Repository(full_name, number)
+
+    def dependency(self, full_name: str) -> str:
+        return dependency_of(self._config.api_url, full_name.partition("/")[0])
+
+    def pull(self, repository: Repository, number: int) -> Pull:
+        reply = self.client.get(repository, f"/repos/{repository.name}/pulls/{number}")
+        found = pull_of(reply.content, repository)
+        return replace(found, calls_left=reply.calls_left, reset_seconds=reply.reset_seconds)
+
+    def own_comments(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        path = f"/repos/{repository.name}/issues/{number}/comments"
+        for page in self.client.pages(repository, path):
+            yield comments_of(page, self._is_ours)
+
+    def post_comment(self, repository: Repository, number: int, body: str) -> int:
+        path = f"/repos/{repository.name}/issues/{number}/comments"
+        return number_of(self.client.post(repository, path, {"body": body}), self.label)
+
+    def edit_comment(self, repository: Repository, number: int, comment: int, body: str) -> None:
+        path = f"/repos/{repository.name}/issues/comments/{comment}"
+        self.client.patch(repository, path, {"body": body}, acts=True)
+
+    def open_pulls(self, repository: Repository) -> Iterator[Sequence[HostEvent]]:
+        """Yield what webhooks would say of the open pull requests, those that changed last first."""
+        query = {"state": "open", "sort": "updated", "direction": "desc"}
+        for page in self.client.pages(repository, f"/repos/{repository.name}/pulls", query):
+            yield [event for pull in page if (event := open_pull(pull)) is not None]
+
+    @property
+    def app_dependency(self) -> str:
+        """Return the dependency that calls about the App itself wait for: no owner has such a name."""
+        return dependency_of(self._config.api_url, "-app-")
+
+    def failed_deliveries(self) -> Iterator[Sequence[FailedDelivery]]:
+        """Yield the tries of webhooks that failed, page by page, the newest first."""
+        for page in self.client.app_pages("/app/hook/deliveries", {"status": "failure"}):
+            yield [found for row in page if (found := _failed(row)) is not None]
+
+    def deliver_again(self, number: int) -> None:
+        """Ask for another try of a webhook."""
+        self.client.as_app("POST", f"/app/hook/deliveries/{number}/attempts", {})
+
+    def own_reviews(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        for page in self.client.pages(repository, f"/repos/{repository.name}/pulls/{number}/reviews"):
+            yield comments_of(page, self._is_ours)
+
+    def post_review(
+        self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
+    ) -> int:
+        content = {
+            "event": "COMMENT",  # without it, a draft that no one sees
+            "body": body,
+            "comments": [_inline(one) for one in lines],
+            **({"commit_id": head_sha} if head_sha else {}),
+        }
+        path = f"/repos/{repository.name}/pulls/{number}/reviews"
+        return number_of(self.client.post(repository, path, content), self.label)
+
+    def tell(
+        self,
+        repository: Repository,
+        verdict: Verdict,
+        known: int | None,
+        check_time: Callable[[], None],
+        *,
+        is_first: bool,
+    ) -> int | None:
+        """Tell a check run: looked up by our token if it may exist, else made; then changed."""
+        path = f"/repos/{repository.name}/check-runs"
+        if known is None and not is_first:
+            known = self._found(repository, verdict, check_time)
+        check_time()
+        if known is not None:
+            self.client.patch(repository, f"{path}/{known}", _body(verdict))
+            return known
+        if verdict.conclusion == "cancelled":
+            return None  # it was never opened
+        whole = {
+            "name": CHECK_NAME, "head_sha": verdict.head_sha, "external_id": verdict.token, **_body(verdict),
+        }  # fmt: skip
+        return number_of(self.client.post(repository, path, whole), self.label)
+
+    def probe(self) -> str:
+        """Ask GitHub who we are, with the App's key."""
+        slug = self.client.as_app("GET", "/app").content.get("slug")
+        if self._config.slug and slug != self._config.slug:
+            detail = "GITHUB_APP_SLUG is not the name of the App whose number is GITHUB_APP_ID"
+            raise PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
+        return "GitHub answers and accepts the key of the App."
+
+    def lacks(self) -> list[str]:
+        """Ask which permissions and events the App itself lacks; owners may still have to accept new ones."""
+        app = self.client.as_app("GET", "/app").content
+        granted, subscribed = object_at(app, "permissions"), app.get("events")
+        missing = [
+            f"permission {name}: {level}"
+            for name, level in PERMISSIONS.items()
+            if granted.get(name) not in {level, "write"}
+        ]
+        if isinstance(subscribed, list):
+            missing += [f"event {event}" for event in EVENTS if event not in subscribed]
+        return missing
+
+    def _found(self, repository: Repository, verdict: Verdict, check_time: Callable[[], None]) -> int | None:
+        """Look the check run up by our token, among all of the commit that our App has made."""
+        query = {"check_name": CHECK_NAME, "app_id": self._config.app_id, "filter": "all"}
+        path = f"/repos/{repository.name}/commits/{verdict.head_sha}/check-runs"
+        for page in self.client.pages(repository, path, query, items="check_runs"):
+            check_time()  # however many pages the answers promise
+            for run in page:
+                number = run.get("id")
+                if run.get("external_id") == verdict.token and isinstance(number, int):
+                    return number
+        return None
+
+    def _is_ours(self, comment: Mapping[str, object]) -> bool:
+        """Say whether a comment, or a review, which has no field of its App, is our App's."""
+        app = comment.get("performed_via_github_app")
+        if isinstance(app, dict):
+            return str(app.get("id")) == self._config.app_id
+        user = object_at(comment, "user")
+        return user.get("type") == "Bot" and user.get("login") == f"{self.client.slug()}[bot]"
+
+
+def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
+    """Read a pull request as GitHub and Gitea describe it. Raises NOT_FOUND for another repository's."""
+    found = object_at(object_at(content, "base"), "repo")
+    name, sha, url = found.get("full_name"), object_at(content, "head").get("sha"), content.get("html_url")
+    is_known = bool(repository.number) and isinstance(found.get("id"), int)
+    if is_known and found.get("id") != repository.number:
+        detail = "another repository has the name of the pull request's: it was renamed, or removed"
+        raise PermanentFailure(ErrorClass.NOT_FOUND, Component.PROVIDER, detail)
+    # By its name of today: only questions are redirected.
+    if is_known and isinstance(name, str) and name.lower() != repository.name.lower():
+        repository = Repository(name, repository.number)
+    mergeable = content.get("mergeable")
+    return Pull(
+        is_open=content.get("state") == "open",
+        head_sha=sha if isinstance(sha, str) else "",
+        repository=repository,
+        url=url if isinstance(url, str) else "",
+        is_mergeable=mergeable if isinstance(mergeable, bool) else None,
+    )
+
+
+def _failed(row: Mapping[str, object]) -> FailedDelivery | None:
+    try:
+        number, guid = fields.whole(row, "id"), fields.text(row, "guid")
+        return FailedDelivery(number, guid, fields.moment(row, "delivered_at"))
+    except Unreadable:
+        return None
+
+
+def _inline(comment: InlineComment) -> Mapping[str, object]:
+    side = "LEFT" if comment.is_old else "RIGHT"
+    found = {"path": comment.path, "line": comment.line, "side": side, "body": comment.body}
+    is_range = comment.start_line < comment.line
+    return {**found, "start_line": comment.start_line, "start_side": side} if is_range else found
+
+
+def _body(verdict: Verdict) -> Mapping[str, object]:
+    state = (
+        {"status": "completed", "conclusion": verdict.conclusion}
+        if verdict.conclusion
+        else {"status": "in_progress"}
+    )
+    return {
+        **state,
+        **({"details_url": verdict.url} if verdict.url else {}),
+        "output": {"title": verdict.title, "summary": verdict.summary},
+    }

@@ -1,0 +1,1 @@
+"""GitLab, whose merge requests are pull requests here."""

@@ -1,0 +1,159 @@
+"""GitLab's webhooks: who sent one (a signature, or a token in clear), and what it asks for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from criticizer.codehosts import fields
+from criticizer.codehosts.events import (
+    Asked,
+    HostEvent,
+    Ignored,
+    NotAuthentic,
+    Noted,
+    PullRequest,
+    Repository,
+    Stopped,
+    Unreadable,
+    Wanted,
+)
+from criticizer.codehosts.signatures import any_equal, known_id
+
+KEY_PREFIX = "whsec_"
+TOLERANCE_SECONDS = 300
+_KIND = re.compile(r"[a-z0-9_]{1,31}")
+# Of any length: one that is too long to be reviewed is answered so, since refusals switch a webhook off.
+_PROJECT = re.compile(r"(?:(?!\.{1,2}/)[A-Za-z0-9._-]+/)+(?!\.{1,2}$)[A-Za-z0-9._-]+")
+_MERGEABLE = {"can_be_merged": True, "cannot_be_merged": False}
+_STATES = {"opened": "open", "reopened": "open", "closed": "closed", "merged": "merged", "locked": "merged"}
+
+
+class Webhooks:
+    """Webhooks of GitLab projects and groups: their part of `Host`.
+
+    `secrets`: keys of signatures (`whsec_` and base64) and tokens in clear, each of them accepted.
+    """
+
+    def __init__(self, secrets: Sequence[str], clock: Callable[[], float] = time.time) -> None:
+        self._secrets = secrets
+        self._clock = clock
+
+    def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Check the signature; where GitLab sent none, the token, which proves the sender but not the body.
+
+        Once a key is set, a signature that does not fit is refused, whatever the token is.
+        """
+        secrets = list(self._secrets)
+        keys = [secret for secret in secrets if secret.startswith(KEY_PREFIX)]
+        signature = str(headers.get("Webhook-Signature") or "")
+        if signature and keys:
+            is_authentic = self._is_signed(headers, body, signature, keys)
+        else:
+            given = str(headers.get("X-Gitlab-Token") or "").encode("utf-8", "surrogateescape")
+            tokens = [one.encode("utf-8", "surrogateescape") for one in secrets if one and one not in keys]
+            is_authentic = any_equal(tokens, given)
+        if not is_authentic:
+            raise NotAuthentic
+
+    def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
+        """Return the key that is the same on every try; `X-Gitlab-Webhook-UUID` is new on each."""
+        return known_id(headers.get("Idempotency-Key") or headers.get("Webhook-Id"), body)
+
+    def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
+        """Return what an authentic event asks for (`Host.event`). Unknown events and actions are ignored."""
+        kind = content.get("object_kind")
+        if not (isinstance(kind, str) and _KIND.fullmatch(kind)):
+            raise Unreadable("object_kind", "the name of an event")
+        if kind != "merge_request":
+            return HostEvent(kind, Ignored(f"{kind} asks for nothing here"))
+        action = fields.at(content, "object_attributes", "action")
+        if not (isinstance(action, str) and _KIND.fullmatch(action)):
+            return HostEvent(kind, Ignored("a merge_request without an action asks for nothing here"))
+        name = f"{kind}.{action}"
+        asked = _merge_request(action, content)
+        repository = None
+        with contextlib.suppress(Unreadable) if isinstance(asked, Ignored) else contextlib.nullcontext():
+            repository = _project(content)
+        return HostEvent(name, asked, repository)
+
+    def _is_signed(
+        self, headers: Mapping[str, str], body: bytes, signature: str, keys: Sequence[str]
+    ) -> bool:
+        """Check a signature of Standard Webhooks, over id, time and body."""
+        sent_at = str(headers.get("Webhook-Timestamp") or "")
+        if not re.fullmatch(r"[0-9]{1,12}", sent_at):
+            return False
+        if abs(self._clock() - int(sent_at)) > TOLERANCE_SECONDS:
+            return False
+        named = f"{headers.get('Webhook-Id') or ''}.{sent_at}.".encode("utf-8", "surrogateescape")
+        expected = [_signature(key, named + body) for key in keys]
+        given = [one.encode("utf-8", "surrogateescape") for one in signature.split()[:10]]
+        return any(any_equal(expected, one) for one in given)
+
+
+def _signature(key: str, signed: bytes) -> bytes:
+    try:
+        secret = base64.b64decode(key.removeprefix(KEY_PREFIX), validate=True)
+    except binascii.Error:
+        secret = b""
+    if not secret:
+        return b""  # no signature is empty
+    return b"v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest())
+
+
+def _merge_request(action: str, content: Mapping[str, Any]) -> Asked:
+    changed = fields.at(content, "changes")
+    changed = changed if isinstance(changed, Mapping) else {}
+    has_new_state = "draft" in changed or "work_in_progress" in changed
+    has_news = has_new_state or "target_branch" in changed
+    if action == "update" and not (fields.at(content, "object_attributes", "oldrev") or has_news):
+        return Ignored("merge_request.update without new commits asks for nothing here")
+    if action not in ("open", "reopen", "update", "close", "merge"):
+        return Ignored(f"merge_request.{action} asks for nothing here")
+    pull = _pull_of(content)
+    if action in ("close", "merge"):
+        return Stopped(pull, "the merge request was merged" if pull.state == "merged" else "it was closed")
+    if pull.state == "draft" and has_new_state:
+        return Stopped(pull, "the merge request became a draft")
+    if not pull.head_sha:
+        return Ignored("the merge request has no commits")
+    if pull.state == "draft":
+        return Noted(pull, "the merge request is a draft")
+    if pull.state != "open":
+        return Noted(pull, "the merge request is closed")
+    return Wanted(pull, is_opening=action == "reopen" or has_new_state)
+
+
+def _pull_of(content: Mapping[str, Any]) -> PullRequest:
+    found = "object_attributes"
+    state = _STATES.get(fields.text(content, found, "state"))
+    if state is None:
+        raise Unreadable(f"{found}.state", "opened, closed, merged or locked")
+    is_draft = fields.flag(content, found, "draft") or fields.flag(content, found, "work_in_progress")
+    return PullRequest(
+        number=fields.whole(content, found, "iid", maximum=fields.MAX_NUMBER),
+        # Without commits there is none, also when it is closed.
+        head_sha=fields.sha(content, found, "last_commit", "id")
+        if fields.at(content, found, "last_commit")
+        else "",
+        base_sha="",  # an event does not tell it
+        base_ref=fields.branch(content, found, "target_branch"),
+        state="draft" if state == "open" and is_draft else state,
+        reported_at=fields.moment(content, found, "updated_at"),
+        is_mergeable=_MERGEABLE.get(str(fields.at(content, found, "merge_status"))),
+    )
+
+
+def _project(content: Mapping[str, Any]) -> Repository:
+    name = fields.text(content, "project", "path_with_namespace")
+    if not _PROJECT.fullmatch(name):
+        raise Unreadable("project.path_with_namespace", "<group>/<name>")
+    return Repository(fields.whole(content, "project", "id"), name)

@@ -1,1 +1,0 @@
-"""The summary of a review on its pull request on GitHub."""

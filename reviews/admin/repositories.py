@@ -1,0 +1,174 @@
+"""The page of code hosts: what is connected, what came last, and how to set each up here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from csp.decorators import csp_update
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.decorators import permission_required
+from django.db.models import Count, Max, Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from criticizer.codehosts.base import Host
+from criticizer.codehosts.github.host import EVENTS, GitHubHost
+from criticizer.codehosts.github.tokens import PERMISSIONS
+from criticizer.codehosts.registry import HOSTS
+from criticizer.redaction import clean
+from criticizer.resilience.failures import Failure, classify
+from notifications.config import host as host_of
+from notifications.recipients import VARIABLES
+from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation
+
+MAX_REPOSITORIES = 50
+_reads = permission_required(
+    ["reviews.view_hostinstallation", "reviews.view_all_files"], raise_exception=True
+)
+_tests = permission_required(["notifications.test_provider", "reviews.view_all_files"], raise_exception=True)
+# What a person chooses on the host: permissions or scopes, and the events of its webhook.
+_SET_UP = {
+    "github": (
+        "Permissions of repositories: "
+        + ", ".join(f"{name.replace('_', ' ')} ({level})" for name, level in PERMISSIONS.items()),
+        "Events: " + ", ".join(event.replace("_", " ") for event in EVENTS),
+    ),
+    "gitea": (
+        "Permissions of the account's token: issue and repository (read and write), user (read)",
+        "Events: pull request, pull request synchronized, repository",
+    ),
+    "gitlab": (
+        "Scopes of the token: api, read_repository; role Developer",
+        "Trigger: merge request events",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """One host. `to_set`: the variables of its credentials, where one is missing."""
+
+    host: Host
+    to_set: str
+    secrets: int
+    only: str  # which repositories are enabled, in words
+    webhook_url: str
+    set_up: Sequence[str]
+    installations: Sequence[HostInstallation]
+    repositories: Sequence[Mapping[str, Any]]
+    last_event: HostDelivery | None
+    last_failure: HostCheck | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The result of *Test the connection* for one host."""
+
+    name: str
+    text: str
+    is_ok: bool
+    advice: str = ""
+    code: str = ""
+
+
+def _url(path: str) -> str:
+    return settings.BASE_URL.rstrip("/") + path
+
+
+def _view(name: str) -> HostView:
+    host, variable = host_of(name), name.upper()
+    patterns = getattr(settings, f"{variable}_REPOSITORIES")
+    changes = HostChange.objects.filter(host=name).exclude(state=HostChange.State.REMOVED)
+    by_repository = changes.values("full_name").annotate(
+        last=Max("reported_at"), open=Count("pk", filter=Q(state__in=("open", "draft")))
+    )
+    checks = HostCheck.objects.exclude(error_class="").filter(version__change__host=name)
+    return HostView(
+        host,
+        "" if host.is_connected else VARIABLES[name],
+        len(getattr(settings, f"{variable}_WEBHOOK_SECRETS")),
+        ", ".join(patterns) or f"those below //{name}/ in the allow-list",
+        _url(reverse("api-host-webhook", args=[name])),
+        _SET_UP[name],
+        list(HostInstallation.objects.filter(host=name).order_by("account")[:MAX_REPOSITORIES]),
+        list(by_repository.order_by("-last")[:MAX_REPOSITORIES]),
+        HostDelivery.objects.filter(host=name).order_by("-received_at", "-id").first(),
+        checks.select_related("version__change").order_by("-id").first(),
+    )
+
+
+def manifest() -> str:
+    """Return the description of a GitHub App for this installation, which GitHub fills its form from."""
+    return json.dumps({
+        "name": "Criticizer",
+        "url": settings.BASE_URL,
+        "hook_attributes": {"url": _url(reverse("api-host-webhook", args=["github"])), "active": True},
+        "redirect_url": _url(reverse("repositories")),
+        "public": False,
+        "default_permissions": PERMISSIONS,
+        "default_events": EVENTS,
+    })  # fmt: skip
+
+
+def new_app_url() -> str:
+    host = host_of("github")
+    assert isinstance(host, GitHubHost)
+    return f"{host.site}/settings/apps/new"
+
+
+def _page(request: HttpRequest, tested: Tested | None = None) -> HttpResponse:
+    code = request.GET.get("code", "")
+    context = {
+        **admin.site.each_context(request),
+        "title": "Repositories",
+        "hosts": [_view(name) for name in HOSTS],
+        "tested": tested,
+        "may_test": request.user.has_perm("notifications.test_provider"),
+        "new_app_url": new_app_url(),
+        "manifest": manifest(),
+        # GitHub's answer to the manifest: exchanged once, within an hour, for the App's key.
+        "conversion_url": f"{settings.GITHUB_API_URL.rstrip('/')}/app-manifests/{code}/conversions"
+        if re.fullmatch(r"[0-9A-Za-z_-]{10,100}", code)
+        else "",
+    }
+    answer = TemplateResponse(request, "admin/reviews/repositories.html", context)
+    # The one form of ours that another site takes.
+    permit = csp_update({"form-action": [new_app_url()]})
+    return cast("HttpResponse", permit(lambda _: answer)(request))
+
+
+@require_safe
+@_reads
+def repositories(request: HttpRequest) -> HttpResponse:
+    """Show each code host: credentials, installations, repositories, last event and failure, and set-up."""
+    return _page(request)
+
+
+@require_POST
+@_tests
+def check_connection(request: HttpRequest, name: str) -> HttpResponse:
+    """Ask a host who we are and what we lack; nothing is written there."""
+    if name not in HOSTS:
+        raise Http404
+    host = host_of(name)
+    if not host.is_connected:
+        return _page(request, Tested(name, f"Set {VARIABLES[name]} and restart.", is_ok=False))
+    try:
+        text, missing = host.probe(), host.lacks()
+    except Exception as error:  # noqa: BLE001 - whatever the other side or its address does
+        failure = error if isinstance(error, Failure) else classify(error)
+        return _page(
+            request,
+            Tested(name, clean(failure.detail, 300), False, failure.kind.hint, str(failure.error_class)),
+        )
+    if missing:
+        advice = "Add it to the App, and let each owner accept it."
+        return _page(request, Tested(name, f"Missing: {'; '.join(missing)}.", False, advice))
+    return _page(request, Tested(name, text, is_ok=True))

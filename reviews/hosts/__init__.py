@@ -1,1 +1,0 @@
-"""Code hosts: who sent a webhook, and what it asks for. No models and no settings."""

@@ -1,0 +1,208 @@
+"""A strict Gitea and a strict GitLab on loopback, which know us by the token of an account.
+
+Origin of the wire form: documented (Gitea's and GitLab's API pages); nothing was captured from either. What
+they have in common with GitHub's double (scripted misbehaviour, comments, a clock) is its. Strict: token,
+scheme, content type, and the fields of each body; every other request is a fault.
+
+    with GitLabServer() as gitlab:
+        gitlab.add("acme/web")
+        gitlab.script(Act(keep=False, status=429, headers={"Retry-After": "2"}), on="POST /api/v4/")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+from tests.fakes.github import BASE, GitHubServer, Repo
+from tests.fakes.http import Asked, Said
+
+TOKEN, ACCOUNT = "an-accounts-token-of-the-tests", 77
+_MARKER = re.compile(r"<!-- criticizer:\w+ .*?token=(\S+)(?: earlier=(\S+))? -->")
+_FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
+    "comment": ({"body"}, set()),
+    "edit": ({"body"}, set()),
+    "gitea_status": ({"context", "state"}, {"description", "target_url"}),
+    "gitlab_status": ({"state"}, {"name", "description", "target_url", "ref"}),
+}
+
+
+def tokens_of(repo: Repo) -> list[str]:
+    """Return the tokens that the markers of our account's comments have, in order of the comments."""
+    found = []
+    for comment in repo.comments.values():
+        marker = _MARKER.match(comment["body"])
+        if marker and comment["by"] == ACCOUNT:
+            found += [marker[1], *filter(None, (marker[2] or "").split(","))]
+    return found
+
+
+class AccountServer(GitHubServer):
+    """What both have in common. `accepted`: the account's tokens. `statuses`: all that were set."""
+
+    api: ClassVar[str]
+    scheme: ClassVar[str]
+    author: ClassVar[str]
+    routes: ClassVar[tuple[tuple[str, str, str], ...]]  # method, path below the API, what answers it
+    post: ClassVar[str]  # the call that comments on pull request 7 of `acme/web`
+    edit: ClassVar[str]  # ... and those that edit a comment
+
+    def __init__(self, *, page: int = 100) -> None:
+        super().__init__(page=page)
+        self.accepted = {TOKEN}
+        self.account = ACCOUNT  # whose token it is
+        self.statuses: list[dict[str, Any]] = []
+
+    def _judged(self, asked: Asked) -> Said:
+        if not asked.path.startswith(f"{self.api}/"):
+            return self._fault(404, f"{asked.path} is not of the API")
+        scheme, _, token = asked.headers.get("authorization", "").partition(" ")
+        if scheme != self.scheme or token not in self.accepted:
+            return Said(401, {"message": "401 Unauthorized"})
+        path = asked.path.removeprefix(self.api)
+        if asked.method == "GET" and path == "/user":
+            return Said(body={"id": self.account, "login": "criticizer", "username": "criticizer"})
+        for method, pattern, answer in self.routes:
+            if asked.method == method and (found := re.fullmatch(pattern, path)):
+                if method != "GET" and (wrong := _not_as_documented(asked, answer)):
+                    return self._fault(400, wrong)
+                return self._of(asked, answer, unquote(found[1]), found.groups()[1:])
+        return self._fault(404, f"{asked.method} {path} is not documented")
+
+    def _of(self, asked: Asked, answer: str, name: str, rest: tuple[str, ...]) -> Said:
+        known = [n for n, repo in self.repos.items() if name in (n, str(repo.number)) or name.lower() == n]
+        if not known or self.repos[known[0]].is_hidden:
+            return Said(404, {"message": "404 Not Found"})
+        repo = self.repos[known[0]]
+        said: Said = getattr(self, f"_{answer}")(repo, asked, *rest)
+        return said
+
+    def _name_of(self, repo: Repo) -> str:
+        return next(name for name, known in self.repos.items() if known is repo)
+
+    def _list(self, repo: Repo, asked: Asked, number: str) -> Said:
+        found = [c for c in repo.comments.values() if c["number"] == int(number)]
+        return self._paged(asked, found)
+
+    def _comment(self, repo: Repo, asked: Asked, number: str) -> Said:
+        pull = repo.pulls.get(int(number))
+        if pull is None:
+            return Said(404, {"message": "404 Not Found"})
+        if refused := self._closed(repo, is_locked=pull.is_locked):
+            return refused
+        return Said(201, self._keep_comment(repo, int(number), asked.body["body"]))
+
+    def _keep_comment(self, repo: Repo, number: int, body: str, login: str = "") -> dict[str, Any]:
+        by = 5 if login else ACCOUNT
+        comment = {"id": self._id(), "number": number, "body": body, "by": by, self.author: {"id": by}}
+        repo.comments[comment["id"]] = comment
+        return comment
+
+    def _edit(self, repo: Repo, asked: Asked, *path: str) -> Said:
+        comment = repo.comments.get(int(path[-1]))
+        if comment is None:
+            return Said(404, {"message": "404 Not found"})
+        if comment["by"] != ACCOUNT:
+            return Said(403, {"message": "403 Forbidden"})
+        if refused := self._closed(repo, is_locked=repo.pulls[comment["number"]].is_locked):
+            return refused
+        comment["body"] = asked.body["body"]
+        return Said(200, comment)
+
+    def _closed(self, repo: Repo, *, is_locked: bool) -> Said | None:
+        return Said(403, {"message": "403 Forbidden"}) if is_locked or repo.is_archived else None
+
+    def _keep_status(self, sha: str, body: Mapping[str, Any]) -> Said:
+        status = {"id": self._id(), "sha": sha, **body}
+        self.statuses.append(status)
+        return Said(201, status)
+
+
+class GiteaServer(AccountServer):
+    """Its list of comments is not paged."""
+
+    api, scheme, author = "/api/v1", "token", "user"
+    routes = (
+        ("GET", r"/repos/([^/]+/[^/]+)/pulls/(\d+)", "pull_now"),
+        ("GET", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "list"),
+        ("POST", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "comment"),
+        ("PATCH", r"/repos/([^/]+/[^/]+)/issues/comments/(\d+)", "edit"),
+        ("POST", r"/repos/([^/]+/[^/]+)/statuses/([0-9a-f]{40,64})", "gitea_status"),
+    )
+    post, edit = (
+        "POST /api/v1/repos/acme/web/issues/7/comments",
+        "PATCH /api/v1/repos/acme/web/issues/comments/",
+    )
+
+    def _pull_now(self, repo: Repo, asked: Asked, number: str) -> Said:
+        pull = repo.pulls.get(int(number))
+        if pull is None:
+            return Said(404, {"message": "The target couldn't be found."})
+        base = {"sha": BASE, "ref": "main", "repo": {"id": repo.number, "full_name": self._name_of(repo)}}
+        return Said(body={
+            "number": int(number), "state": pull.state, "draft": pull.is_draft, "merged": False,
+            "mergeable": True, "head": {"sha": pull.head}, "base": base,
+            "html_url": f"{self.url}/acme/web/pulls/{number}",
+        })  # fmt: skip
+
+    def _list(self, repo: Repo, asked: Asked, number: str) -> Said:
+        return Said(body=[c for c in repo.comments.values() if c["number"] == int(number)])
+
+    def _closed(self, repo: Repo, *, is_locked: bool) -> Said | None:
+        if repo.is_archived:
+            return Said(423, {"message": "Repository is archived"})
+        return Said(403, {"message": "You cannot comment on a locked issue."}) if is_locked else None
+
+    def _gitea_status(self, repo: Repo, asked: Asked, sha: str) -> Said:
+        if asked.body["state"] not in {"pending", "success", "error", "failure", "warning"}:
+            return self._fault(422, "no such state")
+        return self._keep_status(sha, asked.body)
+
+
+class GitLabServer(AccountServer):
+    """Projects by number or by encoded path; a status of a commit moves as its state machine allows."""
+
+    api, scheme, author = "/api/v4", "Bearer", "author"
+    routes = (
+        ("GET", r"/projects/([^/]+)/merge_requests/(\d+)", "merge_request"),
+        ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "list"),
+        ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "comment"),
+        ("PUT", r"/projects/([^/]+)/merge_requests/(\d+)/notes/(\d+)", "edit"),
+        ("POST", r"/projects/([^/]+)/statuses/([0-9a-f]{40,64})", "gitlab_status"),
+    )
+    post, edit = "POST /api/v4/projects/", "PUT /api/v4/projects/"
+
+    def _merge_request(self, repo: Repo, asked: Asked, number: str) -> Said:
+        pull = repo.pulls.get(int(number))
+        if pull is None:
+            return Said(404, {"message": "404 Not found"})
+        return Said(body={
+            "iid": int(number), "sha": pull.head, "state": "opened" if pull.state == "open" else pull.state,
+            "draft": pull.is_draft, "has_conflicts": False, "project_id": repo.number,
+            "web_url": f"{self.url}/acme/web/-/merge_requests/{number}",
+        })  # fmt: skip
+
+    def _gitlab_status(self, repo: Repo, asked: Asked, sha: str) -> Said:
+        body = asked.body
+        if body["state"] not in {"pending", "running", "success", "failed", "canceled", "skipped"}:
+            return self._fault(400, "state does not have a valid value")
+        if len(body.get("description", "")) > 255:
+            return Said(400, {"message": {"description": ["is too long (maximum is 255 characters)"]}})
+        same = [one for one in self.statuses if one["sha"] == sha and one.get("name") == body.get("name")]
+        if body["state"] == "running" and same and same[-1]["state"] == "running":
+            reason = 'Status cannot transition via "run"'
+            words = f"Cannot transition status via :run from :running (Reason(s): {reason})"
+            return Said(400, {"message": words})
+        return self._keep_status(sha, body)
+
+
+def _not_as_documented(asked: Asked, answer: str) -> str:
+    if asked.headers.get("content-type") != "application/json":
+        return "the content type is not application/json"
+    needed, further = _FIELDS[answer]
+    if not isinstance(asked.body, dict) or not needed <= set(asked.body) <= needed | further:
+        return f"the fields of the body are not {sorted(needed | further)}"
+    values = asked.body.values()
+    return "" if all(isinstance(value, str) for value in values) and asked.body.get("body", "x") else "empty"

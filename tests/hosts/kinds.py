@@ -1,0 +1,147 @@
+"""The code hosts as the conformance suite sees them: how each signs, and what its events look like."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.hosts import deliveries
+from tests.hosts.deliveries import HEAD, SECRET
+
+Json = dict[str, Any]
+SIGNING_KEY = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="  # the bytes 0 to 31
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One host. `event(action, ...)`: a pull request's event in the host's own words, by GitHub's action.
+
+    `repeat`: the header that is the same on a repeat. `proof`: the header that proves who sent it.
+    """
+
+    name: str
+    event: Callable[..., Json]
+    headers: Callable[..., dict[str, str]]
+    repeat: str
+    proof: str
+    unknown: tuple[str, Json]  # an event that asks for nothing
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/hosts/{self.name}/webhook/"
+
+    @property
+    def pull(self) -> str:
+        return f"{self.name}:acme/website#7"
+
+
+def gitea_event(action: str = "opened", **given: Any) -> Json:
+    """As Gitea's `services/webhook`: GitHub's names, but for new commits, drafts and the branch."""
+    changes: Json = {}
+    if action in {"ready_for_review", "converted_to_draft"}:
+        changes = {"title": {"from": "WIP: x"}}
+    if action == "edited":
+        changes = {"ref": {"from": "main"}}
+    content = deliveries.pull_request(action, **given)
+    del content["installation"]
+    names = {"synchronize": "synchronized", "ready_for_review": "edited", "converted_to_draft": "edited"}
+    return {**content, "action": names.get(action, action), **({"changes": changes} if changes else {})}
+
+
+def gitea_headers(body: bytes, event: str = "pull_request", delivery: str = "") -> dict[str, str]:
+    """Gitea copies GitHub's headers beside its own."""
+    sent = deliveries.headers(body, event, delivery=delivery or str(uuid.uuid4()))
+    return {
+        **sent,
+        "X-Gitea-Event": event,
+        "X-Gitea-Delivery": sent["X-GitHub-Delivery"],
+        "X-Gitea-Signature": sent["X-Hub-Signature-256"].removeprefix("sha256="),
+    }
+
+
+_GITLAB_ACTIONS = {
+    "opened": "open", "reopened": "reopen", "closed": "close", "synchronize": "update", "edited": "update",
+    "ready_for_review": "update", "converted_to_draft": "update", "labeled": "approved",
+}  # fmt: skip
+
+
+def gitlab_event(action: str = "opened", *, head: str = HEAD, at: int = 0, **given: Any) -> Json:
+    repository = given.pop("repository", {"id": 500, "full_name": "Acme/Website"})
+    attributes: Json = {
+        "iid": given.pop("number", 7), "action": _GITLAB_ACTIONS[action],
+        "state": "closed" if action == "closed" else "opened",
+        "draft": given.pop("draft", action == "converted_to_draft"),
+        "last_commit": {"id": head}, "source_branch": "topic",
+        "target_branch": given.pop("base_ref", "main"), "updated_at": f"2026-01-31 12:{at:02}:00 UTC",
+        **given,
+    }  # fmt: skip
+    changes: Json = {}
+    if action == "synchronize":
+        attributes["oldrev"] = "0" * 40
+    if action in {"ready_for_review", "converted_to_draft"}:
+        changes = {"draft": {"previous": True, "current": False}}
+    if action == "edited":
+        changes = {"target_branch": {"previous": "main", "current": attributes["target_branch"]}}
+    return {
+        "object_kind": "merge_request",
+        "project": {"id": repository["id"], "path_with_namespace": repository["full_name"]},
+        "object_attributes": attributes,
+        "changes": changes,
+    }
+
+
+def gitlab_headers(
+    body: bytes, event: str = "", delivery: str = "", at: float | None = None
+) -> dict[str, str]:
+    """Signed as GitLab signs with a signing token: Standard Webhooks."""
+    delivery = delivery or str(uuid.uuid4())
+    sent_at = str(int(time.time() if at is None else at))
+    key = base64.b64decode(SIGNING_KEY.removeprefix("whsec_"))
+    digest = hmac.new(key, f"{delivery}.{sent_at}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "Content-Type": "application/json", "X-Gitlab-Event": "Merge Request Hook",
+        "Idempotency-Key": delivery, "X-Gitlab-Webhook-UUID": str(uuid.uuid4()), "Webhook-Id": delivery,
+        "Webhook-Timestamp": sent_at, "Webhook-Signature": f"v1,{base64.b64encode(digest).decode()}",
+    }  # fmt: skip
+
+
+def github_headers(body: bytes, event: str = "pull_request", delivery: str = "") -> dict[str, str]:
+    return deliveries.headers(body, event, delivery=delivery)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "github", deliveries.pull_request, github_headers, "X-GitHub-Delivery", "X-Hub-Signature-256",
+            ("star", {"action": "created"}),
+        ),
+        Kind(
+            "gitea", gitea_event, gitea_headers, "X-Gitea-Delivery", "X-Hub-Signature-256",
+            ("push", {"ref": "refs/heads/main"}),
+        ),
+        Kind(
+            "gitlab", gitlab_event, gitlab_headers, "Idempotency-Key", "Webhook-Signature",
+            ("", {"object_kind": "push"}),
+        ),
+    )
+}  # fmt: skip
+
+
+def as_bytes(content: Any) -> bytes:
+    return content if isinstance(content, bytes) else json.dumps(content).encode()
+
+
+SETTINGS = {
+    "GITHUB_WEBHOOK_SECRETS": [SECRET],
+    "GITEA_WEBHOOK_SECRETS": [SECRET],
+    "GITLAB_WEBHOOK_SECRETS": [SIGNING_KEY],
+    **{f"{name.upper()}_REPOSITORIES": ["acme/*"] for name in KINDS},
+}

@@ -1,0 +1,267 @@
+"""What every code host does with its webhooks, its ids and its git server: one suite for all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from criticizer.codehosts.registry import HOSTS
+from criticizer.resilience import gate
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from notifications.config import host as host_of
+from notifications.recipients import CHANNELS, normalise
+from notifications.recipients import split as split_recipient
+from reviews import config
+from reviews.models import Host, HostChange, HostDelivery, HostVersion, ReviewJob
+from reviews.sources.allowlist import AllowList
+from reviews.sources.base import Action
+from reviews.sources.fetcher import ChangeFetcher
+from reviews.sources.mirror import MirrorConfig
+from reviews.sources.pull import PullHead, PullSource, canonical_id, depot_prefix
+from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
+from tests.fakes.git_http import GitHost, PullRequests
+from tests.fakes.github import APP_ID, GitHubServer, Pull, private_key
+from tests.hosts.deliveries import HEAD
+from tests.hosts.kinds import KINDS, SETTINGS, Kind, as_bytes
+
+OTHER = "c" * 40
+Post = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, settings: Any) -> Kind:
+    for name, value in SETTINGS.items():
+        setattr(settings, name, value)
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def post(kind: Kind, db: None) -> Post:
+    """Return a sender of events: `post("opened", at=1)`, or of other content: `post(content=...)`."""
+    client = Client(raise_request_exception=False)
+
+    def send(
+        action: str = "opened", *, content: Any = None, event: str = "", delivery: str = "",
+        headers: dict[str, str] | None = None, **given: Any,
+    ) -> tuple[int, Any]:  # fmt: skip
+        body = as_bytes(kind.event(action, **given) if content is None else content)
+        signed = kind.headers(body, event or "pull_request", delivery)
+        sent = {**signed, **(headers or {})}
+        content_type = sent.pop("Content-Type")
+        answer = client.post(kind.path, body, content_type=content_type, headers=sent)
+        return answer.status_code, answer.json() if answer.content else None
+
+    return send
+
+
+def versions() -> list[tuple[int, str]]:
+    return list(ReviewJob.objects.order_by("pk").values_list("review_version", "status"))
+
+
+def test_every_host_of_the_registry_is_in_this_suite_a_choice_and_a_channel() -> None:
+    assert set(HOSTS) == set(KINDS) == set(Host.values)
+    assert set(HOSTS) <= set(CHANNELS)
+
+
+def test_a_new_head_is_a_job_with_its_head_frozen_and_its_pull_request_as_id(kind: Kind, post: Post) -> None:
+    status, answer = post()
+    job = ReviewJob.objects.get()
+    assert (status, answer) == (202, {"job": job.pk, "duplicate": False})
+    assert (job.changelist_id, job.review_version) == (kind.pull, 1)
+    assert job.requested_by == f"{kind.name}:acme/website"
+    version = HostVersion.objects.get()
+    assert (version.head_sha, version.base_ref, version.change.number) == (HEAD, "main", 7)
+    assert (version.change.host, version.change.repository_id) == (kind.name, 500)
+
+
+def test_an_owner_with_a_dot_is_one_everywhere(kind: Kind, post: Post, settings: Any) -> None:
+    setattr(settings, f"{kind.name.upper()}_REPOSITORIES", ["john.doe/*"])
+    settings.GITEA_URL = "https://gitea.example.com"
+    assert post(repository={"id": 501, "full_name": "John.Doe/web"})[0] == 202
+    job = ReviewJob.objects.get()
+    assert job.changelist_id == f"{kind.name}:john.doe/web#7" == normalise(job.changelist_id)
+    source = config.source_of_job(job)
+    assert isinstance(source, PullSource)
+    assert source._pull.mirror.token() == ""
+    assert host_of(kind.name).repository("John.Doe/web", 501).number == 501
+
+
+def test_a_name_that_is_too_long_is_no_refusal(kind: Kind, post: Post, settings: Any) -> None:
+    setattr(settings, f"{kind.name.upper()}_REPOSITORIES", ["*"])
+    names = [f"{'a' * 40}/{'b' * 100}"]
+    if kind.name == "gitlab":
+        names += [f"{'group/' * 60}web", f"acme/{'a' * 101}"]
+    for name in names:
+        status, answer = post(repository={"id": 501, "full_name": name})
+        assert (status, "too long" in answer["ignored"]) == (200, True)
+    assert not ReviewJob.objects.exists()
+
+
+def test_commits_of_sha_256_are_refused_with_the_reason(kind: Kind, post: Post) -> None:
+    status, answer = post(head="c" * 64)
+    assert (status, "SHA-256" in answer["ignored"]) == (200, True)
+    assert not ReviewJob.objects.exists()
+
+
+def test_repeats_under_one_id_and_under_another_make_no_second_review(kind: Kind, post: Post) -> None:
+    _, first = post(delivery="guid-1")
+    again = (200, {"job": first["job"], "duplicate": True})
+    assert post(delivery="guid-1") == again
+    assert post(delivery="guid-2") == again
+    assert HostDelivery.objects.get(delivery_id="guid-1").repeats == 1
+    assert versions() == [(1, "queued")]
+
+
+def test_what_is_not_authentic_is_401_without_a_body_and_leaves_nothing(
+    kind: Kind, post: Post, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = kind.headers(as_bytes(kind.event()))[kind.proof]
+    with caplog.at_level(logging.DEBUG):
+        for wrong in ("", good[:-1], good.upper(), good.partition("=")[2], f"x{good}"):
+            assert post(headers={kind.proof: wrong, "X-Gitea-Signature": ""}) == (401, None)
+        assert post(content=b'{"planted": 1}', headers={kind.proof: good, "X-Gitea-Signature": ""}) == (
+            401,
+            None,
+        )
+        setattr(settings, f"{kind.name.upper()}_WEBHOOK_SECRETS", [])
+        assert post() == (401, None)
+    assert not HostDelivery.objects.exists()
+    assert "webhook_refused" in caplog.text
+    assert "missing" not in caplog.text  # the id of the delivery
+    assert "planted" not in caplog.text
+    assert good not in caplog.text
+
+
+def test_a_second_secret_counts_while_the_first_is_new(kind: Kind, post: Post, settings: Any) -> None:
+    name = f"{kind.name.upper()}_WEBHOOK_SECRETS"
+    setattr(settings, name, ["whsec_bm90IHRoZSBvbmUgdGhhdCBpcyBpbiB1c2U=", *SETTINGS[name]])
+    assert post()[0] == 202
+
+
+def test_a_new_head_or_base_supersedes_and_an_older_event_replaces_nothing(kind: Kind, post: Post) -> None:
+    post(at=1)
+    assert post("synchronize", head=OTHER, at=3)[0] == 202
+    assert post("synchronize", head="d" * 40, at=2)[1]["ignored"].startswith("a newer event")
+    if kind.name == "github":
+        rebased = {**kind.event("edited", head=OTHER, base_ref="next", at=4), "changes": {"base": {}}}
+        assert post(content=rebased)[0] == 202
+    else:
+        assert post("edited", head=OTHER, base_ref="next", at=4)[0] == 202
+    assert versions() == [(1, "superseded"), (2, "superseded"), (3, "queued")]
+
+
+@pytest.mark.parametrize("ends", ["closed", "converted_to_draft"])
+def test_what_is_closed_or_a_draft_is_cancelled_and_reviewed_when_it_opens(
+    kind: Kind, post: Post, ends: str
+) -> None:
+    post()
+    status, answer = post(ends, at=1)
+    assert (status, "1 running" in answer["ignored"]) == (200, True)
+    assert versions() == [(1, "cancelled")]
+    assert post("reopened" if ends == "closed" else "ready_for_review", at=2)[0] == 202
+    assert versions() == [(1, "cancelled"), (2, "queued")]
+
+
+def test_what_asks_for_nothing_is_200_with_the_reason(kind: Kind, post: Post) -> None:
+    event, content = kind.unknown
+    assert "nothing" in post(content=content, event=event)[1]["ignored"]
+    assert "nothing" in post("labeled")[1]["ignored"]
+    assert "draft" in post(draft=True)[1]["ignored"]
+    elsewhere = post(repository={"id": 9, "full_name": "Else/Where"})[1]["ignored"]
+    assert f"{kind.name.upper()}_REPOSITORIES" in elsewhere
+    assert not ReviewJob.objects.exists()
+
+
+def test_wrong_forms_are_refused_after_the_proof(post: Post) -> None:
+    for content in (b"[]", b"{", b"\xff", b'{"a": NaN}'):
+        assert post(content=content)[0] == 400
+    for given in (
+        {"head": "main"},
+        {"number": -1},
+        {"base_ref": "../x y"},
+        {"repository": {"id": 5, "full_name": "a/../b"}},
+    ):
+        status, answer = post(**given)
+        assert (status, answer["error"]) == (400, "SCHEMA_INVALID")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert post(headers=form)[0] == 415
+    assert not HostDelivery.objects.exists()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_head_of_another_repository_under_the_name_is_not_requested(
+    kind: Kind, post: Post, settings: Any, is_ours: bool
+) -> None:
+    server: GitHubServer = {"github": GitHubServer, "gitea": GiteaServer, "gitlab": GitLabServer}[kind.name]()
+    with server:
+        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+        settings.GITEA_TOKEN = settings.GITLAB_TOKEN = (TOKEN,)
+        settings.GITHUB_API_URL = settings.GITEA_URL = settings.GITLAB_URL = server.url
+        settings.RATE_LIMITS, settings.RETRY_TIME_SCALE = {kind.name: 1000.0}, 0.001
+        gate.forget()
+        repo = server.add("acme/website", {7: Pull(OTHER)})
+        post(repository={"id": repo.number, "full_name": "Acme/Website"})
+        if not is_ours:
+            server.repos["acme/renamed"] = repo
+            repo.pulls[7].head = "d" * 40
+            server.add("acme/website", {7: Pull(OTHER)})
+        change = HostChange.objects.get()
+        try:
+            found = config.has_head(change, OTHER)
+        except PermanentFailure as refused:
+            found = refused.error_class is not ErrorClass.NOT_FOUND
+    gate.forget()
+    assert found is is_ours
+
+
+def test_ids_prefixes_and_recipients_name_the_host(kind: Kind) -> None:
+    assert canonical_id(kind.pull.upper()) == kind.pull
+    assert depot_prefix(kind.pull) == f"//{kind.name}/acme/website/"
+    assert split_recipient(normalise(kind.pull)) == (kind.name, "acme/website#7")
+    for wrong in (f"{kind.name}:acme#7", f"{kind.name}:acme/../x#7", f"{kind.name}:acme/website#07"):
+        assert canonical_id(wrong) is None
+    is_deep = canonical_id(f"{kind.name}:acme/lib/website#7") is not None
+    assert is_deep == (kind.name == "gitlab")
+
+
+def test_the_head_of_a_pull_request_is_fetched_by_its_reference_with_the_password(
+    kind: Kind, settings: Any, tmp_path: Path
+) -> None:
+    with GitHost(tmp_path / "host", "a token of the tests") as server:
+        for name in ("GITHUB_API_URL", "GITEA_URL", "GITLAB_URL"):
+            setattr(settings, name, server.url)
+        host = host_of(kind.name)
+        repository = PullRequests(server, tmp_path)
+        repository.branch("topic")
+        head = repository.work.commit_files({"src/b.py": "two = 2\n"}, "Add b.")
+        repository.push(host.head_reference(7))
+        mirror = MirrorConfig(
+            host.clone_url("acme/website"), tmp_path / "m.git", lambda: server.token, lag_pauses_seconds=()
+        )
+        source = PullSource(PullHead(kind.pull, host.head_reference(7), head, "", "main", mirror))
+        lines = [f"//{kind.name}/acme/website/..."]
+        change = ChangeFetcher(source, AllowList(lines), pytest.fail).fetch(kind.pull)
+    assert [(file.path, file.action) for file in change.files] == [
+        (f"//{kind.name}/acme/website/src/b.py", Action.ADD)
+    ]
+    assert (change.source, source.newest_head()) == (kind.name, head)
+
+
+def test_the_source_of_a_reported_pull_request_is_its_host(kind: Kind, post: Post, settings: Any) -> None:
+    settings.GITEA_URL = "https://gitea.example.com/sub/"
+    post()
+    source = config.source_of_job(ReviewJob.objects.get())
+    assert isinstance(source, PullSource)
+    expected = {
+        "github": ("https://github.com/Acme/Website.git", "refs/pull/7/head"),
+        "gitea": ("https://gitea.example.com/sub/Acme/Website.git", "refs/pull/7/head"),
+        "gitlab": ("https://gitlab.com/Acme/Website.git", "refs/merge-requests/7/head"),
+    }
+    assert (source._pull.mirror.url, source._pull.reference) == expected[kind.name]
+    assert HostChange.objects.get().changelist_id == kind.pull
+    assert config.source_dependency(kind.pull).startswith(f"{kind.name}-git:")
