@@ -9,7 +9,16 @@ import sys
 
 from benchmarks.figures import say
 
-NAMES = ("admin_scale", "chain", "intake", "deliveries", "llm_inflight", "redaction", "review_quality")
+NAMES = (
+    "admin_scale",
+    "chain",
+    "intake",
+    "deliveries",
+    "llm_inflight",
+    "redaction",
+    "pages_scale",
+    "review_quality",
+)
 
 
 def _run(name: str) -> bool:

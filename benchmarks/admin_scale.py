@@ -78,7 +78,8 @@ def pages(letters: Sequence[int], groups: Sequence[int], jobs: Sequence[int]) ->
              _searches(JOBS, "fix", "reader ann", "900000", "nowhere")),
         Page("job_page", [f"{JOBS}{pk}/change/" for pk in jobs],
              [f"{JOBS}{pk}/change/" for pk in jobs[:4]]),
-        Page("dashboard", ["", "?window=1h", "?window=24h", "?window=7d", "dashboard/?window=24h"]),
+        Page("now", [""]),
+        Page("dashboard", ["?window=1h", "?window=24h", "?window=7d", "dashboard/?window=24h"]),
         Page("attempts",
              _searches(ATTEMPTS, "", "outcome:failed age:<1d", "error:RATE_LIMITED age:<1d", "stage:notify",
                        "error:TOKEN_LIMIT age:<7d"), follows=2),
@@ -115,7 +116,7 @@ def _walk(client: Any, root: str, page: Page, addresses: Sequence[str]) -> Itera
     for address in addresses:
         milliseconds, text = ask(client, root + address)
         yield milliseconds, address
-        if "This takes too long to find" in text:
+        if "This takes too long to find" in text or "The search took too long" in text:
             raise CannotRun(f"{address} was given up")
         for _ in range(page.follows):
             found = _NEXT.search(text)
@@ -126,13 +127,13 @@ def _walk(client: Any, root: str, page: Page, addresses: Sequence[str]) -> Itera
             yield milliseconds, address
 
 
-def measure(client: Any, page: Page, rounds: int) -> Figure:
-    """Measure a kind of page, ours and the peer's, in turns."""
+def measure(client: Any, page: Page, rounds: int, root: str = "/admin/") -> Figure:
+    """Measure a kind of page, ours and the peer's, in turns. `root` is where our addresses begin."""
     ours: list[tuple[float, str]] = []
     for _ in range(_WARM):
-        ask(client, "/admin/" + page.ours[0])
+        ask(client, root + page.ours[0])
     for _ in range(rounds):
-        ours += _walk(client, "/admin/", page, page.ours)
+        ours += _walk(client, root, page, page.ours)
     peer: list[float] = []
     if page.peer:
         ask(client, "/stock/" + page.peer[0])
@@ -145,7 +146,7 @@ def measure(client: Any, page: Page, rounds: int) -> Figure:
         + (f"; {PEER} p95 {percentile(peer, 95):.0f} ms of {len(peer)}" if peer else "")
     )
     return Figure(
-        f"admin_{page.figure}_p95",
+        f"{root.strip('/') or 'pages'}_{page.figure}_p95",
         p95,
         "ms",
         PEER if peer else None,

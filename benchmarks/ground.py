@@ -114,13 +114,14 @@ def _tend(supervisor: Supervisor, is_over: threading.Event) -> None:
 
 
 @contextlib.contextmanager
-def prepared(options: Mapping[str, str] | None = None) -> Iterator[Ground]:
+def prepared(options: Mapping[str, str] | None = None, keep: Path | None = None) -> Iterator[Ground]:
     """Start PostgreSQL, migrate it, set Django up on it; clean up afterwards.
 
     `options` go into the environment that configures the product. fsync stays on, as in
-    production; commit times are kept, because they are what is measured.
+    production; commit times are kept, because they are what is measured. `keep` is a directory that
+    stays, with its data, for another run.
     """
-    files = Path(tempfile.mkdtemp(prefix="criticizer-benchmark-"))
+    files = keep or Path(tempfile.mkdtemp(prefix="criticizer-benchmark-"))
     environment = {name: value for name, value in os.environ.items() if name in _KEPT}
     environment |= {
         "CRITICIZER_DATA_DIR": str(files),
@@ -145,8 +146,9 @@ def prepared(options: Mapping[str, str] | None = None) -> Iterator[Ground]:
         connection.close()
         yield Ground(files, server, environment=environment)
     finally:
-        server.stop("immediate")
-        shutil.rmtree(files, ignore_errors=True)
+        server.stop("fast" if keep else "immediate")
+        if keep is None:
+            shutil.rmtree(files, ignore_errors=True)
 
 
 @contextlib.contextmanager

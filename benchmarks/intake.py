@@ -70,7 +70,7 @@ def run(name: str, place: Ground, seconds: float) -> Sample:
         server = web("127.0.0.1", port, environment)
         post = partial(load, key, port, "--path", PATHS[name])
         with place.running([server]) as pids:
-            until(lambda: _serves(port), 30, "the web server")
+            until(lambda: serves(port), 30, "the web server")
             until(lambda: len(machine.tree(pids[0])) >= 3, 10, "both web processes")
             post("--seconds", "1.5", "--first", "1000000")
             watch = machine.Stopwatch([place.postmaster(), *pids])
@@ -98,7 +98,8 @@ def api_key() -> str:
     return out.getvalue().strip()
 
 
-def _serves(port: int) -> bool:
+def serves(port: int) -> bool:
+    """Return whether the product's web server answers on a port."""
     time.sleep(0.1)
     try:
         return httpx.get(f"http://127.0.0.1:{port}/livez", trust_env=False).status_code == 200

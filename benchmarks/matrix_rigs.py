@@ -19,7 +19,8 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from criticizer.github import AppConfig
+from criticizer.codehosts.client import TokenConfig
+from criticizer.codehosts.github import AppConfig
 from criticizer.http_client import Limits
 from notifications.providers.base import Provider
 from notifications.providers.email import smtp
@@ -28,12 +29,17 @@ from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig
-from notifications.providers.github.provider import PullRequests
+from notifications.providers.pull_requests.provider import (
+    GiteaPullRequests,
+    GitHubPullRequests,
+    GitLabPullRequests,
+)
+from notifications.providers.pull_requests.reviews import GitHubReviews
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
-from tests.fakes import dovecot, github, mail_service, slack, swarm
+from tests.fakes import accounts, dovecot, github, mail_service, slack, swarm
 from tests.fakes.postmark import PostmarkService
 from tests.fakes.resend import ResendService
 from tests.fakes.smtp import SmtpServer, Switches
@@ -142,10 +148,13 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
         return Postmark(PostmarkConfig(SENDER, ("pm-for-tests",), where, _LIMITS))
     if name == "slack":
         return Slack(SlackConfig((slack.TOKEN,), api_url=where, limits=_LIMITS))
-    if name == "github":
-        return PullRequests(
+    if name in {"github", "github-review"}:
+        return (GitHubPullRequests if name == "github" else GitHubReviews)(
             AppConfig(str(github.APP_ID), (rest[0],), where, github.SLUG, _LIMITS, lag_pauses_seconds=())
         )
+    if name in {"gitea", "gitlab"}:
+        kind = GiteaPullRequests if name == "gitea" else GitLabPullRequests
+        return kind(TokenConfig(where, (accounts.TOKEN,), _LIMITS))
     return Swarm(SwarmConfig(where, swarm.USER, (swarm.TICKET,), _LIMITS))
 
 
@@ -472,8 +481,10 @@ class _Host(github.GitHubServer):
 
     def _acted(self, asked: Any) -> Any:
         if found := re.match(r"/repos/(\w+/web)/", asked.path):
+            pull = github.Pull(hunks={"app.py": ((12, 14, 12, 14),)})
             self.repos.setdefault(
-                found[1], github.Repo(1, {1: github.Pull()}, comments=_Comments(self._hook))
+                found[1],
+                github.Repo(1, {1: pull}, comments=_Comments(self._hook), reviews=Ledger(self._hook)),
             )
             self.repos[found[1]].pulls[1].is_locked = self.refuses
         return super()._acted(asked)
@@ -484,6 +495,14 @@ class _Host(github.GitHubServer):
 
 
 def _github(stack: ExitStack, folder: Path, scale: float) -> Rig:
+    return _on_github(stack, "github", github.tokens_of)
+
+
+def _github_review(stack: ExitStack, folder: Path, scale: float) -> Rig:
+    return _on_github(stack, "github-review", github.reviewed_tokens_of)
+
+
+def _on_github(stack: ExitStack, name: str, tokens: Callable[[github.Repo], list[str]]) -> Rig:
     hook = Hook()
     server = stack.enter_context(_Host(hook))
 
@@ -491,10 +510,10 @@ def _github(stack: ExitStack, folder: Path, scale: float) -> Rig:
         return lambda: server.script(github.Act(**what), on="POST /repos/")
 
     return Rig(
-        "github",
-        ("github", server.url, github.private_key()),
-        lambda number: f"github:owner{number}/web#1",
-        lambda: (token for repo in list(server.repos.values()) for token in github.tokens_of(repo)),
+        name,
+        (name, server.url, github.private_key()),
+        lambda number: f"{name}:owner{number}/web#1",
+        lambda: (token for repo in list(server.repos.values()) for token in tokens(repo)),
         {
             NORMAL: _nothing,
             SILENT: once(then="hang"),
@@ -507,6 +526,50 @@ def _github(stack: ExitStack, folder: Path, scale: float) -> Rig:
         server.calm,
         hook,
     )
+
+
+def _by_token(host: type[accounts.AccountServer]) -> _Make:
+    """Return the rig of a host that knows us by an account's token: one pull request for each number."""
+    name = "gitea" if host is accounts.GiteaServer else "gitlab"
+
+    def make(stack: ExitStack, folder: Path, scale: float) -> Rig:
+        hook = Hook()
+        server = stack.enter_context(host())
+        repo = server.repos["acme/web"] = github.Repo(1, {}, comments=_Comments(hook))
+
+        def recipient(number: int) -> str:
+            repo.pulls[number + 1] = github.Pull()
+            return f"{name}:acme/web#{number + 1}"
+
+        def once(**what: Any) -> Callable[[], None]:
+            return lambda: server.script(github.Act(**what), on="POST ")
+
+        def refuse() -> None:
+            repo.is_archived = True
+
+        def calm() -> None:
+            server._acts.clear()
+            repo.is_archived = False
+
+        return Rig(
+            name,
+            (name, server.url),
+            recipient,
+            lambda: accounts.tokens_of(repo),
+            {
+                NORMAL: _nothing,
+                SILENT: once(then="hang"),
+                RESET: once(then="reset"),
+                BROKEN: once(status=500),
+                NOT_TAKEN: once(status=500, keep=False),
+                REFUSES: refuse,
+                SLOWER: once(status=429, keep=False, headers={"Retry-After": "1"}),
+            },
+            calm,
+            hook,
+        )
+
+    return make
 
 
 def _documented(
@@ -580,6 +643,9 @@ RIGS: Mapping[str, _Make] = {
     "slack": _slack,
     "swarm": _swarm,
     "github": _github,
+    "gitea": _by_token(accounts.GiteaServer),
+    "gitlab": _by_token(accounts.GitLabServer),
+    "github-review": _github_review,
 }
 # Mail alone has digests.
 DIGEST_RIGS: Mapping[str, _Make] = {

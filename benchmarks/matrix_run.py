@@ -353,9 +353,14 @@ def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0)
     message = replace(
         reviewed(2), token=token, address=split(recipient)[1], created_at_epoch=int(time.time())
     )
-    if recipient.startswith("github:"):  # takes the review of its own pull request only
+    if "#" in recipient:  # a pull request takes the review of its own pull request only
         data: Any = message.payload["data"]
-        pull = {"changelist_id": recipient, "pull_request": {"repository_id": 1, "head_sha": "1" * 40}}
+        place = {"path": "app.py", "line": 14, "start_line": 12, "side": "new", "replacement": ""}
+        pull = {
+            "changelist_id": recipient.replace("-review:", ":"),
+            "pull_request": {"repository_id": 1, "head_sha": "1" * 40},
+            "findings": [{**finding, "in_diff": place} for finding in data["findings"]],
+        }
         message = replace(message, payload={**message.payload, "data": {**data, **pull}})
     wish = {recipient: digest_minutes} if digest_minutes else {}
     prepare.create_deliveries(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)

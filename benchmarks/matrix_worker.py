@@ -99,7 +99,7 @@ def _watched(provider: type) -> Iterator[tuple[str, tuple[Any, types.FunctionTyp
         (store, store.__name__),
         (lifecycle, lifecycle.__name__),
         (reconcile, reconcile.__name__),
-        (provider, provider.__module__),
+        *((owner, owner.__module__) for owner in provider.__mro__ if owner is not object),
     ):
         for function in list(vars(owner).values()):
             # Generators are left out: they begin and end with what they serve.

@@ -58,7 +58,15 @@ TODAY = ReviewLimits()
 PYTHONS = set(dir(builtins)).union(*map(dir, (str, bytes, list, dict, set, Exception)))
 
 Known = dict[str, tuple[frozenset[str], set[str]]]  # of a blob: names it defines, names it has
-Line = tuple[str, int, frozenset[str]]  # path, number, names defined in the repository
+ALLOWED = AllowList(["//self/..."])
+
+
+def _history() -> tuple[GitSource, list[str]]:
+    """Return this repository, and its newest commits that touch Python files."""
+    root = Path(__file__).resolve().parents[1]
+    source = GitSource("self", root, references=("refs/heads/*", "refs/remotes/*", "HEAD"))
+    log = source._git.output("log", "--no-merges", "--format=%H", "-400", "HEAD", "--", "*.py")
+    return source, log.decode().split()
 
 
 def _defined(source: GitSource, sha: str, known: Known) -> set[str]:
@@ -77,14 +85,15 @@ def _defined(source: GitSource, sha: str, known: Known) -> set[str]:
     return {name for name in defined if files[name] <= MAX_FILES_OF_A_NAME}
 
 
-def _lines(change: Change, defined: set[str]) -> Iterator[Line]:
+def _names_used(change: Change, defined: set[str]) -> Iterator[frozenset[str]]:
+    """Yield the names defined in the repository that each added line uses, where it uses any."""
     for file in change.files:
         if file.path.endswith(".py") and file.new_text and file.skipped is None:
             wanted = defined - _locals(file.new_text)
             used = _used(file.new_text)
             for line in diff_file(file).added():
                 if names := frozenset(used[line.new_no or 0] & wanted):
-                    yield file.path, line.new_no or 0, names
+                    yield names
 
 
 def _used(text: str) -> dict[int, set[str]]:
@@ -131,11 +140,7 @@ def _text(of: Prepared) -> int:
 
 def definitions() -> Iterator[tuple[Figure, object]]:
     """Yield how many definitions are visible, with context and without, and at how much text."""
-    root = Path(__file__).resolve().parents[1]
-    source = GitSource("self", root, references=("refs/heads/*", "refs/remotes/*", "HEAD"))
-    allow_list = AllowList(["//self/..."])
-    log = source._git.output("log", "--no-merges", "--format=%H", "-400", "HEAD", "--", "*.py")
-    shas = log.decode().split()
+    source, shas = _history()
     random.Random(3).shuffle(shas)
     known: Known = {}
     counts = {"without": [0, 0, 0, 0], "with": [0, 0, 0, 0]}  # names seen, names, lines seen, lines
@@ -143,20 +148,19 @@ def definitions() -> Iterator[tuple[Figure, object]]:
     for sha in shas:
         if len(ratios) == COMMITS:
             break
-        fetcher = ChangeFetcher(source, allow_list, lambda _: None)
-        change = fetcher.fetch(f"git:self@{sha}")
-        lines = list(_lines(change, _defined(source, sha, known)))
+        change = ChangeFetcher(source, ALLOWED, lambda _: None).fetch(f"git:self@{sha}")
+        lines = list(_names_used(change, _defined(source, sha, known)))
         if not lines or len(change.files) > MAX_FILES:
             continue
-        full = ContextFetcher(source, allow_list, lambda _: True).added_to(change)
+        full = ContextFetcher(source, ALLOWED, lambda _: True).added_to(change)
         made = {"without": prepare(change, Redactor(), NONE), "with": prepare(full, Redactor(), TODAY)}
         if not made["without"].chunks:
             continue
         for name, of in made.items():
             seen = _visible(of)
-            names = {name for *_, used in lines for name in used}
+            names = frozenset[str]().union(*lines)
             for at, number in enumerate(
-                (len(names & seen), len(names), sum(used <= seen for *_, used in lines), len(lines))
+                (len(names & seen), len(names), sum(used <= seen for used in lines), len(lines))
             ):
                 counts[name][at] += number
         ratios.append(_text(made["with"]) / _text(made["without"]))
@@ -170,15 +174,12 @@ def definitions() -> Iterator[tuple[Figure, object]]:
 
 def questions() -> Iterator[tuple[Figure, object]]:
     """Yield what verifying three findings of a part costs against the request that found them."""
-    root = Path(__file__).resolve().parents[1]
-    source = GitSource("self", root, references=("refs/heads/*", "refs/remotes/*", "HEAD"))
-    allow_list = AllowList(["//self/..."])
-    log = source._git.output("log", "--no-merges", "--format=%H", "-400", "HEAD", "--", "*.py")
+    source, shas = _history()
     draw = random.Random(7)
     counts: list[tuple[int, int, int]] = []  # characters of a request, of its question, of their beginning
-    for sha in draw.sample(log.decode().split(), 60):
-        change = ChangeFetcher(source, allow_list, lambda _: None).fetch(f"git:self@{sha}")
-        made = prepare(ContextFetcher(source, allow_list, lambda _: True).added_to(change), Redactor())
+    for sha in draw.sample(shas, 60):
+        change = ChangeFetcher(source, ALLOWED, lambda _: None).fetch(f"git:self@{sha}")
+        made = prepare(ContextFetcher(source, ALLOWED, lambda _: True).added_to(change), Redactor())
         for index, chunk in enumerate(made.chunks):
             lines = [(hunk, line) for hunk in chunk.hunks for line in hunk.lines if line.kind == "+"]
             request = request_text(made.text, made.chunks, index)

@@ -26,7 +26,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 import django
 from django.conf import settings
 
-from benchmarks import review_context
+from benchmarks import review_context, review_units
 from benchmarks.figures import Figure, Must, say
 from criticizer.redaction import Redactor
 from reviews.reviewers.anchoring import anchor
@@ -54,6 +54,7 @@ LINES_OF_OTHER_HINTS = 300
 LINES_OF_A_FILE = 12
 REQUESTS = 500
 CALLS = 20
+UNIT_FILES = 200
 WORD = r"^Word: (\w+)$"
 PATH = "//depot/p/file"
 
@@ -372,6 +373,9 @@ def _figures() -> Iterator[tuple[Figure, object]]:
         review_context.outlines,
     ):
         yield from measured()
+    files = list(itertools.islice(_changes(), UNIT_FILES))
+    yield from review_units.figures(files)
+    yield from review_units.prefixes(files)
     yield from _oracle()
 
 

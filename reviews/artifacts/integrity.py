@@ -274,7 +274,7 @@ def _report(reason: str, name: str, is_raw: bool, ids: dict[str, int]) -> None:
 
 
 def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
-    """Seal artifacts and excerpts of findings with the newest of ARTIFACT_KEYS, at most `limit` of them.
+    """Seal artifacts, excerpts and review units with the newest of ARTIFACT_KEYS, at most `limit` of them.
 
     It may be stopped and started at any moment: each artifact is whole under one key or the other, and
     finished ones are not repeated. It stops by itself when the storage does not answer.
@@ -304,17 +304,26 @@ def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
                     done.is_cut = True
                     break
     if not done.is_cut:
-        _rotate_excerpts(done, vault.newest, limit, batch)
-    done.left = old.count() + int(prepared.value(_OLD_EXCERPTS_LEFT, {"newest": vault.newest}))
+        for names in _SEALED:
+            _rotate_field(done, vault.newest, limit, batch, names)
+    done.left = old.count() + len(prepared.rows(_COUNT_OLD, {"newest": vault.newest}))
     return done
 
 
-_OLD_EXCERPTS_LEFT = """
-SELECT count(*) FROM findings WHERE excerpt <> '' AND NOT starts_with(excerpt, %(newest)s)"""
-_OLD_EXCERPTS = """
-SELECT id, excerpt FROM findings
- WHERE id > %(after)s AND excerpt <> '' AND NOT starts_with(excerpt, %(newest)s) ORDER BY id LIMIT %(size)s"""
-_RESEAL = "UPDATE findings SET excerpt = %(new)s WHERE id = %(id)s AND excerpt = %(old)s RETURNING id"
+# Sealed fields besides artifacts: table, its key, the field.
+_SEALED = (
+    {"table": "findings", "key": "id", "field": "excerpt"},
+    {"table": "review_units", "key": "key", "field": "answer"},
+)
+_COUNT_OLD = " UNION ALL ".join(
+    "SELECT 1 FROM {table} WHERE {field} <> '' AND NOT starts_with({field}, %(newest)s)".format(**names)  # noqa: S608
+    for names in _SEALED
+)
+_OLD = """
+SELECT {key} AS key, {field} AS sealed FROM {table}
+ WHERE {key} > %(after)s AND {field} <> '' AND NOT starts_with({field}, %(newest)s)
+ ORDER BY {key} LIMIT %(size)s"""
+_RESEAL = "UPDATE {table} SET {field} = %(new)s WHERE {key} = %(key)s AND {field} = %(old)s RETURNING 1"
 
 
 # The condition is that of the index `findings_unsealed`.
@@ -330,28 +339,29 @@ def seal_excerpts() -> int:
         found = prepared.rows(_UNSEALED, {"limit": SEALED_AT_ONCE})
         for row in found:
             new = sealed_field.resealed(row["excerpt"])
-            prepared.rows(_RESEAL, {"id": row["id"], "old": row["excerpt"], "new": new})
+            prepared.rows(_RESEAL.format(**_SEALED[0]), {"key": row["id"], "old": row["excerpt"], "new": new})
     if found:
         log.info("excerpts_sealed", findings=len(found))
     return len(found)
 
 
-def _rotate_excerpts(done: Rotated, newest: str, limit: int | None, batch: int) -> None:
-    after = 0
+def _rotate_field(done: Rotated, newest: str, limit: int | None, batch: int, names: dict[str, str]) -> None:
+    after: int | str = 0 if names["key"] == "id" else ""
     while limit is None or done.seen < limit:
         size = batch if limit is None else min(batch, limit - done.seen)
-        found = prepared.rows(_OLD_EXCERPTS, {"newest": newest, "after": after, "size": size})
+        found = prepared.rows(_OLD.format(**names), {"newest": newest, "after": after, "size": size})
         if not found:
             return
         for row in found:
-            after = row["id"]
+            after = row["key"]
             try:
-                new = sealed_field.resealed(row["excerpt"])
+                new = sealed_field.resealed(row["sealed"])
             except VaultError as error:
                 done.reasons[str(error)] += 1
-                log.error("artifact_not_resealed", finding=row["id"], reason=str(error))
+                log.error("artifact_not_resealed", table=names["table"], row=str(after), reason=str(error))
                 continue
-            if prepared.rows(_RESEAL, {"id": row["id"], "old": row["excerpt"], "new": new}):
+            changed = {"key": row["key"], "old": row["sealed"], "new": new}
+            if prepared.rows(_RESEAL.format(**names), changed):
                 done.resealed += 1
             else:
                 done.skipped += 1

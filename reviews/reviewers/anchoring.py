@@ -49,9 +49,8 @@ def anchor(
     chunk: Chunk,
     shown_paths: Mapping[int, str],
     paths: Sequence[str],
-    part: int = 1,
 ) -> Anchored:
-    """Turn a parsed answer to a part into findings on the chunk's lines (drop or demote, in order).
+    """Turn a parsed answer into findings of part 1 on the chunk's lines (drop or demote, in order).
 
     `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real
     ones. `quotes` says what counts as the same text. A quote that occurs in several places which
@@ -59,12 +58,12 @@ def anchor(
     finding keeps its file, loses its line, and counts at most medium (guarantee G201). Context is never
     a place: what a finding takes from there is its evidence (G177).
     """
-    dropped = [Fated(RawId(part, 1, n), Fate.DROPPED, reason) for n, reason in answer.get("dropped", ())]
+    dropped = [Fated(RawId(1, 1, n), Fate.DROPPED, reason) for n, reason in answer.get("dropped", ())]
     kept: list[Finding] = []
     text = ShownText(chunk)
     findings = answer["findings"]
     for number, raw in zip(answer.get("places", range(len(findings))), findings, strict=True):
-        name = RawId(part, 1, number)
+        name = RawId(1, 1, number)
         index = _file_of(str(raw["file"]), shown_paths)
         if index is None:
             dropped.append(Fated(name, Fate.DROPPED, "unknown_file"))

@@ -14,6 +14,7 @@ from criticizer.http_client import Answer
 from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.model import ModelAnswer, token_count
+from reviews.reviewers.prompt import shared_characters
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 from reviews.reviewers.transport import HttpModelClient
 
@@ -41,11 +42,14 @@ class AnthropicClient(HttpModelClient):
         return self._parse(answer, call_id)
 
     def _body(self, system: str, text: str, max_output_tokens: int) -> dict[str, object]:
+        shared = shared_characters(text)
+        content = [*([_cached(text[:shared])] if shared else []), _text(text[shared:])]
         return {
             "model": self._config.model,
             "max_tokens": max_output_tokens,
-            "system": system,
-            "messages": [{"role": "user", "content": text}],
+            "system": [_cached(system)],
+            # The server keeps what stands up to a mark, for some minutes.
+            "messages": [{"role": "user", "content": content}],
             **self._config.extra_body,
         }
 
@@ -62,10 +66,22 @@ class AnthropicClient(HttpModelClient):
         if stop_reason == "model_context_window_exceeded":
             raise failed(ErrorClass.TOKEN_LIMIT, "the request is longer than the model's window")
         usage = body.get("usage")
+        read, written = (token_count(usage, f"cache_{how}_input_tokens") for how in ("read", "creation"))
         return ModelAnswer(
             text=text,
-            input_tokens=token_count(usage, "input_tokens"),
+            # What is cached is counted apart, but the model read it all.
+            input_tokens=token_count(usage, "input_tokens") + read + written,
+            cached_tokens=read,
+            cache_write_tokens=written,
             output_tokens=token_count(usage, "output_tokens"),
             finish_reason=stop_reason[:40],
             model=str(body.get("model") or self._config.model)[:200],
         )
+
+
+def _text(text: str) -> dict[str, object]:
+    return {"type": "text", "text": text}
+
+
+def _cached(text: str) -> dict[str, object]:
+    return {**_text(text), "cache_control": {"type": "ephemeral"}}

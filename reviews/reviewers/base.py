@@ -104,6 +104,7 @@ class Finding:
     merges: tuple[RawId, ...] = ()  # raw findings that say the same
     verification: Verification = Verification.NOT_ASKED
     folded: str = ""  # why it is behind a fold, or ""
+    carried: bool = False  # taken over from an earlier review of the same content
 
     @property
     def said_by(self) -> int:
@@ -149,6 +150,10 @@ class Usage:
     characters: int = 0  # of the requests whose tokens were reported
     verify_calls: int = 0  # of `calls`
     verify_input_tokens: int = 0  # of `input_tokens`
+    carried: int = 0  # units that an earlier review answered
+    spared_tokens: int = 0  # what these cost then, as input
+    cached_tokens: int = 0  # of `input_tokens`, from the server's cache of prefixes
+    cache_write_tokens: int = 0  # of `input_tokens`, put there
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*map(sum, zip(astuple(self), astuple(other), strict=True)))

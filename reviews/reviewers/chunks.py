@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from criticizer.redaction import RedactedText
@@ -69,14 +69,19 @@ class ShownHunk:
 class ContextBlock:
     """The beginning of a definition that a part's added lines use, itself not under review.
 
-    `name` is its id in the part, `C1`; `text` is what is shown, with its place in the first line;
-    `symbol` is empty where redaction removed it.
+    `name` is its id in the part, `C1`; `text` has its place in the first line; `symbol` is empty where
+    redaction removed it.
     """
 
     name: str
     path: str
     symbol: str
     text: RedactedText
+
+    @property
+    def shown(self) -> RedactedText:
+        """Return the text with the block's id before it."""
+        return RedactedText.template(f"[{self.name}] {{text}}", text=self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,13 @@ class Chunk:
 
 def review_order(paths: Sequence[str]) -> list[int]:
     """Return the indexes of the paths, largest risk first and directories together."""
-    return sorted(range(len(paths)), key=lambda i: (_rank(paths[i]), posixpath.dirname(paths[i]), paths[i]))
+    return sorted(
+        range(len(paths)), key=lambda i: (path_rank(paths[i]), posixpath.dirname(paths[i]), paths[i])
+    )
 
 
-def _rank(path: str) -> int:
+def path_rank(path: str) -> int:
+    """Return the kind of a file by its path: 0 code, 1 test, 2 documentation."""
     if _TESTS.search(path):
         return 1
     return 2 if _DOCUMENTS.search(path) else 0
@@ -135,6 +143,18 @@ def pack(
             named = index
     if waiting:
         yield Chunk(tuple(waiting))
+
+
+def units_in(chunks: Iterable[Chunk], file_tokens: Sequence[int], budget_tokens: int) -> list[Chunk]:
+    """Return the hunks of packed chunks by file, those of a file over the budget in groups."""
+    of_file: dict[int, list[list[ShownHunk]]] = {}
+    for hunk in (hunk for chunk in chunks for hunk in chunk.hunks):
+        groups = of_file.setdefault(hunk.file, [[]])
+        used = file_tokens[hunk.file] + sum(tokens(other.text) for other in groups[-1])
+        if groups[-1] and used + tokens(hunk.text) > budget_tokens:
+            groups.append([])
+        groups[-1].append(hunk)
+    return [Chunk(tuple(group)) for groups in of_file.values() for group in groups]
 
 
 def _shown_hunks(

@@ -171,7 +171,7 @@ def _blocks(
         if lead.file is None and elsewhere == MAX_BLOCKS_FROM_REPOSITORY:
             continue
         block = _block(f"C{len(blocks) + 1}", lead, outlines[lead.path], *texts[lead.path], max_lines)
-        cost = tokens(block.text) + 1
+        cost = tokens(block.shown) + 1
         if cost <= budget_tokens:
             budget_tokens -= cost
             blocks.append(block)
@@ -196,7 +196,7 @@ def _block(
     heads = [outer.head for outer in enclosing(defined, definition.head) if outer.head < definition.first]
     numbers = sorted({*heads[-MAX_HEADS:], *comment, *range(definition.first, last + 1)})
     whole = text.lines(numbers[0], last)
-    layout = [f"[{name}] {{path}}:{definition.head}"]
+    layout = [f"{{path}}:{definition.head}"]
     parts = {"path": path.truncated(MAX_PATH_CHARS)}
     for number in numbers:
         at = number - numbers[0] + 1

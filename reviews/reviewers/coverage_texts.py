@@ -78,6 +78,16 @@ def context_shown(definitions: int, files: int) -> str:
     return f"context: {plural_count(definitions, 'definition')} of {plural_count(files, 'file')}"
 
 
+def same_content(version: int | None) -> str:
+    """Return why a file was not asked about: a version of its change was, None for another change.
+
+    Which one is not said: not all who may read this file may know of the other.
+    """
+    return (
+        f"same content as in version {version}" if version else "same content as in another reviewed change"
+    )
+
+
 def incomplete_banner(failed: int, parts: int) -> str:
     """Return the banner of a review of which `failed` of `parts` parts failed, or an empty string."""
     if not parts or failed / parts <= BANNER_ABOVE:

@@ -51,6 +51,8 @@ class ModelAnswer:
     model: str = ""
     by_fallback: bool = False
     characters: int = 0  # of the request, if its tokens are known
+    cached_tokens: int = 0  # of `input_tokens`, read from the server's cache of prefixes
+    cache_write_tokens: int = 0  # of `input_tokens`, put there
 
 
 class ModelClient(Protocol):

@@ -7,7 +7,7 @@ slot ─► may it continue? ─► call ─► usable? ── no ─► one rep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,6 +52,21 @@ log = structlog.get_logger()
 
 class NoFurtherCall(Exception):
     """The review ends before this call."""
+
+
+async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines at once. Raises the first error, which ends the others, as itself: not in a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def parsed(text: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Return what `parse` makes of an answer; other calls of this event loop do not wait for a long one."""
+    return parse(text) if len(text) < LONG_ANSWER_CHARS else await asyncio.to_thread(parse, text)
 
 
 class ModelCalls:
@@ -126,10 +141,7 @@ class ModelCalls:
             ) from None
 
     async def _parsed(self, answer: ModelAnswer) -> dict[str, Any]:
-        if len(answer.text) < LONG_ANSWER_CHARS:
-            return parse_answer(answer.text, self._cap)
-        # The other calls of this event loop must not wait for it.
-        return await asyncio.to_thread(parse_answer, answer.text, self._cap)
+        return await parsed(answer.text, lambda text: parse_answer(text, self._cap))
 
     def _honest(
         self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, call_id: str
@@ -203,6 +215,8 @@ def usage_of(calls: Sequence[ModelAnswer | None]) -> Usage:
         calls=len(calls),
         input_tokens=sum(call.input_tokens for call in answered),
         output_tokens=sum(call.output_tokens for call in answered),
+        cached_tokens=sum(call.cached_tokens for call in answered),
+        cache_write_tokens=sum(call.cache_write_tokens for call in answered),
         characters=sum(call.characters for call in answered),
         repaired=max(0, len(calls) - 1),
     )

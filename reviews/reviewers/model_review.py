@@ -10,12 +10,11 @@ Any other ends the attempt: no further call starts, and the calls in flight are 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -37,12 +36,13 @@ from reviews.reviewers.chunks import tokens
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, STOPPED
 from reviews.reviewers.instructions import FINDER_VERSION
 from reviews.reviewers.model import ModelAnswer, ModelClient
-from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall, usage_of
+from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall, together, usage_of
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.prompt import request_text, shown_path
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.splitting import Part
 from reviews.reviewers.truncation import may_be_window
+from reviews.reviewers.units import carried, keys_of, packed
 
 # These may be the part's own fault, which is assumed at the last attempt.
 _OF_THE_PART_AT_LAST = frozenset({ErrorClass.NETWORK_TIMEOUT, ErrorClass.UPSTREAM_INTERNAL})
@@ -53,7 +53,7 @@ log = structlog.get_logger()
 class PartResult:
     """Result of one part. `reason` says why it was not reviewed; `failure` is set if it failed.
 
-    With findings that can be verified, `request` is what was asked.
+    `boundary` is that of the request that was answered.
     """
 
     part: Part
@@ -64,7 +64,7 @@ class PartResult:
     reason: str = ""
     failure: Failure | None = None
     dropped: tuple[Fated, ...] = ()
-    request: RedactedText | None = None
+    boundary: str = ""
 
 
 class ModelReview:
@@ -84,7 +84,14 @@ class ModelReview:
         self.progress = progress
         self.around = around
         self.calls = ModelCalls(client, limits, around)
-        chunks = prepared.chunks
+        self._mark = around.boundary()  # one for all parts: a server may keep what they share
+        verifier = around.verifier.model if around.verifier is not None else ""
+        keys = keys_of(prepared, limits, client.model, verifier)
+        self.carried = carried(
+            prepared, {n: around.known[key] for n, key in enumerate(keys) if key in around.known}
+        )
+        self.asked_keys = {n: key for n, key in enumerate(keys) if key not in around.known}
+        self.chunks = chunks = packed(prepared, list(self.asked_keys))
         self._parts = [Part(chunks, index) for index in range(len(chunks))]
         self._splits_left = limits.max_calls
         self._cut: list[int] = []  # characters of the parts that the server cut
@@ -107,13 +114,7 @@ class ModelReview:
                     if len(results) < len(self._parts):
                         self.around.on_progress()
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self.limits.max_parallel_calls, len(self._parts))):
-                    group.create_task(work())
-        except ExceptionGroup as group_error:
-            # A bug is easier to read as itself than as a group.
-            raise group_error.exceptions[0] from None
+        await together(work() for _ in range(min(self.limits.max_parallel_calls, len(self._parts))))
         if self.calls.is_stopped:
             return self.known_parts(STOPPED, results)
         if self.calls.endings:
@@ -182,8 +183,9 @@ class ModelReview:
         """Ask about a part; return what the progress holds of it then, or the result of its failure."""
         call_id = self.around.new_call_id()
         calls: list[ModelAnswer | None] = []
+        request = self._request(part, lambda: self._mark)
         try:
-            answer = await self.calls.answer(self._request(part), part.index + 1, call_id, calls)
+            answer = await self.calls.answer(request, part.index + 1, call_id, calls)
         except Failure as error:
             if not self._is_of_the_part(error):
                 raise
@@ -193,7 +195,7 @@ class ModelReview:
                 part=part.index + 1,
                 calls=len(calls),
                 model=self._client.model,
-                estimated_tokens=tokens(self._request(part)),
+                estimated_tokens=tokens(request),
                 **error.facts,
             )
             why = OUT_OF_ROOM if error.detail == OUT_OF_ROOM else NOT_REVIEWED[error.error_class]
@@ -209,8 +211,12 @@ class ModelReview:
             return True
         return self.around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
 
-    def _request(self, part: Part) -> RedactedText:
-        return request_text(self.prepared.text, part.chunks, part.index, self.around.boundary)
+    def request_of(self, result: PartResult) -> RedactedText:
+        """Return the request that led to a result."""
+        return self._request(result.part, lambda: result.boundary)
+
+    def _request(self, part: Part, boundary: Callable[[], str]) -> RedactedText:
+        return request_text(self.prepared.text, part.chunks, part.index, boundary)
 
     def _result(self, part: Part, finished: Mapping[str, object]) -> PartResult:
         chunk = part.chunk
@@ -250,21 +256,15 @@ class ModelReview:
             model=str(finished["model"]),
             by_fallback=bool(finished.get("by_fallback")),
             dropped=anchored.dropped,
-            request=self._asked_again(part, answer["boundary"]) if anchored.findings else None,
+            boundary=answer.get("boundary", ""),
         )
-
-    def _asked_again(self, part: Part, boundary: str) -> RedactedText | None:
-        """Return the request of a part that was answered, for the verifier."""
-        if self.around.verifier is None:
-            return None
-        return request_text(self.prepared.text, part.chunks, part.index, lambda: boundary)
 
     def _digest(self, part: Part) -> str:
         """Identify a request by its content: the boundary and the call id differ each time.
 
         An answer of the second model counts under the first one's name: it is not paid for twice.
         """
-        user = request_text(self.prepared.text, part.chunks, part.index, lambda: "digest")
+        user = self._request(part, lambda: "digest")
         whole = "\0".join([FINDER_VERSION, self._client.model, self.calls.system, user.text])
         return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()
 

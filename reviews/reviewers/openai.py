@@ -119,6 +119,9 @@ class OpenAIClient(HttpModelClient):
             text=_text_of(content),
             input_tokens=token_count(usage, "prompt_tokens"),
             output_tokens=token_count(usage, "completion_tokens"),
+            cached_tokens=token_count(
+                usage.get("prompt_tokens_details") if isinstance(usage, dict) else None, "cached_tokens"
+            ),
             finish_reason=finish_reason[:40],
             model=model[:200],
         )

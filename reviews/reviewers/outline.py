@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
-from itertools import count
+from itertools import cycle
 
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
@@ -26,6 +26,7 @@ MAX_HEAD_CHARS = 200
 MAX_HEAD_LINES = 8
 _PIECE_BYTES = 65_536
 _MAX_DEPTH = 500  # of definitions: beyond 32,768 levels, the cursor's time is their square
+_MAX_TOKENS = 10_000  # in a row, of a file that is no program: the cursor's time is their square
 _TICKS = 32  # steps between two looks at the clock
 MAX_NAMES = 20  # of one declaration
 # Comments, decorators and attributes: what stands right above a definition and is about it.
@@ -84,15 +85,17 @@ def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition,
         return None
     _check_memory(_MEMORY_BYTES + _MEMORY_A_BYTE * len(data))
     end = time.thread_time() + seconds
-    parser, query = _tools(language)
-    ticks = count()
+    parser, query, fields = _tools(language)
+    is_due = cycle((*[False] * (_TICKS - 1), True)).__next__  # asked hundreds of times for each file
     try:
         tree = parser.parse(
             lambda offset, _: data[offset : offset + _PIECE_BYTES],
-            progress_callback=lambda *_: next(ticks) % _TICKS == 0 and time.thread_time() > end,
+            progress_callback=lambda _, __: is_due() and time.thread_time() > end,
         )
     except ValueError:  # cancelled
         parser.reset()
+        return None
+    if tree.root_node.type == "ERROR" and tree.root_node.child_count > _MAX_TOKENS:
         return None
     # Without its progress callback, which crashes (0.26.1); simple patterns cost less than the parser.
     cursor = QueryCursor(query)
@@ -107,7 +110,7 @@ def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition,
                 return None
             is_local = kind is Kind.VALUE and node.start_point.row in inside
             if not is_local or node.type in _MAY_BE_FUNCTIONS:
-                made = _definitions(node, kind, data, above)
+                made = _definitions(node, kind, data, above, fields)
                 found += [one for one in made if one.kind is not kind] if is_local else made
                 if kind is Kind.VALUE and made and made[0].kind is Kind.FUNCTION:
                     inside.update(range(node.start_point.row + 1, node.end_point.row + 1))
@@ -126,10 +129,11 @@ def _check_memory(size: int) -> None:
 def _lines_of(functions: Sequence[Node]) -> set[int]:
     """Return the numbers of the lines behind the first one of each function."""
     lines: set[int] = set()
-    for node in functions:
-        first, last = node.start_point.row + 1, node.end_point.row
-        if last not in lines or first not in lines:
-            lines.update(range(first, last + 1))
+    outer = -1
+    for first, last in sorted((node.start_point.row + 1, node.end_point.row) for node in functions):
+        if last > outer:
+            lines.update(range(max(first, outer + 1), last + 1))
+            outer = last
     return lines
 
 
@@ -171,7 +175,8 @@ def _lines_above(nodes: Mapping[str, Sequence[Node]], data: bytes) -> dict[int, 
 
 
 @cache
-def _tools(language: str) -> tuple[Parser, Query]:
+def _tools(language: str) -> tuple[Parser, Query, Mapping[str, int]]:
+    """Return a language's parser, the query for its definitions, and the fields of `_NAME_FIELDS` it has."""
     grammar = GRAMMARS[language]
     loaded = Language(getattr(import_module(grammar.module), grammar.entry)())
     captured = {
@@ -183,10 +188,13 @@ def _tools(language: str) -> tuple[Parser, Query]:
     patterns = [
         f"[{' '.join(f'({name})' for name in names.split())}] @{kind}" for kind, names in captured.items()
     ]
-    return Parser(loaded), Query(loaded, "\n".join(patterns))
+    fields = {name: id_ for name in _NAME_FIELDS if (id_ := loaded.field_id_for_name(name)) is not None}
+    return Parser(loaded), Query(loaded, "\n".join(patterns)), fields
 
 
-def _definitions(node: Node, kind: Kind, data: bytes, above: Mapping[int, int]) -> list[Definition]:
+def _definitions(
+    node: Node, kind: Kind, data: bytes, above: Mapping[int, int], fields: Mapping[str, int]
+) -> list[Definition]:
     """Return what a node defines: a field of Java may declare several names."""
     type_ = node.type
     body = node.child_by_field_name("body") if kind is not Kind.VALUE else None
@@ -204,7 +212,7 @@ def _definitions(node: Node, kind: Kind, data: bytes, above: Mapping[int, int]) 
     while comment - 1 in above:
         comment = above[comment - 1]
     found = []
-    for name in _names(node, type_):
+    for name in _names(node, type_, tuple(fields.values()), fields.get("declarator")):
         # Not `name.text`, which copies a whole piece of the file.
         text = data[name.start_byte : name.end_byte].decode(errors="replace")
         head = name.start_point.row + 1
@@ -216,14 +224,15 @@ def _definitions(node: Node, kind: Kind, data: bytes, above: Mapping[int, int]) 
 
 
 def _opens(body: Node) -> bool:
-    return bool(body.child_count) and body.children[0].type == "{"
+    first = body.child(0) if body.child_count else None  # not `children`, which makes all of them
+    return first is not None and first.type == "{"
 
 
-def _names(node: Node, type_: str) -> list[Node]:
+def _names(node: Node, type_: str, fields: Sequence[int], declarator: int | None) -> list[Node]:
     name = node.child_by_field_name("name")
     if name is not None and name.type in _WORDS and not name.named_child_count:
         return [name]
-    several = node.children_by_field_name("declarator")
+    several = node.children_by_field_id(declarator) if declarator is not None else []
     if not several and type_ in ("field_declaration", "property_declaration"):
         several = [
             inner
@@ -232,14 +241,15 @@ def _names(node: Node, type_: str) -> list[Node]:
             for inner in child.named_children
             if inner.type == "variable_declarator"
         ]
-    return list(filter(None, map(_name, several or [node])))[:MAX_NAMES]
+    return [name for one in several or [node] if (name := _name(one, fields)) is not None][:MAX_NAMES]
 
 
-def _name(node: Node) -> Node | None:
+def _name(node: Node, fields: Sequence[int]) -> Node | None:
     for _ in range(8):
-        if node.type in _WORDS and not (node.type == "name" and node.named_child_count):
+        type_ = node.type
+        if type_ in _WORDS and not (type_ == "name" and node.named_child_count):
             return node
-        inner = next(filter(None, map(node.child_by_field_name, _NAME_FIELDS)), None)
+        inner = next(filter(None, map(node.child_by_field_id, fields)), None)
         if inner is None:
             inner = next((child for child in node.named_children if child.type in _WORDS), None)
         if inner is None:

@@ -18,7 +18,7 @@ from reviews.reviewers.anchoring import excerpt
 from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
 from reviews.reviewers.checks import CHECKS, run_checks
 from reviews.reviewers.checks.hidden_code import hidden_code_in
-from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens
+from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens, units_in
 from reviews.reviewers.cleaning import cleaned, for_people, title_of, without_secrets
 from reviews.reviewers.context import Outlines, leads_of, outlines_of, texts_of, with_context
 from reviews.reviewers.coverage_texts import (
@@ -32,7 +32,7 @@ from reviews.reviewers.coverage_texts import (
 from reviews.reviewers.outline import Definition, section_of
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
 from reviews.reviewers.unsent import unsent_reason
-from reviews.sources.base import Action, Change, FileChange
+from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.sources.diffs import FileDiff, RenderedDiff, diff_file, not_compared, render
 
 MIN_CHUNK_TOKENS = 500
@@ -73,7 +73,9 @@ class Prepared:
     `title`, `author`, `paths` and `old_paths` are for people: without secrets, but with the hosts and
     addresses that only a model must not see. `hides_names`: one of the paths lost a part. `notes[i]` is
     why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its hunks. `redactions`
-    counts what was removed from the change, by kind. The context of a part is in its chunk.
+    counts what was removed from the change, by kind. The context of a part is in its chunk. `units` hold
+    the same hunks by file, each with the context that it would have alone; `room` is how many tokens of
+    hunks, names and context a request holds.
     """
 
     title: str
@@ -89,17 +91,24 @@ class Prepared:
     hunks: tuple[int, ...]
     redactions: Mapping[str, int] = field(default_factory=dict)
     context_paths: tuple[str, ...] = ()  # files outside the change that the context shows
+    units: tuple[Chunk, ...] = ()
+    room: int = 0
+    is_submitted: bool = False
+    verbatim: tuple[str, ...] = ()  # paths of files whose text is that of the stored bytes
 
     def without_context(self, paths: Collection[str]) -> Prepared:
         """Return the change without the context that these files outside it gave."""
         if not any(path in paths for path in self.context_paths):
             return self
-        chunks = (
-            replace(chunk, context=tuple(block for block in chunk.context if block.path not in paths))
-            for chunk in self.chunks
+        chunks, units = (
+            tuple(
+                replace(chunk, context=tuple(block for block in chunk.context if block.path not in paths))
+                for chunk in several
+            )
+            for several in (self.chunks, self.units)
         )
         kept = tuple(path for path in self.context_paths if path not in paths)
-        return replace(self, chunks=tuple(chunks), context_paths=kept)
+        return replace(self, chunks=chunks, units=units, context_paths=kept)
 
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
         """Return what the checks alone have read."""
@@ -108,10 +117,13 @@ class Prepared:
             for path, note, is_skipped in zip(self.paths, self.notes, self.skipped, strict=True)
         )
 
-    def coverage(self, asked: Sequence[tuple[Chunk, str]]) -> tuple[Coverage, ...]:
+    def coverage(
+        self, asked: Sequence[tuple[Chunk, str]], earlier: Mapping[int, str] | None = None
+    ) -> tuple[Coverage, ...]:
         """Return what the model has read, from the chunks and why each was not reviewed ('' if it was).
 
-        A hunk whose lines stand in several chunks is read when all of them are.
+        A hunk whose lines stand in several chunks is read when all of them are. `earlier` says of files
+        that were not asked about which review did.
         """
         clipped = {hunk.file for chunk, why in asked for hunk in chunk.hunks if hunk.is_clipped and not why}
         unread = {hunk.name for chunk, why in asked for hunk in chunk.hunks if why}
@@ -123,7 +135,9 @@ class Prepared:
             for index, base in enumerate(self.coverage_by_checks())
         ]
         return tuple(
-            replace(row, reason=_context_of(index, asked)) if row.status is CoverageStatus.REVIEWED else row
+            replace(row, reason=(earlier or {}).get(index) or _context_of(index, asked))
+            if row.status is CoverageStatus.REVIEWED
+            else row
             for index, row in enumerate(rows)
         )
 
@@ -176,14 +190,21 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
             f"LLM_MAX_INPUT_TOKENS={limits.max_input_tokens} leaves no space for a hunk: raise it",
         )
     share = int(budget * limits.context_share) if clean.context else 0
-    chunks = _packed(diffs, rendered, clean.diffs, costs, budget - share, limits.max_calls)
+    for_hunks = budget - share
+    chunks = _packed(diffs, rendered, clean.diffs, costs, for_hunks, limits.max_calls)
     if share and (len(chunks) > limits.max_calls or any(hunk.is_clipped for c in chunks for hunk in c.hunks)):
         # What the change is made of goes first; its context takes what is left.
+        for_hunks = budget
         chunks = _packed(diffs, rendered, clean.diffs, costs, budget, limits.max_calls)
-    chunks = [
-        with_context(chunk, leads, clean.context, outlines, min(share, budget - _cost(chunk, costs)))
-        for chunk in chunks[: limits.max_calls]
-    ]
+    del chunks[limits.max_calls :]
+    units = units_in(chunks, costs, for_hunks)
+    chunks, units = (
+        [
+            with_context(chunk, leads, clean.context, outlines, min(share, budget - _cost(chunk, costs)))
+            for chunk in several
+        ]
+        for several in (chunks, units)
+    )
     paths = tuple(map(for_people, (file.path for file in change.files), clean.paths))
     old_paths = tuple(map(for_people, (file.old_path for file in change.files), clean.old_paths))
     index_of = {file.path: i for i, file in enumerate(change.files)}
@@ -212,8 +233,19 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         redactions=clean.counts,
         context_paths=tuple(
             dict.fromkeys(
-                block.path for chunk in chunks for block in chunk.context if block.path not in index_of
+                block.path
+                for chunk in (*chunks, *units)
+                for block in chunk.context
+                if block.path not in index_of
             )
+        ),
+        units=tuple(units),
+        room=budget,
+        is_submitted=change.status is ChangeStatus.SUBMITTED,
+        verbatim=tuple(
+            path
+            for path, file in zip(paths, change.files, strict=True)
+            if file.path == path and file.is_verbatim
         ),
     )
 
@@ -253,10 +285,7 @@ def _cost(chunk: Chunk, costs: Sequence[int]) -> int:
 def _context_of(index: int, asked: Sequence[tuple[Chunk, str]]) -> str:
     """Return how much context the requests with hunks of a file showed."""
     blocks = {
-        (block.path, block.text.text.partition("]")[2])
-        for chunk, _ in asked
-        if index in chunk.files
-        for block in chunk.context
+        (block.path, block.text.text) for chunk, _ in asked if index in chunk.files for block in chunk.context
     }
     return context_shown(len(blocks), len({path for path, _ in blocks}))
 

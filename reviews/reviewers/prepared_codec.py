@@ -7,9 +7,10 @@ secrets). An artifact of another recipe is not opened: it is made anew from the 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from criticizer.redaction import RedactedText
 from criticizer.redaction.policy import parse
@@ -21,14 +22,26 @@ from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry
 from reviews.sources.base import Action
 
-FORMAT = 3  # raise with every change of what `prepare` returns
+FORMAT = 5  # raise with every change of what `prepare` returns
+_SHOWN_FORMATS = (3, 4, FORMAT)  # whose hunks are the same
 
 
 def to_json(prepared: Prepared, recipe: str) -> bytes:
     """Return the bytes to store."""
     fields = {
         name: getattr(prepared, name)
-        for name in ("title", "author", "paths", "old_paths", "hides_names", "notes", "skipped", "hunks")
+        for name in (
+            "title",
+            "author",
+            "paths",
+            "old_paths",
+            "hides_names",
+            "notes",
+            "skipped",
+            "hunks",
+            "room",
+            "is_submitted",
+        )
     }
     return json.dumps(
         {
@@ -43,13 +56,12 @@ def to_json(prepared: Prepared, recipe: str) -> bytes:
                 for entry in prepared.text.manifest
             ],
             "context_paths": prepared.context_paths,
+            "verbatim": prepared.verbatim,
             "chunks": [
-                (
-                    [_hunk_fields(hunk) for hunk in chunk.hunks],
-                    [(block.name, block.path, block.symbol, block.text.text) for block in chunk.context],
-                )
+                ([_hunk_fields(hunk) for hunk in chunk.hunks], _context_fields(chunk))
                 for chunk in prepared.chunks
             ],
+            "units": [([hunk.name for hunk in unit.hunks], _context_fields(unit)) for unit in prepared.units],
         }
     ).encode()
 
@@ -73,30 +85,31 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
         for path, action, note, old in stored.pop("manifest")
     )
     description, redactions = text(stored.pop("description")), stored.pop("redactions")
-    findings, chunks = stored.pop("findings"), stored.pop("chunks")
+    findings, chunks, units = (stored.pop(name) for name in ("findings", "chunks", "units"))
     rest: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }
+    hunks = {
+        name: ShownHunk(name, file, text(shown), tuple(map(_line, lines)), is_clipped)
+        for fields, _ in chunks
+        for name, file, shown, lines, is_clipped in fields
+    }
+
+    def chunk(names: Iterable[str], blocks: list[list[str]]) -> Chunk:
+        context = (ContextBlock(name, path, symbol, text(shown)) for name, path, symbol, shown in blocks)
+        return Chunk(tuple(hunks[name] for name in names), tuple(context))
+
     return Prepared(
         text=ChangeText(description, manifest),
         findings=tuple(map(_finding, findings)),
-        chunks=tuple(
-            Chunk(
-                tuple(
-                    ShownHunk(name, file, text(shown), tuple(map(_line, lines)), is_clipped)
-                    for name, file, shown, lines, is_clipped in hunks
-                ),
-                tuple(ContextBlock(name, path, symbol, text(shown)) for name, path, symbol, shown in blocks),
-            )
-            for hunks, blocks in chunks
-        ),
+        chunks=tuple(chunk((name for name, *_ in fields), blocks) for fields, blocks in chunks),
+        units=tuple(chunk(names, blocks) for names, blocks in units),
         redactions=redactions,
         **rest,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DiffLine:
+class DiffLine(NamedTuple):
     """A redacted line of a diff. `number` counts on the old side of a removed line, else on the new one."""
 
     number: int
@@ -121,8 +134,8 @@ def diffs_of(data: bytes) -> tuple[FileDiffText, ...]:
     Raises ValueError for a change that was stored in another format.
     """
     stored: dict[str, Any] = json.loads(data)
-    if stored.get("format") != FORMAT:
-        raise ValueError(f"a stored change of format {stored.get('format')}, not {FORMAT}")
+    if stored.get("format") not in _SHOWN_FORMATS:
+        raise ValueError(f"a stored change of format {stored.get('format')}, not one of {_SHOWN_FORMATS}")
     hunks: dict[int, list[tuple[DiffLine, ...]]] = {}
     clipped = set()
     for _, file, _, lines, is_clipped in (hunk for chunk, _ in stored["chunks"] for hunk in chunk):
@@ -153,6 +166,10 @@ def _hunk_fields(hunk: ShownHunk) -> tuple[object, ...]:
         for line in hunk.lines
     ]
     return hunk.name, hunk.file, hunk.text.text, lines, hunk.is_clipped
+
+
+def _context_fields(chunk: Chunk) -> list[tuple[str, ...]]:
+    return [(block.name, block.path, block.symbol, block.text.text) for block in chunk.context]
 
 
 def _line(fields: list[Any]) -> ShownLine:

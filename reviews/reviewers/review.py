@@ -17,7 +17,7 @@ are in `progress`, and the next attempt starts from them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from criticizer.resilience.failures import ErrorClass
@@ -36,6 +36,7 @@ from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.ranking import within_budget
 from reviews.reviewers.review_context import ReviewContext
+from reviews.reviewers.units import AnsweredUnit, answered
 from reviews.reviewers.verifying import Verified, verified
 
 
@@ -47,7 +48,8 @@ class ReviewOutcome:
     taken over from an earlier attempt are not repeated. `fates` holds the end of each raw finding;
     `refuted_of` is (called refuted, asked about) when the verifier refuted too many to be believed.
     Of `parts` parts, `reviewed` have a useful answer and `failed[class]` failed; the rest was
-    never sent: the review was `stopped`, or went on without its model.
+    never sent: the review was `stopped`, or went on without its model. Parts that earlier reviews spared
+    count as reviewed; `units` are for the later ones.
     """
 
     review: Review
@@ -55,16 +57,11 @@ class ReviewOutcome:
     answers: tuple[str, ...] = ()
     fates: tuple[Fated, ...] = ()
     refuted_of: tuple[int, int] | None = None
+    units: tuple[AnsweredUnit, ...] = ()
     parts: int = 0
     reviewed: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     stopped: bool = False
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """Return how many findings are not shown, by reason."""
-        unseen = (f for f in self.fates if f.fate in {Fate.DROPPED, Fate.MERGED, Fate.REFUTED})
-        return dict(Counter(f.reason if f.fate is Fate.DROPPED else f.fate.value for f in unseen))
 
 
 def checks_only(prepared: Prepared, limits: ReviewLimits = ReviewLimits()) -> ReviewOutcome:  # noqa: B008
@@ -99,11 +96,12 @@ async def review_prepared(
     failures = [result.failure for result in results if result.failure is not None]
     # Size alone never fails a review: the checks have read what the model cannot.
     unusable = [f for f in failures if f.error_class is not ErrorClass.TOKEN_LIMIT]
-    if unusable and len(failures) == len(results):
+    if unusable and len(failures) == len(results) and not asking.carried.models:
         raise unusable[0]
-    findings = merged([*_of_checks(prepared), *_of_parts(results)])
+    findings = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
     judged = await verified(asking, results, findings)
-    banner = "" if asking.calls.is_stopped else incomplete_banner(len(failures), len(results))
+    parts = len(results) + _spared(asking)
+    banner = "" if asking.calls.is_stopped else incomplete_banner(len(failures), parts)
     return _outcome(prepared, client, asking, results, judged, banner)
 
 
@@ -118,9 +116,11 @@ def review_without_model(
     """Return the results of checks and earlier answers; `why` is a sentence about the model."""
     asking = ModelReview(prepared, client, limits, progress, around or ReviewContext())
     results = asking.known_parts(UNAVAILABLE)
-    reviewed = sum(not result.reason for result in results)
-    known = Verified(merged([*_of_checks(prepared), *_of_parts(results)]))
-    return _outcome(prepared, client, asking, results, known, degraded_banner(why, reviewed, len(results)))
+    spared = _spared(asking)
+    reviewed = sum(not result.reason for result in results) + spared
+    known = Verified(merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)]))
+    banner = degraded_banner(why, reviewed, len(results) + spared)
+    return _outcome(prepared, client, asking, results, known, banner)
 
 
 def _of_checks(prepared: Prepared) -> list[Finding]:
@@ -135,6 +135,16 @@ def _of_parts(results: Sequence[PartResult]) -> list[Finding]:
     return [finding for result in results for finding in result.findings]
 
 
+def _carried(asking: ModelReview, results: Sequence[PartResult]) -> list[Finding]:
+    """Return the findings of earlier reviews, as those of one more part."""
+    number = len(results) + 1
+    return [replace(finding, raw=_in_part(number, finding.raw)) for finding in asking.carried.findings]
+
+
+def _spared(asking: ModelReview) -> int:
+    return max(0, len(asking.prepared.chunks) - len(asking.chunks))
+
+
 def _in_part(number: int, raw: RawId | None) -> RawId:
     assert raw is not None
     return raw._replace(part=number)
@@ -144,7 +154,7 @@ def _fates(findings: Sequence[Finding]) -> tuple[Fated, ...]:
     """Return the fates of findings that are kept, and of those merged into them."""
     fates: list[Fated] = []
     for finding in findings:
-        unfolded = Fate.DEMOTED if finding.demoted else Fate.SHOWN
+        unfolded = Fate.CARRIED if finding.carried else Fate.DEMOTED if finding.demoted else Fate.SHOWN
         fates += finding.fates(Fate.FOLDED if finding.folded else unfolded, finding.folded)
     return tuple(fates)
 
@@ -158,18 +168,21 @@ def _outcome(
     banner: str,
 ) -> ReviewOutcome:
     findings = within_budget(judged.findings, asking.limits.page_budget)
+    earlier, spared = asking.carried, _spared(asking)
+    asked = [(result.part.chunk, result.reason) for result in results]
     served = Counter(result.model for result in results if result.by_fallback)
     banners = [
         banner,
         fallback_banner(served, len(results)),
         unverified_banner(judged.unanswered, judged.asked),
     ]
+    models = [*(result.model for result in results), *earlier.models]
     review = Review(
         findings=findings,
-        coverage=prepared.coverage([(result.part.chunk, result.reason) for result in results]),
+        coverage=prepared.coverage([*asked, (earlier.chunk, "")], earlier.reviews),
         banner=" ".join(filter(None, banners)),
-        usage=sum((result.usage for result in results), judged.usage),
-        model=", ".join(dict.fromkeys(filter(None, (result.model for result in results)))) or client.model,
+        usage=sum((result.usage for result in results), judged.usage + earlier.usage),
+        model=", ".join(dict.fromkeys(filter(None, models))) or client.model,
         asked="" if served else client.model,
     )
     return ReviewOutcome(
@@ -180,10 +193,46 @@ def _outcome(
             *_fates(findings),
             *judged.refuted,
             *(fate for result in results for fate in result.dropped),
+            *(replace(fate, raw=_in_part(len(results) + 1, fate.raw)) for fate in earlier.dropped),
         ),
         refuted_of=(judged.claims, judged.asked) if judged.is_unbelievable else None,
-        parts=len(results),
-        reviewed=sum(not result.reason for result in results),
+        units=tuple(_answered(prepared, asking, results, judged)),
+        parts=len(results) + spared,
+        reviewed=sum(not result.reason for result in results) + spared,
         failed=dict(Counter(str(r.failure.error_class) for r in results if r.failure is not None)),
         stopped=asking.calls.is_stopped,
     )
+
+
+def _answered(
+    prepared: Prepared, asking: ModelReview, results: Sequence[PartResult], judged: Verified
+) -> Iterable[AnsweredUnit]:
+    """Return what may be kept for later reviews: whole answers of the model itself, judged as far as it goes.
+
+    What the model server cut, what a second model answered, what the verifier left open and an answer with
+    as many findings as it may have: all these may end otherwise the next time.
+    """
+    cap = 1 if asking.limits.is_compact else asking.limits.max_findings_per_chunk
+    parts = [
+        (result.part.chunk, result.model, result.usage.input_tokens)
+        for result in results
+        if not result.reason
+        and not result.by_fallback
+        and len(result.findings) + len(result.dropped) < cap
+        and any(result.part.chunk is chunk for chunk in asking.chunks)
+    ]
+    is_judged = asking.around.verifier is not None and not asking.limits.is_compact
+    ours = [finding for finding in judged.findings if finding.source == "llm" and not finding.carried]
+    is_open = {
+        finding.file
+        for finding in ours
+        if judged.is_unbelievable
+        or finding.raw in judged.unjudged
+        or (is_judged and not finding.verification and not finding.is_of_checks)
+    }
+    keys = {
+        index: key
+        for index, key in asking.asked_keys.items()
+        if prepared.paths[prepared.units[index].hunks[0].file] not in is_open
+    }
+    return answered(prepared, keys, parts, ours)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from criticizer.redaction import RedactedText, Redactor
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.prompt_leaks import draw_boundary
+from reviews.reviewers.units import KnownUnit
 
 
 async def always() -> bool:
@@ -38,7 +39,7 @@ class ReviewContext:
     `on_progress` is called after each finished part but the last, `keep` when what was finished must not
     be paid for again. With `is_last_attempt` a part whose call times out is left out instead of ending the
     attempt. `verifier` judges the findings, None for no second pass; `redact` cleans what it is asked,
-    by the policy of the change.
+    by the policy of the change. `known` holds by key what earlier reviews found in units of the change.
     """
 
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
@@ -48,6 +49,7 @@ class ReviewContext:
     verifier: ModelClient | None = None
     redact: Callable[[Sequence[str]], Sequence[RedactedText]] = _redact
     is_last_attempt: bool = False
+    known: Mapping[str, KnownUnit] = field(default_factory=dict)
     now: Callable[[], float] = time.monotonic
     boundary: Callable[[], str] = draw_boundary
     new_call_id: Callable[[], str] = lambda: uuid.uuid4().hex

@@ -27,7 +27,7 @@ class Part:
 
     @property
     def characters(self) -> int:
-        texts = [hunk.text for hunk in self.chunk.hunks] + [block.text for block in self.chunk.context]
+        texts = [hunk.text for hunk in self.chunk.hunks] + [block.shown for block in self.chunk.context]
         return sum(map(len, texts))
 
     def halves(self) -> tuple[Part, ...]:

@@ -32,18 +32,19 @@ def words_of(boundary: str) -> tuple[str, ...]:
     return tuple(f"{letters[4 * n : 4 * n + 4]}{n}" for n in range(WORDS))
 
 
-def places(ends: Sequence[int], system_characters: int) -> set[int]:
+def places(ends: Sequence[int], system_characters: int, longest: int = 0) -> set[int]:
     """Return the lines that a word follows, between the first and the last, as numbers from 1.
 
     `ends` are where the lines of a request end. What a server takes for the middle is that of the request
     or of the instructions before it too: a word stands behind each line there, because such a
-    server may take away no more than it must.
+    server may take away no more than it must. The other words are as far apart as in a request of `longest`
+    characters, so that the requests of a review begin alike.
     """
     characters = ends[-1]
     if characters < _CHARS_BETWEEN:
         return set()
     count = WORDS - 2 - 2 * _IN_THE_MIDDLE
-    step = max(_CHARS_BETWEEN, characters // (count + 1) + 1)
+    step = max(_CHARS_BETWEEN, max(characters, longest) // (count + 1) + 1)
     found = {bisect_left(ends, place) + 1 for place in list(range(step, characters, step))[:count]}
     # All words move the middle, and those before it move it back.
     for middle, before in (((characters - system_characters) // 2, 8), (characters // 2, 16)):

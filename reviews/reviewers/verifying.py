@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from criticizer.redaction import RedactionBlocked
+from criticizer.redaction import RedactedText, RedactionBlocked
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
 from reviews.reviewers.answer import UnusableAnswer
 from reviews.reviewers.base import (
@@ -36,7 +36,7 @@ from reviews.reviewers.chunks import Chunk
 from reviews.reviewers.instructions import VERIFIER_VERSION
 from reviews.reviewers.merging import shared, words_of
 from reviews.reviewers.model import ModelAnswer, ModelClient
-from reviews.reviewers.model_calls import NoFurtherCall, usage_of
+from reviews.reviewers.model_calls import NoFurtherCall, parsed, together, usage_of
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prompt import verify_text
 from reviews.reviewers.prompt_leaks import marks_of, repeats
@@ -68,7 +68,11 @@ class Verified:
     usage: Usage = field(default_factory=Usage)
     asked: int = 0
     claims: int = 0
-    unanswered: int = 0
+    unjudged: frozenset[RawId] = frozenset()  # findings about which there was no answer
+
+    @property
+    def unanswered(self) -> int:
+        return len(self.unjudged)
 
     @property
     def is_unbelievable(self) -> bool:
@@ -81,14 +85,13 @@ class _Question:
 
     findings: Mapping[str, Finding]
     chunk: Chunk
-    part: PartResult
+    request: RedactedText  # in which they were found
     claims: str
     model: str
 
     @property
     def digest(self) -> str:
-        assert self.part.request is not None
-        known = (VERIFIER_VERSION, self.model, self.part.request.text, self.claims)
+        known = (VERIFIER_VERSION, self.model, self.request.text, self.claims)
         return "verify-" + hashlib.sha256("\0".join(known).encode(errors="surrogatepass")).hexdigest()
 
 
@@ -129,12 +132,7 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
             assert raw is not None
             judged[raw] = verdict
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for question in questions:
-                group.create_task(ask(question))
-    except ExceptionGroup as group_error:
-        raise group_error.exceptions[0] from None
+    await together(map(ask, questions))
     if asking.calls.endings:  # no failures of the verifier: the review itself may not go on
         raise asking.calls.endings[0]
     return _applied(findings, judged, sum(usages, Usage()))
@@ -145,25 +143,21 @@ def _questions(
 ) -> Iterator[_Question]:
     of_part: dict[int, list[Finding]] = {}
     for finding in findings:
-        if not finding.is_of_checks and finding.raw is not None:
+        if not finding.is_of_checks and not finding.carried and finding.raw is not None:
             of_part.setdefault(finding.raw.part, []).append(finding)
     for number, own in sorted(of_part.items()):
         part = parts[number - 1]
+        request = asking.request_of(part)
         own.sort(key=lambda f: (f.file, f.line or 0))
         for at in range(0, len(own), MAX_FINDINGS):
             some = own[at : at + MAX_FINDINGS]
             named = {_name(finding): finding for finding in some}
             claims = "\n\n".join(_claim(*each) for each in named.items())
-            chunk = _shown_again(asking, part, some, len(claims))
-            yield _Question(named, chunk, part, claims, verifier.model)
-
-
-def _shown_again(asking: ModelReview, part: PartResult, findings: Sequence[Finding], claims: int) -> Chunk:
-    """Return what is shown of a part, so that a question has at most SHARE of the first request's text."""
-    assert part.request is not None
-    whole = len(asking.calls.system) + len(part.request)
-    rest = whole - part.part.characters + claims
-    return shown_again(part.part.chunk, findings, asking.prepared.paths, int(SHARE * whole) - rest)
+            # A question has at most SHARE of the first request's text.
+            whole = len(asking.calls.system) + len(request)
+            room = int(SHARE * whole) - (whole - part.part.characters + len(claims))
+            chunk = shown_again(part.part.chunk, some, asking.prepared.paths, room)
+            yield _Question(named, chunk, request, claims, verifier.model)
 
 
 def _name(finding: Finding) -> str:
@@ -212,14 +206,13 @@ async def _answer(asking: ModelReview, question: _Question) -> tuple[Mapping[str
 async def _asked(
     asking: ModelReview, question: _Question, call_id: str, calls: list[ModelAnswer | None]
 ) -> Mapping[str, Any]:
-    assert question.part.request is not None
     try:
         (claims,) = asking.around.redact([question.claims])
-        user = verify_text(question.part.request, question.chunk, claims)
+        user = verify_text(question.request, question.chunk, claims)
     except RedactionBlocked as blocked:
         raise UnusableAnswer(f"the findings cannot be sent: {blocked.reason_code}") from None
     said = await asking.calls.call(user, call_id, calls, asking.around.verifier, verdict_schema())
-    answer = parse_verdicts(said.text)
+    answer = await parsed(said.text, parse_verdicts)
     if asking.calls.is_cut(user, answer["seen"], said, call_id):
         raise UnusableAnswer("the model server cut the request")
     marks = marks_of(user.text)
@@ -268,7 +261,7 @@ def _applied(findings: Sequence[Finding], judged: Mapping[RawId, _Judged], usage
         usage=usage,
         asked=len(judged),
         claims=sum(one.claimed for one in judged.values()),
-        unanswered=sum(one.verdict is None for one in judged.values()),
+        unjudged=frozenset(raw for raw, one in judged.items() if one.verdict is None),
     )
     kept: list[Finding] = []
     refuted: list[Fated] = []

@@ -61,7 +61,9 @@ def run(claim: StageClaim) -> Written:
 def _review_newer_head(job: ReviewJob, source: PullSource) -> None:
     """Supersede the review of a head that the host has no longer, where the pull request has another one."""
     version, newest = HostVersion.of_job(job), source.newest_head()
-    if version is not None and newest not in ("", version.head_sha):
+    if version is None or newest in ("", version.head_sha):
+        return
+    if config.has_head(version.change, newest):
         pull_requests.find_head(version.change_id, newest)
 
 

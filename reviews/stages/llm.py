@@ -45,8 +45,9 @@ from reviews.reviewers.coverage_texts import (
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.reviewers.review_context import ReviewContext
+from reviews.reviewers.units import KnownUnit, keys_of
 from reviews.sources.allowlist import AllowList
-from reviews.stages import versions
+from reviews.stages import units, versions
 from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, verifier_of, wait_of
 
 log = structlog.get_logger(__name__)
@@ -116,6 +117,7 @@ class _Ready:
     allow_list: AllowList
     progress: dict[str, str]
     away: DependencyUnavailable | None
+    known: Mapping[str, KnownUnit]
 
 
 async def _with_change(claim: StageClaim, work: Callable[[Callable[[], RedactedChange]], T]) -> T:
@@ -138,7 +140,14 @@ def _ready(claim: StageClaim, models: Sequence[Model], change_of: Callable[[], R
     if waiting is not None and not _why_without(claim, models, waiting):
         raise waiting
     allow_list = with_reconnect(config.allow_list)
-    return _Ready(change_of(), allow_list, with_reconnect(lambda: pipeline.progress_of(claim)), waiting)
+    change, progress = change_of(), with_reconnect(lambda: pipeline.progress_of(claim))
+    verifier = verifier_of(models, is_last_attempt=False)
+    keys = keys_of(
+        change.prepared, recipe.limits(), models[0].client.model, verifier.model if verifier else ""
+    )
+    is_submitted = change.prepared.is_submitted and claim.changelist_id.isdecimal()
+    known = with_reconnect(lambda: units.known_units(claim, keys, progress, is_submitted=is_submitted))
+    return _Ready(change, allow_list, progress, waiting, known)
 
 
 async def _review(
@@ -157,6 +166,7 @@ async def _review(
         verifier=verifier_of(models, is_last_attempt),
         redact=lambda texts: Redactor(settings.REDACTION_POLICY).redact_all(texts),
         is_last_attempt=is_last_attempt,
+        known=ready.known,
     )
     try:
         if ready.away is not None:
@@ -232,6 +242,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
             suggestion=clean(finding.suggestion),
             source=finding.source[:64],
             excerpt=[list(line) for line in finding.excerpt],
+            is_verbatim=finding.file in prepared.verbatim,
             confidence=finding.confidence,
             demoted=finding.demoted,
             evidence=[clean(path, 1024) for path in finding.evidence],
@@ -282,6 +293,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
         FindingRow.objects.bulk_create(findings)
         CoverageRow.objects.bulk_create(coverage)
         write_endings()
+        units.save_units(claim, outcome.units)
         _raise_alerts(claim, outcome)
 
     return write

@@ -41,12 +41,12 @@ log = structlog.get_logger(__name__)
 class Model:
     """A model of one event loop. `name` is that of the dependency; `slots` bound its calls.
 
-    `verifier` judges findings: the same client, or that of another model of the server.
+    `verifier` judges findings: the same client, that of another model of the server, or None.
     """
 
     name: str
     client: ModelClient
-    verifier: ModelClient
+    verifier: ModelClient | None
     slots: asyncio.Semaphore
 
     @contextlib.asynccontextmanager
@@ -129,9 +129,8 @@ class Backed:
 
 def verifier_of(models: Sequence[Model], is_last_attempt: bool) -> ModelClient | None:
     """Return the client that judges findings, or None with LLM_VERIFY=off."""
-    if settings.LLM_VERIFY == "off":
-        return None
-    return Backed(tuple(replace(model, client=model.verifier) for model in models), is_last_attempt)
+    judges = tuple(replace(model, client=model.verifier) for model in models if model.verifier)
+    return Backed(judges, is_last_attempt) if judges else None
 
 
 def wait_of(models: Sequence[Model]) -> DependencyUnavailable | None:
@@ -201,7 +200,8 @@ async def open_models() -> tuple[Model, ...]:
         opened: list[AsyncGenerator[ModelClient, None]] = []
         for name, llm in config.models().items():
             opened.append(_open(llm))
-            client = verifier = await anext(opened[-1])
+            client = await anext(opened[-1])
+            verifier = None if settings.LLM_VERIFY == "off" else client
             if not models and settings.LLM_VERIFY not in ("on", "off", llm.model):
                 opened.append(_open(replace(llm, model=settings.LLM_VERIFY)))
                 verifier = await anext(opened[-1])
@@ -264,23 +264,24 @@ class ProgressKeeper:
         """Write the finished parts now. A lost database is left to the next write."""
         await self.close()
         if self._has_more():
-            try:
-                await asyncio.shield(in_thread(self._write))
-            except (DatabaseError, InterfaceError) as error:
-                log.warning("progress_not_kept", job=self._claim.job_id, error=type(error).__name__)
+            await asyncio.shield(self._try_to_write())
 
     async def _keep_going(self) -> None:
         while self._has_more():
             await asyncio.sleep(KEEP_SECONDS)
             self._is_writing = True
             try:
-                await in_thread(self._write)
-            except (DatabaseError, InterfaceError) as error:
-                log.warning("progress_not_kept", job=self._claim.job_id, error=type(error).__name__)
+                await self._try_to_write()
             finally:
                 self._is_writing = False
             if self._task is None:
                 return
+
+    async def _try_to_write(self) -> None:
+        try:
+            await in_thread(self._write)
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("progress_not_kept", job=self._claim.job_id, error=type(error).__name__)
 
     def _has_more(self) -> bool:
         return len(self._progress) > self._kept

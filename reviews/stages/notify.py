@@ -18,7 +18,7 @@ from notifications.preferences import policy
 from notifications.preferences.policy import AppliedPreferences
 from notifications.rendering import Report
 from notifications.states import DeliveryStatus
-from reviews import pipeline
+from reviews import diff_places, pipeline
 from reviews.artifacts import store
 from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.pipeline import LostLease, StageClaim
@@ -52,6 +52,7 @@ def run(claim: StageClaim) -> Written:
         reports = visibility.reports_for(
             report_of(job), job.recipients, job.recipient_origins, scope_of_job(job)
         )
+        reports = diff_places.with_places(job, reports)
         wishes = _wishes(job, reports)
         declined = wishes.unwanted
         messages = messages_for(

@@ -67,11 +67,13 @@ def _recognise(claim: StageClaim, findings: Sequence[FindingRow], taken: Sequenc
 
     A version in between may not have reported them, and a restart of this review stores new rows.
     """
+    if not findings:
+        return
     versions = ReviewJob.objects.get(pk=claim.job_id).versions()
     judged = FindingRow.objects.filter(
         has_verdict(), job__in=versions.filter(review_version__lte=claim.review_version)
     ).exclude(identity__in=taken)
-    newest = {row.identity: row for row in judged.order_by("pk")[:MAX_RECOGNISED]} if findings else {}
+    newest = {row.identity: row for row in judged.order_by("pk")[:MAX_RECOGNISED]}
     known = list(newest.values())
     result = compared(
         [as_reported(row) for row in findings],

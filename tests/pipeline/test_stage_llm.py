@@ -85,7 +85,12 @@ class Bench:
     monkeypatch: pytest.MonkeyPatch
 
     def job(self, change: Change = ONE, key: str = "1", version: int = 1) -> int:
-        """Request a review of `change`; its stage fetch stores it without a source."""
+        """Request a review of `change`; its stage fetch stores it without a source.
+
+        The default differs from key to key: equal content is asked about once.
+        """
+        if change is ONE and key != "1":
+            change = change_of(edited(D + "a.py", "a\nold\n", f"a\n    total = price * count\n{key} = 0\n"))
 
         def fetch(claim: StageClaim) -> Any:
             return store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change)).save

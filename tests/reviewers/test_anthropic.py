@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from criticizer.redaction import redact
+from criticizer.redaction import Redactor, redact
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers.anthropic import AnthropicClient
 from reviews.reviewers.model import LlmConfig, ModelAnswer
+from reviews.reviewers.prepare import prepare
+from reviews.reviewers.prompt import request_text
 from tests.fakes.llm import FakeLlm, Reply
+from tests.reviewers.build import added, change
 
 
 @pytest.fixture
@@ -40,11 +43,29 @@ def test_a_call_speaks_the_documented_protocol(llm: FakeLlm) -> None:
     assert request.body == {
         "model": "m",
         "max_tokens": 8192,
-        "system": "rules",
-        "messages": [{"role": "user", "content": "hello"}],
+        "system": [{"type": "text", "text": "rules", "cache_control": {"type": "ephemeral"}}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
     }
     assert json.loads(answer.text) == {"findings": [], "files_read": []}
     assert (answer.finish_reason, answer.model, answer.input_tokens > 0) == ("end_turn", "m", True)
+
+
+def test_what_parts_share_is_a_block_that_the_server_may_keep(llm: FakeLlm) -> None:
+    of = prepare(change(added("//depot/p/a.py", "x\n")), Redactor())
+    user = request_text(of.text, of.chunks, 0)
+    ask(llm, user)
+    shared, rest = llm.requests[0].body["messages"][0]["content"]
+    assert shared["text"] + rest["text"] == user.text
+    assert shared["text"].rstrip().endswith("| add")
+    assert (shared["cache_control"], set(rest)) == ({"type": "ephemeral"}, {"type", "text"})
+
+
+def test_cached_tokens_count_as_read(llm: FakeLlm) -> None:
+    usage = {"input_tokens": 7, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 90}
+    body = {"content": [{"type": "text", "text": "{}"}], "stop_reason": "end_turn", "usage": usage}
+    llm.script(Reply(body=json.dumps(body)))
+    answer = ask(llm)
+    assert (answer.input_tokens, answer.cached_tokens, answer.cache_write_tokens) == (997, 900, 90)
 
 
 def test_anything_but_redacted_text_is_refused(llm: FakeLlm) -> None:

@@ -81,6 +81,8 @@ def test_a_head_is_never_cut() -> None:
     ("path", "text"),
     [
         ("a.py", "(" * 900_000),
+        ("a.cs", "> [" + "! ! " * 40_000),
+        ("a.go", "* " * 80_000),
         ("a.py", "class A:\n" + "  x = [\n" * 90_000),
         ("a.py", "x = '''" + "y\n" * 400_000),
         ("a.js", "//\n" * 60_000 + "function f() {}\n"),

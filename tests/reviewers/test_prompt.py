@@ -37,14 +37,14 @@ def test_a_request_names_every_file_and_shows_the_hunks_between_fences() -> None
         )
     ).text
     assert text == (
-        f"Part 1 of 1 of one change.\nWord: {words_of('fence')[0]}\n"
-        f"Never repeat the marker of this request: {canary_of('fence')}\n\n"
+        f"Never repeat the marker of this request: {canary_of('fence')}\nWord: {words_of('fence')[0]}\n\n"
         "BEGIN fence description\nCorrect the rounding.\nEND fence\n\n"
         "BEGIN fence files of the change\n"
-        "F1 //depot/p/a.py | edit | shown in this part\n"
+        "F1 //depot/p/a.py | edit\n"
         "F2 //depot/p/gone.py | delete | deleted: only its name was read\n"
         "F3 //depot/p/new.py | rename of //depot/p/old.py | no line changed\n"
         "END fence\n\n"
+        "Part 1 of 1 of one change.\n"
         "BEGIN fence hunks to review\n"
         "=== F1 //depot/p/a.py\n"
         "[F1H1] @@ -1,1 +1,1 @@\nnew:\n    1 +y\nold, removed or replaced:\n-x\n"
@@ -58,6 +58,22 @@ def test_parts_say_what_the_others_hold() -> None:
     assert len(of.chunks) == 2
     assert "Part 1 of 2 of one change. Other parts hold hunks of F2." in request(of, 0).text
     assert "Part 2 of 2 of one change. Other parts hold hunks of F1." in request(of, 1).text
+
+
+def test_parts_begin_alike_up_to_their_context() -> None:
+    files = [added(D + f"{name}.py", "".join(f"{name} {n}\n" for n in range(600))) for name in "ab"]
+    gone = [deleted(D + f"gone/file-{n}.py") for n in range(10)]
+    of = prepared(change(*files, *gone, description="Correct the rounding. " * 20), max_input_tokens=9000)
+    assert len(of.chunks) == 2
+    first, second = request(of, 0).text, request(of, 1).text
+    alike = next(n for n, pair in enumerate(zip(first, second, strict=False)) if len(set(pair)) > 1)
+    assert alike > first.index("END fence", first.index("files of the change"))
+
+
+def test_files_of_a_part_that_the_list_leaves_out_are_named_with_it() -> None:
+    files = [*(deleted(D + f"gone/file-{n}.py") for n in range(500)), edited(D + "z.py", "x\n", "y\n")]
+    text = request(prepared(change(*files))).text
+    assert "BEGIN fence files of this part\nF501 //depot/p/z.py | edit\nEND fence" in text
 
 
 def test_a_boundary_is_never_one_that_the_change_contains() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from criticizer.redaction import RedactionBlocked, Redactor, clean, clean_context
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
-from reviews.reviewers.base import CoverageStatus, FindingSeverity
+from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity
 from reviews.reviewers.coverage_texts import NO_MODEL_BANNER
 from reviews.reviewers.model import LlmConfig, ModelClient
 from reviews.reviewers.openai import OpenAIClient
@@ -249,16 +249,16 @@ def test_a_file_in_several_parts_of_which_one_fails_is_partial() -> None:
     with FakeLlm(respond=failing_part(2, BAD)) as llm:
         outcome = review(llm, change(edited(D + "a.py", old, new)))
         # The parts are asked about at the same time: they arrive in any order.
-        parts = [request.body["messages"][1]["content"].split("\n")[0] for request in llm.requests]
+        parts = [request.body["messages"][1]["content"] for request in llm.requests]
     status, reason = coverage(outcome)[D + "a.py"]
-    assert any(part.startswith("Part 1 of") for part in parts)
+    assert any("\nPart 1 of" in part for part in parts)
     assert status is CoverageStatus.PARTIAL
     assert "passages read; not reviewed: the model's answer could not be used" in reason
 
 
 def failing_part(part: int, reply: Reply) -> Any:
     def respond(request: Recorded) -> Reply | None:
-        return reply if request.body["messages"][1]["content"].startswith(f"Part {part} of ") else None
+        return reply if f"\nPart {part} of " in request.body["messages"][1]["content"] else None
 
     return respond
 
@@ -412,7 +412,7 @@ def test_invented_findings_are_dropped_and_counted(llm: FakeLlm) -> None:
     llm.script(Reply(answer=answer_of(raw_finding(file=D + "invented.py"), raw_finding())))
     outcome = review(llm, ONE)
     assert len(outcome.review.findings) == 1
-    assert outcome.dropped == {"unknown_file": 1}
+    assert [f.reason for f in outcome.fates if f.fate is Fate.DROPPED] == ["unknown_file"]
 
 
 def test_a_demoted_finding_counts_at_most_medium(llm: FakeLlm) -> None:

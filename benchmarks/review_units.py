@@ -1,0 +1,140 @@
+"""What a second version of a change costs, measured without a model.
+
+Shelves are put together of this repository's own changes that show 2,000 to 12,000 characters: 40 files,
+of which 3 get another line for the second version. (A file that is half of a shelf costs half of it
+again.) Tokens are estimated from the requests that would be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from benchmarks.figures import Figure, Must, say
+from criticizer.redaction import Redactor
+from reviews.reviewers.instructions import system_prompt
+from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.review import ReviewOutcome, review_prepared
+from reviews.reviewers.review_context import ReviewContext
+from reviews.reviewers.units import KnownUnit
+from reviews.sources.base import FileChange
+from reviews.sources.diffs import diff_file, render
+from tests.reviewers.build import added
+from tests.reviewers.build import change as change_of
+from tests.reviewers.test_units import Scripted, stored
+
+
+class Quiet(Scripted):
+    """A model that finds nothing: code of this repository holds words that a scripted one looks for."""
+
+    def answer(self, text: str) -> dict[str, object]:
+        return {"findings": [], "files_read": []}
+
+
+class Telling(Scripted):
+    """A model that reports the first added line of each file, with names of the code it stands in."""
+
+    def answer(self, text: str) -> dict[str, object]:
+        hunks = text.rpartition("hunks to review\n")[2]
+        found = [
+            {
+                "file": path,
+                "line": int(number),
+                "quote": line,
+                "title": f"Wrong: {line.strip()}"[:80],
+                "problem": "The call on this line gives None when the order has no lines. " * 4,
+                "severity": "medium",
+            }
+            for path, number, line in FIRST_LINE.findall(hunks)
+        ]
+        return {"findings": found[:3], "files_read": []}
+
+
+FIRST_LINE = re.compile(r"^=== F\d+ (\S+)\n(?:(?!===).*\n)*? +(\d+) \+(.{8,})$", re.MULTILINE)
+DESCRIPTION = "Correct the rounding of prices, as agreed with accounting. " * 12
+SMALL = ReviewLimits(max_input_tokens=8_000)
+FILES, CHANGED, SEEDS, COPIES = 40, 3, 20, 500
+LIMITS = ReviewLimits()
+CHARACTERS = range(2_000, 12_000)
+
+
+def figures(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
+    """Yield the costs of second versions; `files` are real changes to build shelves of."""
+    files = [file for file in files if len(render(diff_file(file)).text) in CHARACTERS]
+    shares = [_second(files, random.Random(seed)) for seed in range(SEEDS)]
+    name = f"input tokens of a version with {CHANGED} of {FILES} files changed"
+    say(f"second versions: {', '.join(f'{share:.1%}' for share in shares)}")
+    yield _figure(f"{name}, mean of {SEEDS}", sum(shares) / len(shares), 0.10), 0.09
+    yield _figure(f"{name}, worst of {SEEDS}", max(shares), 0.14), 0.12
+    shelf = _shelf(files, random.Random(0))
+    yield _figure("calls of an equal version", _calls(shelf, shelf), 0.5, "calls"), 0
+    many = [added(f"//depot/dev/f{n}.py", f"value_{n} = {n}\n") for n in range(COPIES)]
+    copies = [replace(file, path=file.path.replace("/dev/", "/release/")) for file in many]
+    yield _figure(f"calls of an integration of {COPIES} files", _calls(many, copies), 0.5, "calls"), 0
+
+
+def prefixes(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
+    """Yield how much of later parts and questions a server that keeps prefixes has read before."""
+    same = total = 0
+    for seed in range(5):
+        shelf = _shelf(files, random.Random(seed))
+        prepared = prepare(change_of(*shelf, description=DESCRIPTION), Redactor(), SMALL)
+        model, verifier = Telling(), Telling()
+        around = ReviewContext(verifier=verifier)
+        asyncio.run(review_prepared(prepared, model, SMALL, {}, around))
+        system = system_prompt(SMALL.max_findings_per_chunk)
+        earlier = model.asked[:1]
+        for text in (*model.asked[1:], *verifier.asked):
+            same += len(system) + max(_alike(text, other) for other in earlier)
+            total += len(system) + len(text)
+            earlier.append(text)
+    name = f"prefix of later requests that was sent before, at {SMALL.max_input_tokens:,} tokens"
+    bound = Must("value", ">=", 0.40)
+    yield Figure(f"review_quality: {name}", same / total, "share", must=bound), 0.45
+
+
+def _alike(one: str, other: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _figure(name: str, value: float, bound: float, unit: str = "share") -> Figure:
+    return Figure(f"review_quality: {name}", value, unit, must=Must("value", "<=", bound))
+
+
+def _shelf(files: Sequence[FileChange], source: random.Random) -> list[FileChange]:
+    return [
+        replace(file, path=f"//depot/p/d{n % 5}/f{n}.py")
+        for n, file in enumerate(source.sample(files, FILES))
+    ]
+
+
+def _second(files: Sequence[FileChange], source: random.Random) -> float:
+    before = _shelf(files, source)
+    chosen = set(source.sample(range(FILES), CHANGED))
+    after = [
+        replace(file, new_text=(file.new_text or "") + f"added_in_version_2_{n} = 1\n")
+        if n in chosen
+        else file
+        for n, file in enumerate(before)
+    ]
+    first = _reviewed(_prepared(before))
+    second = _reviewed(_prepared(after), stored(first))
+    return second.review.usage.input_tokens / first.review.usage.input_tokens
+
+
+def _calls(before: Sequence[FileChange], after: Sequence[FileChange]) -> int:
+    return _reviewed(_prepared(after), stored(_reviewed(_prepared(before)))).review.usage.calls
+
+
+def _prepared(files: Sequence[FileChange]) -> Prepared:
+    return prepare(change_of(*files), Redactor(), LIMITS)
+
+
+def _reviewed(prepared: Prepared, known: Mapping[str, KnownUnit] | None = None) -> ReviewOutcome:
+    around = ReviewContext(known=known or {})
+    return asyncio.run(review_prepared(prepared, Quiet(), LIMITS, {}, around))

@@ -1,0 +1,294 @@
+"""Review units: what is asked about once (guarantees G360 and G361).
+
+A unit is one file of a change, or some hunks of a file too long for one request, with the context that it
+would be shown alone. Its key is a digest of all that decides the answer about it, so that an equal one of
+another version, or of another change, is not asked about again.
+
+    units ─► keys ─► stored? ── yes ─► findings, put on their lines again or dropped
+                        └─ no ─► packed into parts ─► model ─► findings, stored by unit
+
+A model sees the other files of a part too. A unit with a finding that names something of them is not
+stored. What a model concluded from them without a word cannot be seen: so a submitted change is asked
+about anew, and any change on request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, takewhile
+from typing import Any
+
+from reviews.reviewers.base import (
+    Fate,
+    Fated,
+    Finding,
+    FindingSeverity,
+    RawId,
+    Side,
+    Usage,
+    Verification,
+)
+from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, path_rank, tokens
+from reviews.reviewers.evidence import lines_of
+from reviews.reviewers.instructions import FINDER_VERSION, VERIFIER_VERSION
+from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.prompt import file_tokens
+
+FORMAT = 1  # raise with every change of what is stored
+TEAM_RULES = ""  # digest of the rules of a team that are sent: none are
+LEAST_CONTEXT_TOKENS = 600  # of a unit that is asked about without the rest of its change
+CONTEXT_OF_HUNKS = 0.5  # of the tokens of its hunks
+_IDS = re.compile(r"(?<!\w)(?:F\d+(?:H\d+)?|C\d+)(?!\w)")
+_WORDS = re.compile(r"[\w$@./-]{3,}")
+_TELLING = re.compile(r"[\d_/@$.]|[a-z][A-Z]")  # in a name, an address or a path, not in prose
+
+
+@dataclass(frozen=True, slots=True)
+class KnownUnit:
+    """What an earlier review found in an equal unit; `review` says so for people."""
+
+    findings: Sequence[Mapping[str, Any]]
+    model: str
+    input_tokens: int
+    review: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredUnit:
+    """What a review found in a unit, to be stored under its key. `input_tokens` is its share of the cost."""
+
+    key: str
+    findings: Sequence[Mapping[str, Any]]
+    model: str
+    input_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What is taken over from earlier reviews. `reviews` says of each such file which one it was."""
+
+    chunk: Chunk = Chunk(())  # noqa: RUF009 - frozen
+    findings: tuple[Finding, ...] = ()
+    dropped: tuple[Fated, ...] = ()
+    models: tuple[str, ...] = ()
+    reviews: Mapping[int, str] = field(default_factory=dict)
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
+
+
+def keys_of(prepared: Prepared, limits: ReviewLimits, model: str, verifier: str) -> tuple[str, ...]:
+    """Return the key of each unit of a change. `verifier` is its model, empty without a second pass."""
+    deciding = [
+        FORMAT,
+        TEAM_RULES,
+        FINDER_VERSION,
+        model,
+        VERIFIER_VERSION if verifier else "",
+        verifier,
+        limits.max_input_tokens,
+        limits.max_findings_per_chunk,
+        limits.context_share,
+        limits.is_compact,
+    ]
+    return tuple(_digest([*deciding, *_content(prepared, unit)]) for unit in prepared.units)
+
+
+def _digest(parts: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _content(prepared: Prepared, unit: Chunk) -> list[object]:
+    """Return what a unit shows. Of a path, its name and kind: a copy has another folder."""
+    entry = prepared.text.manifest[unit.hunks[0].file]
+    context = [(posixpath.basename(_path_of(block)), lines_of(block)) for block in unit.context]
+    path = entry.path.text
+    return [posixpath.basename(path), path_rank(path), entry.action, _texts(unit), context]
+
+
+def _texts(unit: Chunk) -> list[str]:
+    """Return the text of the hunks without their ids, which count the files of the change."""
+    return [hunk.text.text.removeprefix(f"[{hunk.name}]") for hunk in unit.hunks]
+
+
+def _path_of(block: ContextBlock) -> str:
+    return block.text.text.partition("\n")[0].rpartition(":")[0]
+
+
+def packed(prepared: Prepared, units: Sequence[int]) -> tuple[Chunk, ...]:
+    """Return the parts that ask about these units; those of the whole change for all of its units."""
+    if len(units) == len(prepared.units):
+        return prepared.chunks
+    parts: list[Chunk] = []
+    for unit in (_as_asked(prepared.units[index]) for index in units):
+        both = _together(parts[-1], unit) if parts else unit
+        if parts and _cost(prepared, both) <= prepared.room:
+            parts[-1] = both
+        else:
+            parts.append(unit)
+    return tuple(parts)
+
+
+def _as_asked(unit: Chunk) -> Chunk:
+    """Return a unit with the best of its context, about as much as it would have in a full request."""
+    room = max(LEAST_CONTEXT_TOKENS, int(sum(tokens(hunk.text) for hunk in unit.hunks) * CONTEXT_OF_HUNKS))
+    kept = takewhile(
+        lambda used: used[0] <= room, zip(accumulate(map(_tokens, unit.context)), unit.context, strict=True)
+    )
+    return Chunk(unit.hunks, tuple(block for _, block in kept))
+
+
+def _tokens(block: ContextBlock) -> int:
+    return tokens(block.shown) + 1
+
+
+def _together(one: Chunk, other: Chunk) -> Chunk:
+    blocks = {block.text.text: block for block in (*one.context, *other.context)}
+    named = (replace(block, name=f"C{number}") for number, block in enumerate(blocks.values(), start=1))
+    return Chunk((*one.hunks, *other.hunks), tuple(named))
+
+
+def _cost(prepared: Prepared, chunk: Chunk) -> int:
+    names = sum(file_tokens(prepared.text.manifest[index]) for index in chunk.files)
+    return sum(tokens(hunk.text) for hunk in chunk.hunks) + sum(map(_tokens, chunk.context)) + names
+
+
+def carried(prepared: Prepared, known: Mapping[int, KnownUnit]) -> Carried:
+    """Return what is known of a change's units, by their index; all raw findings are of part 0."""
+    findings: list[Finding] = []
+    dropped: list[Fated] = []
+    hunks: list[ShownHunk] = []
+    for index, answer in known.items():
+        unit = prepared.units[index]
+        hunks += unit.hunks
+        for stored in answer.findings:
+            raw = RawId(0, 1, len(findings) + len(dropped))
+            finding = _restored(stored, prepared.paths[unit.hunks[0].file], unit, raw)
+            if _is_on_its_line(finding, unit):
+                findings.append(finding)
+            else:
+                dropped += finding.fates(Fate.DROPPED, "quote_gone")
+    asked = {unit.hunks[0].file for index, unit in enumerate(prepared.units) if index not in known}
+    reviews = {prepared.units[index].hunks[0].file: answer.review for index, answer in known.items()}
+    return Carried(
+        Chunk(tuple(hunks)),
+        tuple(findings),
+        tuple(dropped),
+        tuple(dict.fromkeys(answer.model for answer in known.values())),
+        {file: review for file, review in reviews.items() if file not in asked},
+        Usage(carried=len(known), spared_tokens=sum(answer.input_tokens for answer in known.values())),
+    )
+
+
+def _restored(stored: Mapping[str, Any], path: str, unit: Chunk, raw: RawId) -> Finding:
+    """Return a stored finding under the path that its file has in this change."""
+    return Finding(
+        **{
+            **stored,
+            "file": path,
+            "severity": FindingSeverity(stored["severity"]),
+            "side": Side(stored["side"]),
+            "verification": Verification(stored["verification"]),
+            "excerpt": tuple((number, kind, text) for number, kind, text in stored["excerpt"]),
+            "evidence": tuple(unit.context[place].path for place in stored["evidence"]),
+            "raw": raw,
+            "carried": True,
+        }
+    )
+
+
+def _is_on_its_line(finding: Finding, unit: Chunk) -> bool:
+    return finding.line is None or any(
+        (line.side, line.number, line.text) == (finding.side, finding.line, finding.quote)
+        for hunk in unit.hunks
+        for line in hunk.lines
+    )
+
+
+def answered(
+    prepared: Prepared,
+    keys: Mapping[int, str],
+    parts: Sequence[tuple[Chunk, str, int]],
+    findings: Sequence[Finding],
+) -> Iterator[AnsweredUnit]:
+    """Yield what can be stored of the units with these keys, by their index.
+
+    `parts` were answered in full: chunk, model and input tokens. `findings` are what remained of the
+    model's; a unit with one that must not be kept is not to be among the keys.
+    """
+    if not keys:
+        return
+    names = {hunk.name: place for place, (chunk, *_) in enumerate(parts) for hunk in chunk.hunks}
+    own = _by_unit(prepared, findings)
+    for index, key in keys.items():
+        unit = prepared.units[index]
+        if not all(hunk.name in names for hunk in unit.hunks):
+            continue
+        places = dict.fromkeys(names[hunk.name] for hunk in unit.hunks)
+        around = [parts[place] for place in places]
+        found = own.get(index, [])
+        if found and not _stands_alone(prepared, unit, [chunk for chunk, *_ in around], found):
+            continue
+        yield AnsweredUnit(
+            key,
+            [_stored(finding, unit) for finding in found],
+            around[0][1],
+            sum(spent * _chars(chunk, unit) // _chars(chunk, chunk) for chunk, _, spent in around),
+        )
+
+
+def _chars(chunk: Chunk, unit: Chunk) -> int:
+    names = {hunk.name for hunk in unit.hunks}
+    return sum(len(hunk.text) for hunk in chunk.hunks if hunk.name in names)
+
+
+def _by_unit(prepared: Prepared, findings: Sequence[Finding]) -> Mapping[int, list[Finding]]:
+    """Return findings by the index of the unit that holds their line, or begins their file."""
+    lines: dict[tuple[str, Side, int], int] = {}
+    first: dict[str, int] = {}
+    for index, unit in enumerate(prepared.units):
+        path = prepared.paths[unit.hunks[0].file]
+        first.setdefault(path, index)
+        lines |= {(path, line.side, line.number): index for hunk in unit.hunks for line in hunk.lines}
+    found: dict[int, list[Finding]] = {}
+    for finding in findings:
+        place = None if finding.line is None else lines.get((finding.file, finding.side, finding.line))
+        found.setdefault(first[finding.file] if place is None else place, []).append(finding)
+    return found
+
+
+def _stands_alone(prepared: Prepared, unit: Chunk, around: Sequence[Chunk], found: Sequence[Finding]) -> bool:
+    """Return whether findings of a unit name nothing that only other parts of the change show."""
+    paths = {block.path for block in unit.context}
+    entry = prepared.text.manifest[unit.hunks[0].file]
+    own = "\n".join([entry.path.text, *_texts(unit), *(block.text.text for block in unit.context)])
+    others = "\n".join(
+        [
+            prepared.text.description.text,
+            *(other.path.text for other in prepared.text.manifest),
+            *(hunk.text.text for chunk in around for hunk in chunk.hunks),
+            *(block.text.text for chunk in around for block in chunk.context),
+        ]
+    )
+    for finding in found:
+        prose = f"{finding.title} {finding.message} {finding.suggestion}"
+        words = [word.strip(".-/") for word in _WORDS.findall(prose)]
+        foreign = any(w not in own and w in others for w in words if _TELLING.search(w))
+        if (
+            foreign
+            or not paths.issuperset(finding.evidence)
+            or set(_IDS.findall(prose)) - set(_IDS.findall(own))
+        ):
+            return False
+    return True
+
+
+def _stored(finding: Finding, unit: Chunk) -> dict[str, Any]:
+    paths = [block.path for block in unit.context]
+    kept = asdict(finding)
+    for name in ("file", "raw", "merges", "carried"):
+        del kept[name]
+    return {**kept, "evidence": [paths.index(path) for path in finding.evidence]}

@@ -1,0 +1,83 @@
+"""Reads and writes the review units of a change (guarantees G360 and G361): one query, and one statement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from criticizer.db import prepared as sql
+from criticizer.security import sealed_field
+from reviews.models import ReviewUnit
+from reviews.pipeline import StageClaim
+from reviews.reviewers.coverage_texts import same_content
+from reviews.reviewers.units import AnsweredUnit, KnownUnit
+
+# In the progress of a stage: the units that its first attempt with an answer did not ask about.
+CARRIED = "units"
+# A submitted change is asked about anew, unless the answers are about other changes: those of a changelist's
+# own shelf came in pieces. Pull requests have no such end.
+_FIND = """
+SELECT u.key, u.answer, u.input_tokens, j.changelist_id, j.review_version
+  FROM review_units u JOIN jobs j ON j.id = u.made_by_id, jobs own
+ WHERE u.key = ANY(%(keys)s) AND u.made_at > %(after)s AND own.id = %(job)s AND NOT own.from_scratch
+   AND NOT (%(submitted)s AND j.changelist_id = own.changelist_id)"""
+
+
+def known_units(
+    claim: StageClaim, keys: Sequence[str], progress: MutableMapping[str, str], *, is_submitted: bool
+) -> Mapping[str, KnownUnit]:
+    """Return what earlier reviews found in units with these keys, by key.
+
+    Once a part was answered, another attempt of the stage carries the same units: it would ask about other
+    parts otherwise, and pay again. `progress` says which.
+    """
+    if progress and CARRIED not in progress:
+        return {}
+    wanted = json.loads(progress[CARRIED]) if progress else list(keys)
+    after = timezone.now() - timedelta(days=settings.ARTIFACT_REDACTED_TTL_DAYS)
+    found = (
+        sql.rows(_FIND, {"keys": wanted, "after": after, "job": claim.job_id, "submitted": is_submitted})
+        if wanted
+        else []
+    )
+    known = {}
+    for row in found:
+        if not (opened := sealed_field.opened(row["answer"])):
+            continue  # no key opens it
+        (answer,) = opened
+        is_own = row["changelist_id"] == claim.changelist_id
+        known[row["key"]] = KnownUnit(
+            answer["findings"],
+            answer["model"],
+            row["input_tokens"],
+            same_content(row["review_version"] if is_own else None),
+        )
+    if known:
+        progress[CARRIED] = json.dumps(sorted(known))
+    return known
+
+
+def save_units(claim: StageClaim, units: Iterable[AnsweredUnit]) -> None:
+    """Store what a review found, in its commit. The newest answer about equal content replaces others."""
+    rows = {
+        unit.key: ReviewUnit(
+            key=unit.key,
+            answer=[{"model": unit.model, "findings": unit.findings}],
+            input_tokens=unit.input_tokens,
+            made_by_id=claim.job_id,
+            made_at=timezone.now(),
+        )
+        for unit in units
+    }
+    if rows:
+        ReviewUnit.objects.bulk_create(
+            # In one order: reviews of equal content that end at once must not wait for each other.
+            [rows[key] for key in sorted(rows)],
+            update_conflicts=True,
+            unique_fields=["key"],
+            update_fields=["answer", "input_tokens", "made_by", "made_at"],
+        )
