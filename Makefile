@@ -5,7 +5,7 @@ PYTHON  ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
              $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PORT    ?= 8000
 HOST    ?= 127.0.0.1
-REPO    ?= $(CURDIR)
+REPO    ?=
 JOBS    ?= 200
 FAULTS  ?= 40
 SEED    ?= 1
@@ -27,7 +27,7 @@ endif
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   review the newest commits of this repository (REPO=/path: of another one; KEEP=1: stays up)"
+	@echo "make demo   review two commits with recorded answers (REPO=/path: a repository of yours; KEEP=1: stays up)"
 	@echo "make up     run web, workers and database until Ctrl-C (PORT=8000 DATA_DIR=var)"
 	@echo "make test   what a contributor needs: checks and the test suite, browser tests included"
 	@echo "make test-all  make test, the long proofs, and branch coverage with its floor (nightly)"
@@ -37,7 +37,7 @@ help:
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
-	@$(BIN)/python manage.py demo --repo "$(REPO)" $(if $(filter-out 0 no false,$(KEEP)),--keep)
+	@$(BIN)/python manage.py demo $(if $(REPO),--repo "$(REPO)") $(if $(filter-out 0 no false,$(KEEP)),--keep)
 
 up: $(VENV)/base
 	@$(BIN)/python manage.py up --show-login --host "$(HOST)" --port "$(PORT)"

@@ -8,12 +8,14 @@ from typing import Any
 from urllib.parse import quote
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpResponse
 
 from criticizer.admin_site.csv_export import to_csv
 from reviews.models import FindingRow
 from reviews.reviewers.base import FindingSeverity, Side
+from reviews.sources.paths import decode_path
+from reviews.sources.registry import depot_prefix
 from reviews.states import DISMISSALS, FindingEventKind
 from reviews.verdicts import of_findings
 
@@ -32,24 +34,29 @@ _COLUMNS = (
     "file", "line", "end_line", "side", "severity", "category", "title", "message", "suggestion", "source",
     "confidence", "status", "verdict", "verdict_by", "verdict_at",
 )  # fmt: skip
-_ESCAPES = {"%40": "@", "%23": "#", "%2A": "*", "%25": "%"}
 
 
 def download(job_id: int, form: str, rows: QuerySet[FindingRow]) -> HttpResponse:
     """Return the findings `rows` of a review as a file in one of FORMS, at most MAX_EXPORTED."""
     made, suffix, content_type = FORMS[form]
-    found = rows.annotate(**of_findings()).defer("excerpt").order_by("pk")
+    found = (
+        rows.annotate(**of_findings(), changelist_id=F("job__changelist_id")).defer("excerpt").order_by("pk")
+    )
     content = made(list(found[:MAX_EXPORTED]))
     headers = {"Content-Disposition": f'attachment; filename="review-{job_id}.{suffix}"'}
     return HttpResponse(content, content_type=content_type, headers=headers)
 
 
-def _path(file: str) -> str:
+def path_in_repository(file: str, changelist_id: str) -> str:
     """Return a file's name in its repository: without the depot's name, wildcards as they are."""
-    name = file.removeprefix("//").partition("/")[2] or file
-    for escape, character in _ESCAPES.items():
-        name = name.replace(escape, character)
-    return name
+    prefix = depot_prefix(changelist_id) or ""
+    if prefix and file.startswith(prefix):
+        return decode_path(file.removeprefix(prefix))
+    return decode_path(file.removeprefix("//").partition("/")[2] or file)
+
+
+def _path(row: FindingRow) -> str:
+    return path_in_repository(row.file, row.changelist_id)  # type: ignore[attr-defined]
 
 
 def _text(row: FindingRow) -> str:
@@ -74,7 +81,7 @@ def _sarif(rows: Sequence[FindingRow]) -> str:
 
 
 def _result(row: FindingRow, rule: int) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": quote(_path(row.file))}}
+    place: dict[str, Any] = {"artifactLocation": {"uri": quote(_path(row))}}
     if line := _line(row):
         place["region"] = {"startLine": line, "endLine": max(row.end_line or line, line)}
     return {
@@ -107,7 +114,7 @@ def _json(rows: Sequence[FindingRow]) -> str:
 def _rdjson(rows: Sequence[FindingRow]) -> str:
     diagnostics = []
     for row in rows:
-        location: dict[str, Any] = {"path": _path(row.file)}
+        location: dict[str, Any] = {"path": _path(row)}
         if line := _line(row):
             location["range"] = {"start": {"line": line}, "end": {"line": max(row.end_line or line, line)}}
         level = _RDJSON_LEVELS.get(FindingSeverity(row.severity), "ERROR")
@@ -124,7 +131,7 @@ def _gitlab(rows: Sequence[FindingRow]) -> str:
             "check_name": row.category,
             "fingerprint": row.identity.hex,
             "severity": _GITLAB_LEVELS[FindingSeverity(row.severity)],
-            "location": {"path": _path(row.file), "lines": {"begin": _line(row) or 1}},
+            "location": {"path": _path(row), "lines": {"begin": _line(row) or 1}},
         }
         for row in rows
     ]

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import structlog
 from django.conf import settings
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.contrib.auth.tokens import default_token_generator
 from django.db import transaction
 from django.template.loader import render_to_string
@@ -109,6 +109,11 @@ def send_link(user: User) -> Sent:
         return Sent(False, f"{clean(failure.detail, 300) or failure.kind.message}{doubt}")
     log.info("invitation_sent", user=user.pk)
     return Sent(True, f"the link was mailed to {user.email}")
+
+
+def may_invite(user: User | AnonymousUser) -> bool:
+    """Say whether a user may make accounts, with their roles and what their team may read."""
+    return user.has_perms(("auth.add_user", "auth.change_user", "auth.add_group", "reviews.add_viewerscope"))
 
 
 def may_be_invited(user: User) -> bool:

@@ -61,7 +61,9 @@ def report_of(job: ReviewJob) -> Report:
 
 def _pull_request(job: ReviewJob) -> PullRequest | None:
     version = HostVersion.objects.filter(job=job).select_related("change").first()
-    return PullRequest(version.change.repository_id, version.head_sha) if version else None
+    if version is None:
+        return None
+    return PullRequest(version.change.repository_id, version.head_sha, is_partial=bool(job.series))
 
 
 def _ended(job: ReviewJob) -> tuple[EarlierFinding, ...]:

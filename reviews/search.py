@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.lookups import DataContains
 from django.contrib.postgres.search import SearchVectorExact
-from django.db.models import BooleanField, Q, QuerySet, Value
-from django.db.models.expressions import RawSQL
-from django.db.models.functions import Coalesce
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    Case,
+    Exists,
+    F,
+    Func,
+    OuterRef,
+    Q,
+    QuerySet,
+    TextField,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce, Concat, Lower
+from django.db.models.lookups import Contains
 
 from criticizer.db.full_text import FullTextFilter, match, prefixes
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
-from reviews.models import FINDING_WORDS, PATH_MARKS, FindingRow, ReviewJob
+from reviews.models import FINDING_FACETS, FINDING_WORDS, PATH_MARKS, FindingRow, ReviewJob
 from reviews.states import ACTIVE_JOB
 
 MOST_RARE = 10_000
 _LOOKED_AT = 1_000  # newest jobs searched to see whether words are common
 _COMMON = 5  # matches among them that make words common
-# The text of findings is longer: fewer are read, and more taken from the index.
-_FINDINGS_LOOKED_AT = 250
 _MOST_RARE_FINDINGS = 30_000
 _MILLISECONDS = 3_000
 # With less memory (in kB) it would keep pages instead of rows, and read the text of all rows on them.
 _THROUGH_INDEX = {"enable_seqscan": "off", "enable_indexscan": "off", "work_mem": "65536"}
 _COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]{7,40})")
+_TEXT = Lower(Concat("title", Value(" "), "message", Value(" "), "file", output_field=TextField()))
 _ENDED = Q(finished_at__isnull=False)
 
 
@@ -42,39 +56,68 @@ def words_of_jobs(words: Sequence[str]) -> Q:
         # Keeps PostgreSQL from taking the words for rare: it reads the list in its order.
         return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
     if len(words) == 1:
-        rare += ReviewJob.objects.filter(_named(words[0])).values_list("pk", flat=True)[:100]
-    # One parameter: thousands take longer to send than to look up.
-    return Q(RawSQL('"jobs"."id" = ANY(%s)', [rare], output_field=BooleanField()))
+        rare += ReviewJob.objects.filter(named(words[0])).values_list("pk", flat=True)[:100]
+    return is_one_of(rare)
 
 
 def words_of_findings(words: Sequence[str]) -> Q:
-    """Return the condition that each word begins a word of a finding. Runs queries, as `words_of_jobs`."""
+    """Return the condition that each word begins a word of a finding."""
     parts = " ".join(words).translate(str.maketrans(PATH_MARKS, " " * len(PATH_MARKS))).split()
     if not parts:
         return Q(pk__in=())
-    expression = SearchVectorExact(FINDING_WORDS, prefixes(parts))
-    # As a list: PostgreSQL reads these rows only.
-    newest = list(FindingRow.objects.order_by("-pk").values_list("pk", flat=True)[:_FINDINGS_LOOKED_AT])
-    found = Q(expression)
-    if FindingRow.objects.filter(found, pk__in=newest)[:_COMMON].count() < _COMMON:
-        rare = _ids(FindingRow.objects.filter(found))
+    found = Q()
+    for part in parts:
+        if part.isascii() and part.isalpha():
+            # Implied, and ten times cheaper for rows that are read without the index.
+            found &= Q(Contains(_TEXT, part.lower()))
+    return found & Q(SearchVectorExact(FINDING_WORDS, prefixes(parts)))
+
+
+def jobs_with_findings(matching: Q) -> Q:
+    """Return the condition on reviews that they have such a finding. Runs queries, as `words_of_jobs`."""
+    such = FindingRow.objects.filter(without_index(matching), job=OuterRef("pk"))
+    found = Q(Exists(such))
+    if not _is_common(found):
+        rare = ids_through_index(FindingRow.objects.filter(matching), "job_id")
         if rare is not None:
-            return Q(RawSQL('"findings"."id" = ANY(%s)', [rare], output_field=BooleanField()))
-    return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
+            return is_one_of(rare)
+    return found
 
 
-def _ids(rows: QuerySet[FindingRow]) -> list[int] | None:
-    """Return the ids of rows that the index finds; None when there are many or it takes long."""
+def without_index(condition: Q) -> Q:
+    """Return a condition that PostgreSQL applies to the rows it reads, and serves from no index."""
+    return Q(Case(When(condition, then=True), default=False)) if condition else condition
+
+
+def with_facets(facets: Mapping[str, str]) -> Q:
+    """Return the condition on findings of these facets: `severity`, `category`, `source` (llm or check)."""
+    wanted = [f"{name} {value}" for name, value in facets.items()]
+    return Q(DataContains(FINDING_FACETS, Value(wanted, ArrayField(TextField())))) if wanted else Q()
+
+
+class _OneOf(Func):
+    template = "%(expressions)s)"
+    arg_joiner = " = ANY("
+    output_field = BooleanField()
+
+
+def is_one_of(ids: Sequence[int]) -> Q:
+    """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
+    return Q(_OneOf(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
+
+
+def ids_through_index(rows: QuerySet[FindingRow], field: str = "pk") -> list[int] | None:
+    """Return the ids of findings that an index finds; None when there are many or it takes long."""
     try:
         with statement_timeout(_MILLISECONDS, _THROUGH_INDEX):
-            ids = list(rows.order_by().values_list("pk", flat=True)[: _MOST_RARE_FINDINGS + 1])
+            ids = list(rows.order_by().values_list(field, flat=True)[: _MOST_RARE_FINDINGS + 1])
     except StatementTimeout:
         return None
     return ids if len(ids) <= _MOST_RARE_FINDINGS else None
 
 
-def _named(word: str) -> Q:
-    """Return the condition on a changelist by its number, or by its commit's hash as pages shorten it."""
+def named(word: str) -> Q:
+    """Return the condition on a changelist by its name, or by its commit's hash as pages shorten it."""
     commit = _COMMIT.fullmatch(word)
     if commit is None:
         return Q(changelist_id=word)
@@ -88,8 +131,9 @@ def _named(word: str) -> Q:
 
 
 def _is_common(found: Q) -> bool:
-    newest = ReviewJob.objects.order_by("-created_at", "-id").values("pk")[:_LOOKED_AT]
-    return ReviewJob.objects.filter(found, pk__in=newest)[:_COMMON].count() == _COMMON
+    newest = list(ReviewJob.objects.order_by("-created_at", "-id").values_list("pk", flat=True)[:_LOOKED_AT])
+    # As a list: PostgreSQL reads these rows only.
+    return ReviewJob.objects.filter(is_one_of(newest), found)[:_COMMON].count() == _COMMON
 
 
 def _jobs_with(found: Q) -> list[int] | None:

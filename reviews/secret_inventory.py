@@ -9,6 +9,7 @@ from datetime import datetime
 from django.conf import settings
 from django.utils import timezone
 
+from criticizer.codehosts.registry import HOSTS
 from criticizer.db import prepared
 from criticizer.environment.variables import VARIABLES
 from criticizer.resilience.failures import ErrorClass, Failure
@@ -90,7 +91,10 @@ def _uses() -> dict[str, str]:
         **{f"{name}_NEXT": f"tried when {name} is refused" for name in rotated},
         "LLM_FALLBACK_API_KEY": "in use while the first model cannot answer",
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
-        "GITHUB_WEBHOOK_SECRETS": f"{len(settings.GITHUB_WEBHOOK_SECRETS)} in use, each is accepted",
+        **{
+            name: f"{len(getattr(settings, name))} in use, each is accepted"
+            for name in (f"{host.upper()}_WEBHOOK_SECRETS" for host in HOSTS)
+        },
         "IMAP_ARCHIVE_PASSWORD_NEXT": "tried when the password of IMAP_ARCHIVE_URL is refused",
         "DATABASE_URL": "in use",
         "ARTIFACT_S3_SECRET_KEY": "in use",

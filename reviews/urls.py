@@ -5,9 +5,9 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.decorators.http import require_POST
 
-from reviews.admin import invite, message_preview
+from reviews.admin import invite, message_preview, repositories
 from reviews.exports import FORMS
-from reviews.web import actions, findings, views
+from reviews.web import actions, comparison, feeds, findings, quality, views
 from reviews.web import subscriptions as subscription_views
 from reviews.web.login import Login
 from reviews.web.welcome import Welcome
@@ -15,6 +15,7 @@ from reviews.web.welcome import Welcome
 _pages = [
     path("", views.review_list, name="list"),
     path("findings/", views.finding_list, name="findings"),
+    path("quality/", quality.quality, name="quality"),
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
@@ -24,12 +25,16 @@ _pages = [
         name="findings-file",
     ),
     path("reviews/<int:job_id>/files/<int:number>/", views.review_file, name="file"),
+    path("reviews/<int:job_id>/compare/", comparison.compare, name="compare"),
     path("reviews/<int:job_id>/findings/<int:finding_id>/", findings.finding, name="finding"),
+    path("reviews/<int:job_id>/findings/<int:finding_id>/patch/", findings.patch, name="patch"),
     path("reviews/<int:job_id>/findings/<int:finding_id>/verdict/", findings.verdict, name="verdict"),
     path("reviews/<int:job_id>/findings/<int:finding_id>/comment/", findings.comment, name="comment"),
     path("verdict/<str:signed>/", findings.verdict_link, name="verdict-link"),
     path("reviews/<int:job_id>/again/", actions.review_again, name="again"),
     path("reviews/<int:job_id>/cancel/", actions.cancel, name="cancel"),
+    re_path(rf"^feeds/(?P<name>{'|'.join(feeds.LISTS)})\.atom$", feeds.feed, name="feed"),
+    path("views/<str:name>/", views.saved_view, name="saved-view"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),
 ]
 
@@ -48,6 +53,12 @@ urlpatterns = [
         name="job-message-html",
     ),
     path("admin/dashboard/", admin.site.admin_view(views.dashboard_live), name="dashboard-live"),
+    path("admin/repositories/", admin.site.admin_view(repositories.repositories), name="repositories"),
+    path(
+        "admin/repositories/<slug:name>/test/",
+        admin.site.admin_view(repositories.check_connection),
+        name="repository-test",
+    ),
     path("admin/invite/", admin.site.admin_view(invite.invite), name="invite"),
     path(
         "admin/invite/<int:pk>/",

@@ -96,12 +96,11 @@ def verdicts_of(identities: Iterable[UUID], scope: Scope = EVERYTHING) -> dict[U
     return {identity: said.verdict for identity, said in found if said.verdict is not None}
 
 
-def has_verdict(kinds: Collection[str] = VERDICTS, identity: str = "identity") -> Q:
+def has_verdict(kinds: Collection[str] = VERDICTS) -> Q:
     """Return the condition on findings whose verdict is one of these."""
     said = FindingEvent.objects.exclude(kind=Kind.COMMENT)
     later = said.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk"))
-    newest = said.filter(~Exists(later), kind__in=kinds)
-    return Q(**{f"{identity}__in": newest.values("identity")})
+    return Q(Exists(said.filter(~Exists(later), identity=OuterRef("identity"), kind__in=kinds)))
 
 
 def severity_or_dismissed() -> Case:

@@ -159,7 +159,7 @@ def _uncertain(user: Any) -> Iterator[Need]:
     yield Need(
         "warn",
         "Uncertain deliveries",
-        f"{number} message{'' if number == 1 else 's'} may or may not have arrived",
+        f"{plural_count(number, 'message')} may or may not have arrived",
         "No evidence shows it. Decide whether each is confirmed, sent again or given up: its review waits.",
         list_address("notifications_delivery", "state:uncertain"),
         "Decide",

@@ -1,4 +1,8 @@
-"""The demo: real commits of a git repository, reviewed by real processes on this machine."""
+"""The demo: commits of a git repository, reviewed by real processes on this machine.
+
+Without a repository it plays a story: two commits made for it, with a language model that replays
+recorded answers (`recorded`, `story`).
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,11 @@ from typing import Any
 
 import httpx
 
-from criticizer.environment import CODE_DIR, IS_CHECKOUT, WORK_DIR
+from criticizer.environment import WORK_DIR
 from criticizer.resilience.failures import Failure
 from criticizer.workers import subprocesses
 from reviews.demo import example as demo_example
+from reviews.demo import recorded
 
 COMMITS = 6
 REPOSITORY = "demo"  # in GIT_REPOSITORIES
@@ -65,7 +70,8 @@ def set_environment(arguments: list[str]) -> None:
     repository = _repository(arguments)
     data_dir = Path(os.environ.get("CRITICIZER_DATA_DIR") or WORK_DIR / "var").absolute() / "demo"
     example = data_dir / demo_example.NAME
-    if not {"-h", "--help"} & set(arguments):
+    is_help = bool({"-h", "--help"} & set(arguments))
+    if not is_help:
         try:
             if repository:
                 newest_commits(repository, 1)
@@ -84,22 +90,19 @@ def set_environment(arguments: list[str]) -> None:
         API_THROTTLE="6000/min",
         MAIL_PROVIDER="maildir",
     )
+    if repository is None and not is_help:
+        os.environ.update(recorded.ENVIRONMENT, LLM_BASE_URL=recorded.RecordedModel().base_url)
     os.environ.setdefault("LOG_LEVEL", "WARNING")
 
 
 def _repository(arguments: list[str]) -> Path | None:
-    repository = default_repository()
+    repository = None
     for position, argument in enumerate(arguments):
         if argument.startswith("--repo="):
             repository = Path(argument.removeprefix("--repo="))
         elif argument == "--repo" and position + 1 < len(arguments):
             repository = Path(arguments[position + 1])
     return repository and repository.expanduser().absolute()
-
-
-def default_repository() -> Path | None:
-    """Return this checkout; None for an installed package, whose demo reviews its example alone."""
-    return CODE_DIR if IS_CHECKOUT else None
 
 
 def free_port() -> int:
@@ -109,10 +112,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def example_commit(data_dir: Path) -> Commit:
-    """Return the newest commit of the repository that `set_environment` made. Raises DemoError."""
-    (newest,) = newest_commits(data_dir / demo_example.NAME, 1)
-    return replace(newest, repository=demo_example.NAME)
+def example_commits(data_dir: Path, count: int) -> list[Commit]:
+    """Return the newest commits of the repository that `set_environment` made. Raises DemoError."""
+    newest = newest_commits(data_dir / demo_example.NAME, count)
+    return [replace(commit, repository=demo_example.NAME) for commit in newest]
 
 
 def git_command() -> str:
@@ -169,14 +172,15 @@ class Client:
             last = str(answer.json().get("reason", answer.status_code))
         raise DemoError(f"the service did not become ready in {START_SECONDS:.0f} s ({last}); see the logs.")
 
-    def post(self, commit: Commit) -> int:
-        """Request the review of a commit and return the job's id. Raises DemoError."""
+    def post(self, commit: Commit, version: int = 1) -> int:
+        """Request a review of a commit and return the job's id. Raises DemoError."""
         answer = self._http.post(
             "/api/v1/reviews/",
             json={
-                "idempotency_key": f"demo-{commit.sha}",
+                "idempotency_key": f"demo-{commit.sha}-{version}",
                 "changelist_id": commit.changelist_id,
                 "recipients": [RECIPIENT],
+                **({"review_version": version, "rerun": True} if version > 1 else {}),
             },
         )
         if answer.status_code not in (200, 201):

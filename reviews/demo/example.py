@@ -1,4 +1,4 @@
-"""The demo's own change: a small git repository whose newest commit triggers the checks.
+"""The demo's own changes: a small git repository whose newest commit triggers the checks.
 
 The findings are assembled from pieces here, because the demo reviews this repository too.
 """
@@ -51,7 +51,21 @@ def pay(gateway: Gateway, order: int, cents: int) -> str:
             {_DEBUGGER}
     raise Refused(order)
 '''
-_COMMITS = (("Take payments", _BEFORE), (SUBJECT, _AFTER))
+_REFUNDS = '''"""Gives payments back."""
+
+from gateway import Gateway
+
+
+def refund(gateway: Gateway, order: int, cents: int, paid: int) -> int:
+    """Return what is left of the payment."""
+    gateway.pay_out(order, cents)
+    return paid - cents
+'''
+_COMMITS = (
+    ("Take payments", FILE, _BEFORE),
+    ("Give payments back", "src/refunds.py", _REFUNDS),
+    (SUBJECT, FILE, _AFTER),
+)
 
 
 class ExampleError(Exception):
@@ -69,9 +83,9 @@ def make(directory: Path, git: str) -> str:
     try:
         (draft / FILE).parent.mkdir(parents=True)
         _git(git, draft, "init", "--quiet", "--template=")
-        for subject, text in _COMMITS:
-            (draft / FILE).write_text(text)
-            _git(git, draft, "add", FILE)
+        for subject, file, text in _COMMITS:
+            (draft / file).write_text(text)
+            _git(git, draft, "add", file)
             _git(git, draft, "commit", "--quiet", f"--message={subject}")
         commit = _git(git, draft, "rev-parse", "HEAD")
         shutil.rmtree(directory, ignore_errors=True)

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.conf import settings
 
 from criticizer.db import prepared
+from notifications.recipients import OPTIONAL_CHANNELS
 from notifications.states import NOT_REQUIRED_DELIVERY
 from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAGE, Stage
 
@@ -32,10 +33,11 @@ _CONSTANTS = {
     # An attempt `a` at a stage run `s` that lost its worker, since the stage was last queued anew.
     "LOST_WORKER": "a.stage_run_id = s.id AND a.started_at >= s.started_at"
     " AND a.error_class = 'WORKER_LOST' AND a.outcome IN ('lost', 'given_back')",
-    # The deliveries `d` that keep a job from success: not made, and not given up by an operator or
-    # removed from its recipients by an edit.
+    # The deliveries `d` that keep a job from success: not made, not given up by an operator, not removed from
+    # its recipients by an edit, and not of a channel that no job waits for.
     "UNNOTIFIED": "d.job_id = %(job)s AND d.notified_at IS NULL AND d.status NOT IN "
-    + prepared.sql_list(NOT_REQUIRED_DELIVERY),
+    + prepared.sql_list(NOT_REQUIRED_DELIVERY)
+    + f" AND d.recipient !~ '^({'|'.join(OPTIONAL_CHANNELS)}):'",
 }
 
 

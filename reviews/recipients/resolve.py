@@ -15,7 +15,7 @@ import structlog
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Failure
-from notifications.config import github_app
+from notifications.config import connected_hosts
 from notifications.recipients import normalise
 from reviews import config
 from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
@@ -66,9 +66,10 @@ def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
                 raise
             problem = f"Perforce could not list the readers of this change ({failure.error_class})"
             log.error("perforce_readers_unknown", job=claim.job_id, **failure.facts)
-    if change.changelist_id.startswith("github:") and github_app() is not None:
+    if change.changelist_id.partition(":")[0] in connected_hosts():
         # The change's id is its recipient: who reads the code there reads its review there.
-        origins = {normalise(change.changelist_id): RecipientOrigin.PULL_REQUEST, **origins}
+        own = (change.changelist_id, change.changelist_id.replace("github:", "github-review:", 1))
+        origins = {**dict.fromkeys(map(normalise, own), RecipientOrigin.PULL_REQUEST), **origins}
     if not origins:
         origins = dict.fromkeys(job.recipients, RecipientOrigin.DEFAULT)
     return Found(origins, problem)

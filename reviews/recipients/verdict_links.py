@@ -78,16 +78,18 @@ def judges(recipients: Iterable[str]) -> Mapping[str, Any]:
     by_recipient = accounts_of(recipients)
     if not by_recipient:
         return {}
-    accounts = get_user_model().objects.filter(pk__in={pk for pks in by_recipient.values() for pk in pks})
+    accounts = get_user_model().objects.filter(
+        pk__in={user.pk for users in by_recipient.values() for user in users}
+    )
     for permission in (READ, JUDGE):
         with_it = get_user_model().objects.with_perm(permission, backend=PERMISSIONS)  # active ones only
         accounts = accounts.filter(pk__in=with_it.values("pk"))
-    may = {user.pk: user for user in accounts}
-    return {
-        recipient: next(may[pk] for pk in pks if pk in may)
-        for recipient, pks in by_recipient.items()
-        if any(pk in may for pk in pks)
+    may = set(accounts.values_list("pk", flat=True))
+    first = {
+        recipient: next((user for user in users if user.pk in may), None)
+        for recipient, users in by_recipient.items()
     }
+    return {recipient: user for recipient, user in first.items() if user is not None}
 
 
 def _signer() -> Signer:

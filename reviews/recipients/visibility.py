@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -16,6 +17,7 @@ from django.db.models.functions import Lower
 from notifications.rendering.report import SEVERITIES, Comparison, Report, ReportFinding
 from reviews.models import RecipientOrigin
 from reviews.recipients.scopes import EVERYTHING, Scope, scopes_of
+from reviews.sources import pull
 
 NAMED, EVERYBODY, NOBODY = "named", "everything", "nothing"  # values of UNKNOWN_RECIPIENTS
 NOTHING = Scope()
@@ -72,9 +74,8 @@ def masked(recipient: str) -> str:
 
 
 def _of_unknown(recipient: str, origin: str) -> Scope:
-    channel, _, address = recipient.partition(":")
-    if channel == "github":
-        return Scope(prefixes=(f"//github/{address.partition('#')[0]}/",))  # what its readers have there
+    if prefix := pull.depot_prefix(recipient.replace("-review:", ":", 1)):
+        return Scope(prefixes=(prefix,))  # what its readers have there
     if settings.UNKNOWN_RECIPIENTS == NAMED:
         # A request, an administrator or the configuration vouches for the recipients it names. Perforce
         # names people who asked for it, not what they may read.
@@ -85,17 +86,16 @@ def _of_unknown(recipient: str, origin: str) -> Scope:
 def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Reach]:
     """Return the scopes of the accounts with these mail addresses, by recipient; no others."""
     accounts = accounts_of(recipients)
-    ids = {pk for pks in accounts.values() for pk in pks}
-    scopes = scopes_of(list(get_user_model().objects.filter(pk__in=ids))) if ids else {}
+    if not accounts:
+        return {}
+    scopes = scopes_of({user for users in accounts.values() for user in users})
     return {
-        recipient: Reach(tuple(scopes[pk] for pk in pks if pk in scopes))
-        for recipient, pks in accounts.items()
-        if any(pk in scopes for pk in pks)
+        recipient: Reach(tuple(scopes[user.pk] for user in users)) for recipient, users in accounts.items()
     }
 
 
-def accounts_of(recipients: Iterable[str]) -> dict[str, list[int]]:
-    """Return the ids of the accounts with these mail addresses, by recipient; no others."""
+def accounts_of(recipients: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the accounts with these mail addresses, by recipient; no others."""
     wanted: dict[str, list[str]] = {}
     for recipient in recipients:
         channel, _, address = recipient.partition(":")
@@ -105,10 +105,10 @@ def accounts_of(recipients: Iterable[str]) -> dict[str, list[int]]:
     if not wanted:
         return {}
     accounts = get_user_model().objects.annotate(address=Lower("email")).filter(address__in=wanted)
-    found: dict[str, list[int]] = {}
-    for pk, address in accounts.order_by("pk").values_list("pk", "address"):
-        for recipient in wanted[address]:
-            found.setdefault(recipient, []).append(pk)
+    found: dict[str, list[Any]] = {}
+    for user in accounts.order_by("pk"):
+        for recipient in wanted[user.address]:
+            found.setdefault(recipient, []).append(user)
     return found
 
 

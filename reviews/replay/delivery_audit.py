@@ -172,7 +172,7 @@ def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditRepo
             outcome = send.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id), tried=tried)
             if outcome.sent:
                 report.redelivered.add(job_id)
-                log.error("delivered_after_success", job=job_id, deliveries=outcome.sent)
+                log.warning("delivered_after_success", job=job_id, deliveries=outcome.sent)
             if not outcome.is_out_of_time:
                 return
             tried = outcome.tried

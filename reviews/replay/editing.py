@@ -122,7 +122,7 @@ def why_not_give_up(job_id: int) -> str:
 
 
 def give_up(job_id: int, *, actor: str, reason: str) -> None:
-    """Give up the refused recipients of a job, inside the caller's transaction."""
+    """Abandon the refused deliveries of a job, inside the caller's transaction."""
     operator_actions.give_up_refused(job_id, actor=actor, reason=reason)
 
 

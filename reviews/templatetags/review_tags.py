@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
 from django import template
-from django.utils.html import escape, format_html, format_html_join
+from django.template import Context
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site import timestamps
 from criticizer.invisible_characters import name_invisible
 from notifications.rendering import Ending
 from notifications.rendering.summary import status_in_words
+from reviews import invitations
 from reviews.recipients.visibility import masked
+from reviews.states import FindingEventKind
+from reviews.verdicts import MAX_REASON, Verdict
 from reviews.web import labels
+from reviews.web.highlight import rows_html
 
 register = template.Library()
 
 _SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
+_REPOSITORY = re.compile(r"git:(?P<name>[^@]+)@|(?P<host>github):(?P<repository>[^#]+)#")
 _CODE = re.compile(r"`([^`\n]{1,400})`")
+_WONT_FIX = "Won\N{RIGHT SINGLE QUOTATION MARK}t fix"
 
 register.filter(timestamps.time_ago)
 register.filter(timestamps.timestamp)
 register.filter(masked)
 register.filter(labels.took)
+register.filter("code_rows", rows_html)
+register.filter(invitations.may_be_invited)
+register.filter(invitations.may_invite)
 
 
 @register.filter
 def changelist(changelist_id: str) -> str:
     """Shorten a git changelist to twelve digits of its hash; others stay as they are."""
     return _SHA.sub(r"\1", changelist_id)
+
+
+@register.filter
+def repository_tree(changelist_id: str) -> str:
+    """Return the tree of a commit's or pull request's repository, such as `//app/`; "" for others."""
+    found = _REPOSITORY.match(changelist_id)
+    if found is None:
+        return ""
+    return f"//{found['name']}/" if found["name"] else f"//{found['host']}/{found['repository']}/"
 
 
 @register.filter
@@ -53,12 +72,29 @@ def visible(text: str) -> str:
 @register.filter
 def prose(text: str) -> SafeString:
     """Escape a message and mark text in backticks as code; pages.css keeps the line ends."""
-    pieces = _CODE.split(name_invisible(str(text)))
-    return format_html_join(
-        "",
-        "{}",
-        (
-            (format_html("<code>{}</code>", piece) if index % 2 else escape(piece),)
-            for index, piece in enumerate(pieces)
-        ),
+    pieces = map(escape, _CODE.split(name_invisible(str(text))))
+    return SafeString("".join(f"<code>{piece}</code>" if n % 2 else piece for n, piece in enumerate(pieces)))
+
+
+@register.simple_tag(takes_context=True)
+def verdict_forms(context: Context, address: str, verdict: Verdict | None) -> SafeString:
+    """Return the forms by which a person judges the finding of an address."""
+    # Not a template: a page has hundreds of them. Nothing in it is of the depot or of a model.
+    kind = verdict.kind if verdict else ""
+    form = (
+        f'<form method="post" action="{escape(address)}verdict/">'
+        f'<input type="hidden" name="csrfmiddlewaretoken" value="{context["csrf_token"]}">'
+        f'<input type="hidden" name="view" value="{escape(context["view"])}">'
+    )
+    offered = {"undone": "Undo", FindingEventKind.USEFUL: "Useful", FindingEventKind.WRONG: "Wrong"}
+    buttons = "".join(
+        f'<button class="quiet" name="verdict" value="{value}">{label}</button>'
+        for value, label in offered.items()
+        if value != kind and (kind or value != "undone")
+    )
+    return SafeString(
+        f"{form}{buttons}</form> <details><summary>{_WONT_FIX}\N{HORIZONTAL ELLIPSIS}</summary>{form}"
+        f'<label>Reason <input name="reason" maxlength="{MAX_REASON}" autocomplete="off" required></label>'
+        f'<button name="verdict" value="wont_fix">{_WONT_FIX}</button>'
+        '<button class="quiet" name="verdict" value="wrong">Wrong, for this reason</button></form></details>'
     )

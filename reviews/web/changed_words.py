@@ -7,23 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby
 
+from reviews.web.budget import Budget
+
 MAX_RUN = 40  # lines; longer runs are rewritten, not edited
 MIN_RATIO = 0.5  # lines less alike than this have no words in common worth showing
 MAX_WORDS = 120
-MAX_COMPARED = 4_000_000  # pairs of words of all lines: hostile lines take a second, usual ones a tenth
+MAX_COMPARED = 400_000  # pairs of words in a page: hostile lines take a second, usual ones a hundredth
 
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 Ranges = Sequence[tuple[int, int]]
 
 
-def changed_words(rows: Sequence[tuple[int | None, str, str]]) -> Mapping[int, Ranges]:
-    """Return the ranges of characters that differ, by row; `rows` are `(number, kind, text)`."""
+def changed_words(rows: Sequence[tuple[int | None, str, str]], budget: Budget) -> Mapping[int, Ranges]:
+    """Return the ranges of characters that differ, by row; `rows` are `(number, kind, text)`.
+
+    `budget`: the pairs of words that may be compared; lines beyond it have no ranges.
+    """
     marks: dict[int, Ranges] = {}
-    left = MAX_COMPARED
     for removed, added in _runs(rows):
         for old, new in zip(removed, added, strict=True):
             words, others = _WORDS.findall(rows[old][2]), _WORDS.findall(rows[new][2])
-            if max(len(words), len(others)) <= MAX_WORDS and (left := left - len(words) * len(others)) >= 0:
+            if max(len(words), len(others)) <= MAX_WORDS and budget.spend(len(words) * len(others)):
                 marks[old], marks[new] = _differing(words, others)
     return {row: ranges for row, ranges in marks.items() if ranges}
 

@@ -23,8 +23,6 @@ from reviews.recipients.scopes import scope_of
 
 log = structlog.get_logger()
 
-_ONLY_A_CALL = " with the next review or replay that needs it"
-
 
 def unserved_queues() -> list[str]:
     """Return the names of queues without a live worker; empty when the database fails."""
@@ -44,23 +42,24 @@ def stopped_dependencies(*, counts: bool = True) -> list[str]:
     Empty when the database fails. Webhook hosts are left out: operators see them in the admin.
     """
     try:
-        states = circuit_breaker.open_circuits()
-        waiting = waiting_for(states) if counts and states else {}
+        states = {
+            name: stopped
+            for name, stopped in circuit_breaker.open_circuits().items()
+            if stopped.state != CircuitState.FORCED_CLOSED
+        }
+        known = {
+            config.perforce_dependency(): ("The version control server", "review"),
+            **_models(states),
+            "provider:mail": ("The mail server", "message"),
+        }
+        shown = [name for name in known if name in states]
+        waiting = waiting_for(shown) if counts and shown else {}
     except (DatabaseError, InterfaceError):
         log.warning("circuits_unknown")
         return []
-    states = {
-        name: stopped for name, stopped in states.items() if stopped.state != CircuitState.FORCED_CLOSED
-    }
-    known = {
-        config.perforce_dependency(): ("The version control server", "review"),
-        **_models(states),
-        "provider:mail": ("The mail server", "message"),
-    }
     return [
-        f"{place} {_held(states[name])}. {_effect(what, states[name], waiting.get(name))}"
-        for name, (place, what) in known.items()
-        if name in states
+        f"{known[name][0]} {_state(states[name])}. {_effect(known[name][1], states[name], waiting.get(name))}"
+        for name in shown
     ]
 
 
@@ -75,13 +74,14 @@ def _models(away: Collection[str]) -> dict[str, tuple[str, str]]:
     return {name: (place, what) for name, (place, _) in named.items()}
 
 
-def _held(stopped: Stopped) -> str:
-    """Return why a dependency is not called."""
+def _state(stopped: Stopped) -> str:
+    """Return how a dependency is, such as `is not answering`."""
     if stopped.state == CircuitState.OPEN:
         return "rejects our credentials" if stopped.is_refused else "is not answering"
     if stopped.state == CircuitState.HALF_OPEN:
         was = "rejected our credentials and is" if stopped.is_refused else "is being"
-        return f"{was} tried again{_ONLY_A_CALL if stopped.needs_call else ''}"
+        when = " with the next review or replay that needs it" if stopped.needs_call else ""
+        return f"{was} tried again{when}"
     return "is not called: an operator stopped all calls"
 
 

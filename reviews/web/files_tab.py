@@ -19,6 +19,8 @@ from reviews.recipients.scopes import Scope
 from reviews.reports import as_reported
 from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
+from reviews.web.budget import Budget
+from reviews.web.changed_words import MAX_COMPARED
 from reviews.web.highlight import CodeRow, code_rows
 from reviews.web.review_list import worst_first
 from reviews.web.review_page import MAX_FILES, FindingView, finding_views, worst_findings
@@ -26,7 +28,7 @@ from reviews.web.review_page import MAX_FILES, FindingView, finding_views, worst
 log = structlog.get_logger(__name__)
 
 # Lines of diffs in a page; the other files are folded, and their lines fetched when they are opened.
-MAX_OPEN_LINES = 1_200
+MAX_OPEN_LINES = 500
 MAX_FILE_LINES = 6_000
 
 
@@ -82,26 +84,27 @@ def has_diff(job: ReviewJob) -> bool:
     return job.artifacts.filter(kind=Artifact.Kind.REDACTED, deleted_at=None).exists()
 
 
-def files_tab(job: ReviewJob, scope: Scope) -> FilesTab | None:
+def files_tab(job: ReviewJob, scope: Scope, findings: Iterable[FindingView]) -> FilesTab | None:
     """Return the files that may be seen, or None when the diff is no longer stored.
 
-    Files with findings are open first, up to MAX_OPEN_LINES in all.
+    `findings`: those that the page shows, worst first. Files with findings are open first, up to
+    MAX_OPEN_LINES in all; findings of the others are brief.
     """
-    diffs = _diffs(job, scope)
+    diffs = visible_diffs(job, scope)
     if diffs is None:
         return None
     found = defaultdict(list)
-    for view in finding_views(worst_findings(job, scope), scope):
+    for view in findings:
         found[view.row.file].append(view)
-    coverage = _coverage(job, scope)
+    coverage = visible_coverage(job, scope)
     shown = [(number, diff) for number, diff in enumerate(diffs, start=1) if diff.path in coverage][
         :MAX_FILES
     ]
     files = {number: _folded(number, diff, coverage[diff.path], found[diff.path]) for number, diff in shown}
-    left = MAX_OPEN_LINES
+    left, words = MAX_OPEN_LINES, Budget(MAX_COMPARED)
     for number, diff in sorted(shown, key=lambda one: not found[one[1].path]):
         if files[number].lines <= left:
-            files[number] = _opened(files[number], diff, found[diff.path])
+            files[number] = _opened(files[number], diff, found[diff.path], words)
             left -= files[number].lines
     paths = {diff.path for _, diff in shown}
     others = [view for file, views in found.items() if file not in paths for view in views]
@@ -111,18 +114,22 @@ def files_tab(job: ReviewJob, scope: Scope) -> FilesTab | None:
 
 def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
     """Return a file with its lines; None when it may not be seen or is no longer stored."""
-    diffs = _diffs(job, scope) or ()
+    diffs = visible_diffs(job, scope) or ()
     if not 1 <= number <= len(diffs):
         return None
     diff = diffs[number - 1]
-    coverage = _coverage(job, scope)
+    coverage = visible_coverage(job, scope)
     if diff.path not in coverage:
         return None
     found = finding_views((row for row in worst_findings(job, scope) if row.file == diff.path), scope)
-    return _opened(_folded(number, diff, coverage[diff.path], found), diff, found)
+    return _opened(_folded(number, diff, coverage[diff.path], found), diff, found, Budget(MAX_COMPARED))
 
 
-def _diffs(job: ReviewJob, scope: Scope) -> Sequence[FileDiffText] | None:
+def visible_diffs(job: ReviewJob, scope: Scope) -> Sequence[FileDiffText] | None:
+    """Return the diffs of all files, without old sides that may not be seen; None when not stored any more.
+
+    Only those of the files in `visible_coverage` may be shown.
+    """
     try:
         return [_within(scope, diff) for diff in redactor.diffs(job.pk)]
     except Failure as failure:
@@ -140,7 +147,8 @@ def _within(scope: Scope, diff: FileDiffText) -> FileDiffText:
     return replace(diff, old_path=None, hunks=hunks, is_whole=False)
 
 
-def _coverage(job: ReviewJob, scope: Scope) -> Mapping[str, CoverageRow]:
+def visible_coverage(job: ReviewJob, scope: Scope) -> Mapping[str, CoverageRow]:
+    """Return the coverage of the files that may be seen, by path."""
     return {row.file: row for row in job.coverage.filter(scope.files()).order_by("pk")}
 
 
@@ -153,7 +161,7 @@ def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequen
         diff.action,
         covered.status,
         severities=worst_first(Counter(view.row.severity for view in found if not view.is_dismissed)),
-        above=found,
+        above=[replace(view, is_in_diff=True, is_brief=True) for view in found],
         hunks=None if lines else (),
         lines=lines,
         content=hashlib.sha256(repr(diff.hunks).encode()).hexdigest()[:16],
@@ -169,7 +177,7 @@ def _missing(diff: FileDiffText, covered: CoverageRow, lines: int) -> str:
     return covered.reason if not lines or covered.status != CoverageStatus.REVIEWED else ""
 
 
-def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingView]) -> FileView:
+def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingView], words: Budget) -> FileView:
     shown = list(_first_lines(diff.hunks))
     places = [
         ((h, n), ExcerptLine("", line.kind, line.number))
@@ -184,14 +192,14 @@ def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingView]) ->
         lines = [place for place, line in places if finding.covers(line)]
         meant.update(lines)
         if lines:
-            below[lines[-1]].append(replace(view, is_below_its_lines=True))
+            below[lines[-1]].append(replace(view, is_in_diff=True))
         else:
             above.append(view)
     return replace(
         file,
         above=above,
         hunks=[
-            _segments(diff.path, hunk, {n for at, n in meant if at == h}, h, below)
+            _segments(diff.path, hunk, {n for at, n in meant if at == h}, h, below, words)
             for h, hunk in enumerate(shown)
         ],
     )
@@ -211,8 +219,9 @@ def _segments(
     meant: set[int],
     index: int,
     below: Mapping[tuple[int, int], Sequence[FindingView]],
+    words: Budget,
 ) -> list[Segment]:
-    rows = code_rows(path, [(line.number, line.kind, line.text) for line in hunk])
+    rows = code_rows(path, [(line.number, line.kind, line.text) for line in hunk], budget=words)
     for n in meant:
         rows[n] = replace(rows[n], is_meant=True)
     segments = []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.db.models import Exists, OuterRef, Q
 
-from reviews.models import CoverageRow, FindingRow
+from reviews.models import CoverageRow
 from reviews.recipients.scopes import Scope
 from reviews.reviewers.base import FindingSeverity
+from reviews.search import jobs_with_findings, with_facets
 from reviews.states import DISMISSALS, VERDICTS
 from reviews.verdicts import has_verdict
 from reviews.web.labels import STATES_FOR_READERS
@@ -25,7 +28,6 @@ _VERDICTS = [
 _SEVERITIES = [("", "Any severity"), *((name.value, name.value.capitalize()) for name in FindingSeverity)]
 _SOURCES = [("", "Model and checks"), ("llm", "Language model"), ("check", "Checks")]
 _DATE = forms.DateInput(attrs={"type": "date"})
-MORE = ("author", "path", "severity", "category", "source", "verdict", "since", "until", "mine")
 
 
 class FindingFilter(forms.Form):
@@ -55,17 +57,19 @@ class FindingFilter(forms.Form):
         stripped = {name: v.strip() if isinstance(v, str) else v for name, v in found.items()}
         return {name: value for name, value in stripped.items() if value}
 
+    IN_SIGHT: tuple[str, ...] = ("text",)  # the others are behind a fold
+
     @property
     def main_fields(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name not in MORE]
+        return [field for field in self if field.name in self.IN_SIGHT]
 
     @property
     def more_fields(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name in MORE]
+        return [field for field in self if field.name not in self.IN_SIGHT]
 
     @property
     def has_more(self) -> bool:
-        return not self.is_valid() or any(self.cleaned_data.get(name) for name in MORE)
+        return not self.is_valid() or any(v for n, v in self.cleaned_data.items() if n not in self.IN_SIGHT)
 
 
 class ReviewFilter(FindingFilter):
@@ -79,7 +83,25 @@ class ReviewFilter(FindingFilter):
         label="Words",
         help_text="Of the title or the author's name; or a commit's hash.",
     )
-    field_order = ("changelist", "status", "text", *MORE)
+    every = forms.BooleanField(required=False, label="Every version")
+    field_order = ("changelist", "status", "text")
+    IN_SIGHT = field_order
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The path and the author that a page is about; `query` leads to the same on other pages."""
+
+    text: str
+    query: str
+
+
+def subject(wanted: Mapping[str, Any]) -> Subject | None:
+    """Return the subject of a page whose filters name a path or an author: `in //app/ by carol`."""
+    named = {name: str(wanted[name]) for name in ("path", "author") if name in wanted}
+    words = {"path": "in", "author": "by"}
+    text = " ".join(f"{words[name]} {value}" for name, value in named.items())
+    return Subject(text, urlencode(named)) if named else None
 
 
 def of_changes(wanted: Mapping[str, Any], user: Any, job: str = "") -> Q:
@@ -99,12 +121,7 @@ def of_changes(wanted: Mapping[str, Any], user: Any, job: str = "") -> Q:
 
 def of_findings(wanted: Mapping[str, Any]) -> Q:
     """Return the condition on findings by what they say and what is said about them."""
-    found = Q()
-    for name in ("severity", "category"):
-        if name in wanted:
-            found &= Q(**{name: wanted[name]})
-    if source := wanted.get("source"):
-        found &= Q(source="llm") if source == "llm" else Q(source__startswith="check:")
+    found = with_facets({name: wanted[name] for name in ("severity", "category", "source") if name in wanted})
     if path := wanted.get("path"):
         found &= Q(file__startswith=path)
     verdict = wanted.get("verdict")
@@ -119,8 +136,7 @@ def of_reviews(wanted: Mapping[str, Any], user: Any, scope: Scope) -> Q:
     """Return the condition on reviews: their change, and that they have such a finding or file."""
     found = of_changes(wanted, user)
     if wanted.keys() & {"severity", "category", "source", "verdict"}:
-        such = FindingRow.objects.filter(scope.findings(), of_findings(wanted), job=OuterRef("pk"))
-        return found & Q(Exists(such))
+        return found & jobs_with_findings(scope.findings() & of_findings(wanted))
     if path := wanted.get("path"):
         files = CoverageRow.objects.filter(scope.files(), file__startswith=path, job=OuterRef("pk"))
         return found & Q(Exists(files))

@@ -11,25 +11,25 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST
 
-from reviews import verdicts
+from reviews import fixes, verdicts
 from reviews.models import FindingRow
 from reviews.recipients import verdict_links
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import JUDGE, READ
 from reviews.states import VERDICTS, FindingEventKind
+from reviews.web.reader_page import reader_page
 from reviews.web.review_page import finding_views
 
 
 class VerdictForm(forms.Form):
-    """A verdict on a finding: one of VERDICTS or `undone`, and why. `view`: where it was given."""
+    """A verdict on a finding: one of VERDICTS or `undone`, and why."""
 
     verdict = forms.ChoiceField(
         choices=[(kind.value, kind.label) for kind in (*VERDICTS, FindingEventKind.UNDONE)]
     )
     reason = forms.CharField(required=False, max_length=verdicts.MAX_REASON)
-    view = forms.CharField(required=False, max_length=20)
 
 
 class CommentForm(forms.Form):
@@ -41,14 +41,22 @@ class CommentForm(forms.Form):
     )
 
 
-@require_safe
-@never_cache
-@login_required
-@permission_required(READ, raise_exception=True)
+@reader_page
 def finding(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
     """Show a finding, the verdicts on it and its thread."""
     scope = scope_of(request.user)
     return _page(request, _seen(scope, job_id, finding_id), scope)
+
+
+@reader_page
+def patch(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
+    """Download the suggestion of a finding as a patch; 404 where it is not certain to apply (G331)."""
+    row = _seen(scope_of(request.user), job_id, finding_id)
+    text = fixes.patch_of(row)
+    if not text:
+        raise Http404
+    headers = {"Content-Disposition": f'attachment; filename="finding-{row.pk}.patch"'}
+    return HttpResponse(text, content_type="text/x-diff; charset=utf-8", headers=headers)
 
 
 @require_POST
@@ -60,7 +68,7 @@ def verdict(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
     row = _seen(scope_of(request.user), job_id, finding_id)
     form = VerdictForm(request.POST)
     _give(request, form, row, request.user.get_username())
-    return _back(row, str(form.data.get("view", "")))
+    return _back(row, request.POST.get("view", ""))
 
 
 @require_POST
@@ -109,10 +117,7 @@ def _seen(scope: Scope, job_id: int, finding_id: int) -> FindingRow:
     """Return a finding that may be seen. Raises Http404."""
     get_object_or_404(scope.jobs().only("pk"), pk=job_id)
     rows = FindingRow.objects.filter(scope.findings(), job=job_id).select_related("job")
-    try:
-        return rows.get(pk=finding_id)
-    except FindingRow.DoesNotExist as error:
-        raise Http404 from error
+    return get_object_or_404(rows, pk=finding_id)
 
 
 def _give(request: HttpRequest, form: VerdictForm, row: FindingRow, actor: str) -> bool:

@@ -19,7 +19,8 @@ from pygments.lexers import find_lexer_class_for_filename
 from pygments.token import STANDARD_TYPES, Token, _TokenType
 
 from criticizer.invisible_characters import name_invisible
-from reviews.web.changed_words import changed_words
+from reviews.web.budget import Budget
+from reviews.web.changed_words import MAX_COMPARED, changed_words
 
 MAX_ROWS = 40
 MAX_LINE_CHARS = 400
@@ -43,28 +44,52 @@ class CodeRow:
 
 
 def excerpt_rows(
-    file: str, excerpt: object, is_meant: Callable[[int | None, str], bool] = lambda number, kind: False
+    file: str,
+    excerpt: object,
+    is_meant: Callable[[int | None, str], bool] = lambda number, kind: False,
+    budget: Budget | None = None,
 ) -> list[CodeRow]:
     """Return a finding's stored excerpt, `[[line or null, kind, text], …]`, highlighted by file name.
 
     `is_meant` returns whether a line of a kind belongs to the finding. Malformed rows are left out;
     at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
     """
-    return code_rows(file, list(_well_formed(excerpt))[:MAX_ROWS], is_meant)
+    return code_rows(file, list(_well_formed(excerpt))[:MAX_ROWS], is_meant, budget)
 
 
 def code_rows(
     file: str,
     lines: Iterable[tuple[int | None, str, str]],
     is_meant: Callable[[int | None, str], bool] = lambda number, kind: False,
+    budget: Budget | None = None,
 ) -> list[CodeRow]:
-    """Return lines `(number, kind, text)` highlighted by file name; replaced words of a line are marked."""
+    """Return lines `(number, kind, text)` highlighted by file name; replaced words of a line are marked.
+
+    `budget`: what the page may spend on comparing words; by default these lines have one of their own.
+    """
     rows = [(number, kind, _bounded(text)) for number, kind, text in lines]
-    htmls = _highlighted([text for _, _, text in rows], _lexer_name_part(file), changed_words(rows))
+    marks = changed_words(rows, budget or Budget(MAX_COMPARED))
+    htmls = _highlighted([text for _, _, text in rows], _lexer_name_part(file), marks)
     return [
         CodeRow(number, _KINDS.get(kind, "context"), _SIGNS.get(kind, " "), html, is_meant(number, kind))
         for (number, kind, _), html in zip(rows, htmls, strict=True)
     ]
+
+
+def rows_html(rows: Iterable[CodeRow], file_number: int | None = None) -> SafeString:
+    """Return rows as HTML; those of a file of the tab Files are link targets: `file-3-L12`, `file-3-R12`."""
+    return SafeString("".join(_row_html(row, file_number) for row in rows))
+
+
+def _row_html(row: CodeRow, file_number: int | None) -> str:
+    # Not a template: a page has thousands of rows. Only `html` is of the depot, and is safe.
+    number = "" if row.number is None else row.number
+    side = "R" if row.kind == "removed" else "L"
+    target = f' id="file-{file_number}-{side}{number}"' if file_number and row.number else ""
+    return (
+        f'<span class="row {row.kind}{" meant" if row.is_meant else ""}"{target}'
+        f' data-line="{number}" data-sign="{row.sign}">{row.html}\n</span>'
+    )
 
 
 def _bounded(text: str) -> str:

@@ -37,6 +37,7 @@ _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
     "Sources": (
         ("Polled sources", "reviews_sourceposition"),
         ("Source events", "reviews_sourceevent"),
+        ("Repositories", "repositories"),
         ("Installations", "reviews_hostinstallation"),
         ("Pull requests", "reviews_hostchange"),
         ("Webhook deliveries", "reviews_hostdelivery"),
@@ -62,9 +63,15 @@ _BELONGS = {
     "delivery-message": "notifications_delivery",
     "job-message": "reviews_reviewjob",
     "provider-test": "providers",
+    "repository-test": "repositories",
 }
 # URL names -> the permission to open them.
-_PERMISSIONS = {"admin:index": "", "failure-codes": "", "providers": "notifications.view_delivery"}
+_PERMISSIONS = {
+    "admin:index": "",
+    "failure-codes": "",
+    "providers": "notifications.view_delivery",
+    "repositories": "reviews.view_hostinstallation",
+}
 # Tables of events that are no history of another table.
 _OWN_EVENTS = {"reviews_sourceevent", "criticizer_securityevent"}
 

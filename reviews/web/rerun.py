@@ -83,6 +83,7 @@ def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResul
         review_version=version,
         recipients=recipients_of(job),
         rerun=True,
+        from_scratch=True,
         requested_by=actor,
         finds_recipients=finds_recipients(job),
         series=job.series,

@@ -17,9 +17,10 @@ from notifications.rendering.summary import ReadFiles
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers.base import FindingSeverity
-from reviews.search import words_of_jobs
+from reviews.search import named, words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 from reviews.verdicts import DISMISSED, severity_or_dismissed
+from reviews.web.filters import of_reviews
 from reviews.web.outcomes import Outcome, outcomes
 
 log = structlog.get_logger(__name__)
@@ -84,27 +85,42 @@ class ListPage:
         return any(row.job.is_active for row in self.rows)
 
 
+def matching(
+    wanted: Mapping[str, Any], user: Any, scope: Scope, after: str = "", before: str = ""
+) -> ListPage:
+    """Return the page of reviews that match the filters of `ReviewFilter`."""
+    return list_page(
+        **{name: wanted.get(name, "") for name in ("changelist", "status", "text")},
+        narrowed=of_reviews(wanted, user, scope),
+        every_version=bool(wanted.get("every")),
+        after=after,
+        before=before,
+        scope=scope,
+    )
+
+
 def list_page(
     *,
     changelist: str = "",
     status: str = "",
     text: str = "",
     narrowed: Q = ANY,
+    every_version: bool = False,
     after: str = "",
     before: str = "",
     scope: Scope = EVERYTHING,
 ) -> ListPage:
     """Return the jobs after (older than) or before (newer than) a cursor, narrowed by the filters.
 
-    Of each changelist the newest version, or all of them where one changelist is asked for.
+    Of each changelist the newest version, or all of them where they or one changelist are asked for.
 
     `text` holds words: each begins a word of the title or the author. `narrowed`: the other filters
     (`filters.of_reviews`). Only jobs and files of `scope` are found, shown and counted.
     """
     jobs = scope.jobs().defer("recipients", "usage")
     if changelist:
-        jobs = jobs.filter(changelist_id=changelist)
-    else:
+        jobs = jobs.filter(named(changelist))
+    elif not every_version:
         newer = scope.jobs().filter(
             changelist_id=OuterRef("changelist_id"),
             series=OuterRef("series"),

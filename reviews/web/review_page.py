@@ -15,20 +15,35 @@ from criticizer.models import OutboxMessage
 from criticizer.resilience.failures import PLACE_NAMES, Component, kind_with_code
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
+from notifications.config import host
 from notifications.models import Delivery
+from notifications.providers.payload import linkable
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
 from notifications.states import DeliveryStatus
-from reviews.models import Attempt, CoverageRow, FindingEvent, FindingFate, FindingRow, ReviewJob, StageRun
+from reviews import fixes
+from reviews.models import (
+    Attempt,
+    CoverageRow,
+    FindingEvent,
+    FindingFate,
+    FindingRow,
+    HostVersion,
+    ReviewJob,
+    StageRun,
+)
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reports import limited_to
-from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, Fate, FindingSeverity
+from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, Fate, FindingSeverity, Side
+from reviews.sources import pull
 from reviews.states import AttemptOutcome, JobStatus, Stage, StageStatus
 from reviews.verdicts import DISMISSED, NOTHING_SAID, Said, said_about, severity_or_dismissed
+from reviews.web.budget import Budget
+from reviews.web.changed_words import MAX_COMPARED
 from reviews.web.highlight import CodeRow, excerpt_rows
 from reviews.web.labels import took
-from reviews.web.outcomes import outcomes
+from reviews.web.outcomes import Outcome
 from reviews.web.rerun import newer_than
 from reviews.web.review_list import hidden_files, in_stage_order, worst_first
 
@@ -59,6 +74,38 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class PullView:
+    """The pull request of a review, as its host reported it last. `newer_head`: "" unless there is one."""
+
+    url: str
+    name: str
+    state: str
+    head: str
+    newer_head: str
+    mergeable: str
+
+
+def pull_of(job: ReviewJob) -> PullView | None:
+    """Return the pull request that a job reviews; None for other changes."""
+    if pull.depot_prefix(job.changelist_id) is None:
+        return None
+    version = HostVersion.objects.select_related("change").filter(job=job).first()
+    if version is None:
+        return None
+    change = version.change
+    is_newer = change.head_sha != version.head_sha
+    mergeable = {True: "can be merged", False: "has conflicts", None: ""}[change.is_mergeable]
+    return PullView(
+        linkable(host(change.host).pull_url(change.full_name, change.number)),
+        f"{change.full_name}#{change.number}",
+        change.get_state_display(),
+        version.head_sha,
+        change.head_sha if is_newer else "",
+        mergeable,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class StageView:
     """A stage with its newest attempts and the reason of its last failure."""
 
@@ -84,20 +131,48 @@ class StageView:
 
 @dataclass(frozen=True)
 class FindingView:
-    """A finding with its excerpt; without one where it stands below its lines."""
+    """A finding with its excerpt; without one beside the diff that has its lines."""
 
     row: FindingRow
-    said: Said = NOTHING_SAID
-    is_below_its_lines: bool = False
+    said: Said
+    address: str  # of its own page
+    words: Budget  # of all findings in the page
+    is_in_diff: bool = False
+    is_brief: bool = False  # of a folded file: it is whole when the file is opened, and on its own page
 
     @property
     def is_dismissed(self) -> bool:
         return self.said.verdict is not None and self.said.verdict.is_dismissal
 
+    @property
+    def where(self) -> str:
+        """Return such as `//depot/a.c:12 (before the change)`."""
+        row = self.row
+        if row.line is None:
+            return row.file
+        end = f"\N{EN DASH}{row.end_line}" if row.end_line and row.end_line != row.line else ""
+        return f"{row.file}:{row.line}{end}{' (before the change)' if row.side == Side.OLD else ''}"
+
+    @property
+    def found_by(self) -> str:
+        return "the language model" if self.row.source == "llm" else self.row.source
+
     @cached_property
     def code(self) -> Sequence[CodeRow]:
         """Return the excerpt, made when it is shown: it costs most of a page."""
-        return () if self.is_below_its_lines else _code(self.row)
+        return () if self.is_in_diff else _code(self.row, self.words)
+
+    @cached_property
+    def suggestion(self) -> Sequence[fixes.Part]:
+        return fixes.parts(self.row.suggestion)
+
+    @cached_property
+    def fix(self) -> str:
+        return fixes.code_of(self.row.suggestion)
+
+    @cached_property
+    def has_patch(self) -> bool:
+        return bool(fixes.patch_of(self.row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +183,7 @@ class FindingGroup:
 
 _FATES = {
     Fate.SHOWN: "shown",
+    Fate.CARRIED: "taken over",
     Fate.DEMOTED: "shown without a line",
     Fate.FOLDED: "folded",
     Fate.MERGED: "merged",
@@ -139,7 +215,8 @@ class Ledger:
 class Results:
     """Findings, coverage and deliveries of a review. Dismissed findings are counted apart."""
 
-    groups: Sequence[FindingGroup]  # findings with a line, worst first
+    findings: Sequence[FindingView]  # those that are shown, worst first, in three parts:
+    groups: Sequence[FindingGroup]  # findings with a line
     about_files: Sequence[FindingView]  # findings without one
     dismissed: Sequence[FindingView]
     dismissed_count: int
@@ -148,7 +225,6 @@ class Results:
     files: ReadFiles
     coverage: Sequence[CoverageRow]
     deliveries: Sequence[Delivery]
-    ledger: Ledger
     ended: Sequence[FindingRow]  # of the version before, which this one does not report
 
     @property
@@ -196,11 +272,11 @@ def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
     return kind.message if kind else ""
 
 
-def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
+def progress_sentence(job: ReviewJob, stages: Sequence[StageView], outcome: Outcome) -> str:
     """Return the progress as one sentence, for screen readers."""
     run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
     if not job.is_active or run is None:
-        return f"This review has ended: {outcomes([job])[job.pk].word}."
+        return f"This review has ended: {outcome.word}."
     attempt = f"attempt {run.attempts} of {run.max_attempts}"
     if run.status == StageStatus.RUNNING:
         return f"{run.get_stage_display()} is running, {attempt}."
@@ -211,13 +287,13 @@ def progress_sentence(job: ReviewJob, stages: Sequence[StageView]) -> str:
     return f"{run.get_stage_display()} waits for a worker."
 
 
-def progress_line(job: ReviewJob) -> str:
+def progress_line(job: ReviewJob, outcome: Outcome) -> str:
     """Return the progress in a few words: `Reviewed in 6.7 s · 3 notified`."""
     if job.is_active or job.finished_at is None:
         return "Progress"
     taken = took(job.created_at, job.finished_at)
     if job.status != JobStatus.SUCCEEDED:
-        return f"{outcomes([job])[job.pk].word} after {taken}"
+        return f"{outcome.word} after {taken}"
     notified = job.deliveries.filter(status=DeliveryStatus.SENT).count()
     return f"Reviewed in {taken}" + (f" \N{MIDDLE DOT} {notified} notified" if notified else "")
 
@@ -254,6 +330,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         counted = findings.order_by().annotate(counted=severity_or_dismissed())
         by_severity = dict(counted.values_list("counted").annotate(n=Count("id")))
     return Results(
+        findings=views,
         groups=[
             FindingGroup(severity, found)
             for severity in FindingSeverity
@@ -266,26 +343,32 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
         coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
-        ledger=_ledger(job, scope),
         ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
     )
 
 
 def finding_views(rows: Iterable[FindingRow], scope: Scope) -> list[FindingView]:
-    """Return findings with what people say about them."""
+    """Return findings of one review with what people say about them."""
     rows = list(rows)
     said = said_about((row.identity for row in rows), scope) if rows else {}
-    return [FindingView(row, said.get(row.identity, NOTHING_SAID)) for row in rows]
+    review, words = reverse("reviews:detail", args=[rows[0].job_id]) if rows else "", Budget(MAX_COMPARED)
+    return [
+        FindingView(row, said.get(row.identity, NOTHING_SAID), f"{review}findings/{row.pk}/", words)
+        for row in rows
+    ]
 
 
 def worst_findings(job: ReviewJob, scope: Scope) -> QuerySet[FindingRow]:
     """Return the findings that a page shows."""
-    rows: QuerySet[FindingRow] = job.findings.filter(scope.findings())
-    return rows.order_by(_WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS]
+    return worst_first_rows(job.findings.filter(scope.findings()))[:MAX_FINDINGS]
 
 
-def _ledger(job: ReviewJob, scope: Scope) -> Ledger:
+def worst_first_rows(rows: QuerySet[FindingRow]) -> QuerySet[FindingRow]:
+    return rows.order_by(_WORST_FIRST, "file", "line", "id")
+
+
+def ledger_of(job: ReviewJob, scope: Scope) -> Ledger:
     """Return the ledger of the newest run."""
     newest = job.fates.order_by("-attempt_id").values_list("attempt_id", flat=True).first()
     later = Attempt.objects.filter(
@@ -305,13 +388,13 @@ def _ended(job: ReviewJob, scope: Scope) -> Sequence[FindingRow]:
     return list(rows.order_by("ending", _WORST_FIRST, "file", "line", "id")[:MAX_FINDINGS])
 
 
-def _code(row: FindingRow) -> Sequence[CodeRow]:
+def _code(row: FindingRow, words: Budget) -> Sequence[CodeRow]:
     """Return the finding's excerpt with its own lines marked, by the rule of the messages."""
     finding = ReportFinding(
         row.file, row.severity, row.title, row.message, line=row.line, end_line=row.end_line, side=row.side
     )
     return excerpt_rows(
-        row.file, row.excerpt, lambda number, kind: finding.covers(ExcerptLine("", kind, number))
+        row.file, row.excerpt, lambda number, kind: finding.covers(ExcerptLine("", kind, number)), words
     )
 
 

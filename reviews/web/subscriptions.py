@@ -24,6 +24,7 @@ from reviews.audit.history import origin
 from reviews.models import Subscription
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.recipients.subscriptions import MAX_OWN, address_of, check_pattern
+from reviews.web import feeds
 
 _DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "Until I unmute it"))
 
@@ -85,7 +86,7 @@ def subscriptions(request: HttpRequest) -> HttpResponse:
             if address and action == "add":
                 form = SubscriptionForm(request.POST, scope=scope)
                 done = _add(request, form)
-            elif address and action in _ACTIONS:
+            elif action in _ACTIONS and (address or action == "reset_feeds"):
                 form_class, act = _ACTIONS[action]
                 chosen = form_class(request.POST)
                 done = act(request, address, chosen.cleaned_data) if chosen.is_valid() else ""
@@ -161,6 +162,11 @@ def _digest(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:
     return f"Reviews within {DigestMinutes(minutes).label.lower()} come in one mail from now on."
 
 
+def _reset_feeds(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:
+    feeds.reset(request.user)
+    return "Your feed links are closed. Copy new ones from the lists."
+
+
 # The forms are valid when an action runs; "" means that nothing was changed.
 _ACTIONS: dict[str, tuple[type[forms.Form], Callable[[HttpRequest, str, dict[str, Any]], str]]] = {
     "remove": (RemovalForm, _remove),
@@ -168,4 +174,5 @@ _ACTIONS: dict[str, tuple[type[forms.Form], Callable[[HttpRequest, str, dict[str
     "unmute": (forms.Form, _unmute),
     "threshold": (ThresholdForm, _threshold),
     "digest": (DigestForm, _digest),
+    "reset_feeds": (forms.Form, _reset_feeds),
 }

@@ -8,7 +8,7 @@ them in by element id. `X-Live-Next` is the number of seconds until the next req
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -18,9 +18,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
+from criticizer.admin_site.saved_views import change_of, normalized_query, views_of
 from reviews import exports
 from reviews import failure_reference as codes
 from reviews.dashboard import overview
@@ -29,16 +31,20 @@ from reviews.dashboard.trends import WINDOWS
 from reviews.models import ReviewJob
 from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope, scope_of
-from reviews.web import actions
+from reviews.roles import READ
+from reviews.web import actions, feeds
 from reviews.web.files_tab import files_tab, has_diff, one_file
-from reviews.web.filters import FindingFilter, ReviewFilter, of_reviews
+from reviews.web.filters import FindingFilter, ReviewFilter, subject
 from reviews.web.finding_list import finding_page
-from reviews.web.outcomes import outcomes
-from reviews.web.review_list import list_page
+from reviews.web.outcomes import Outcome, outcomes
+from reviews.web.reader_page import reader_page
+from reviews.web.review_list import matching
 from reviews.web.review_page import (
+    ledger_of,
     notices_of,
     progress_line,
     progress_sentence,
+    pull_of,
     results_of,
     results_revision,
     stages_of,
@@ -48,12 +54,6 @@ from reviews.web.review_page import (
 # Seconds between two live requests: while a review runs, and otherwise.
 BUSY_SECONDS = 2
 IDLE_SECONDS = 10
-
-
-def _reader_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorate a read-only page of reviewers: login and permission required, never cached."""
-    permitted = permission_required("reviews.view_reviewjob", raise_exception=True)(view)
-    return require_safe(never_cache(login_required(permitted)))
 
 
 def _live(request: HttpRequest, html: str, next_seconds: int) -> HttpResponse:
@@ -66,13 +66,15 @@ def _live(request: HttpRequest, html: str, next_seconds: int) -> HttpResponse:
     return response
 
 
-@_reader_page
+@reader_page
 def review_list(request: HttpRequest) -> HttpResponse:
     """Show the newest reviews, narrowed by changelist, status and text."""
-    return render(request, "reviews/list.html", _list_context(request))
+    context = _list_context(request)
+    tools = _list_tools(request, "reviews", context["wanted"])
+    return render(request, "reviews/list.html", {**tools, **context})
 
 
-@_reader_page
+@reader_page
 def review_list_live(request: HttpRequest) -> HttpResponse:
     """Return the table of the list, or 204 when the reader has it already."""
     context = _list_context(request)
@@ -85,14 +87,9 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
     form = ReviewFilter(request.GET, label_suffix="")
     wanted = form.wanted()
     scope = scope_of(request.user)
-    page = list_page(
-        **{name: wanted.get(name, "") for name in ("changelist", "status", "text")},
-        narrowed=of_reviews(wanted, request.user, scope),
-        after=request.GET.get("after", ""),
-        before=request.GET.get("before", ""),
-        scope=scope,
-    )
+    page = matching(wanted, request.user, scope, request.GET.get("after", ""), request.GET.get("before", ""))
     return {
+        "wanted": wanted,
         "form": form,
         "page": page,
         "is_filtered": bool(wanted) or not form.is_valid(),
@@ -102,13 +99,37 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-@_reader_page
+@require_POST
+@never_cache
+@login_required
+@permission_required(READ, raise_exception=True)
+def saved_view(request: HttpRequest, name: str) -> HttpResponse:
+    """Save, rename or delete the person's own view of a list, then show the list."""
+    if name not in feeds.LISTS:
+        raise Http404
+    return change_of(request, f"pages.{name}", reverse(feeds.LISTS[name].page))
+
+
+def _list_tools(request: HttpRequest, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what both lists offer for their present filter: saved views, feed, subject."""
+    query = request.META.get("QUERY_STRING", "")
+    return {
+        "list_name": name,
+        "subject": subject(wanted),
+        "views": [view for view in views_of(request.user, f"pages.{name}", {}, query) if view.pk],
+        "view_query": normalized_query(query),
+        "feed": feeds.address(request.user, name, normalized_query(query)),
+    }
+
+
+@reader_page
 def finding_list(request: HttpRequest) -> HttpResponse:
     """Show the findings of all reviews, newest first, narrowed by words and filters (guarantee G265)."""
     form = FindingFilter(request.GET, label_suffix="")
     wanted = form.wanted()
     scope = scope_of(request.user)
     context = {
+        **_list_tools(request, "findings", wanted),
         "form": form,
         "page": finding_page(wanted, request.user, scope, request.GET.get("after", "")),
         "is_filtered": bool(wanted) or not form.is_valid(),
@@ -116,16 +137,17 @@ def finding_list(request: HttpRequest) -> HttpResponse:
     return render(request, "reviews/findings.html", context)
 
 
-@_reader_page
+@reader_page
 def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show one review: its progress, findings, coverage and deliveries."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     # Read before the results: a change in between is fetched again rather than missed.
     revision = results_revision(job) if job.is_active else ""
+    outcome = outcomes([job])[job.pk]
     context = {
-        **_progress_context(job, scope),
-        **_results_context(request, job, scope),
+        **_progress_context(job, scope, outcome),
+        **_results_context(request, job, scope, outcome),
         "wanted": request.GET.get("view", ""),
         "revision": revision,
         "live_seconds": BUSY_SECONDS if job.is_active else 0,
@@ -133,16 +155,17 @@ def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     return render(request, "reviews/detail.html", context)
 
 
-@_reader_page
+@reader_page
 def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     """Return the progress of one review, and its results if they differ from what the reader has."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     revision = results_revision(job)
+    outcome = outcomes([job])[job.pk]
     html = render_to_string("_workers.html", {}, request)
-    html += render_to_string("reviews/_progress.html", _progress_context(job, scope), request)
+    html += render_to_string("reviews/_progress.html", _progress_context(job, scope, outcome), request)
     if request.GET.get("have") != revision:
-        context = _results_context(request, job, scope)
+        context = _results_context(request, job, scope, outcome)
         html += render_to_string("reviews/_head.html", context, request)
         html += render_to_string("reviews/_results.html", context, request)
     response = HttpResponse(html)
@@ -152,7 +175,7 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     return response
 
 
-@_reader_page
+@reader_page
 def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
     """Show the lines of one file of the tab Files, with its findings; to files.js without the page around."""
     scope = scope_of(request.user)
@@ -166,7 +189,7 @@ def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
     )
 
 
-@_reader_page
+@reader_page
 def findings_file(request: HttpRequest, job_id: int, form: str) -> HttpResponse:
     """Download the findings of a review for other tools."""
     scope = scope_of(request.user)
@@ -174,17 +197,18 @@ def findings_file(request: HttpRequest, job_id: int, form: str) -> HttpResponse:
     return exports.download(job.pk, form, job.findings.filter(scope.findings()))
 
 
-def _progress_context(job: ReviewJob, scope: Scope) -> dict[str, Any]:
+def _progress_context(job: ReviewJob, scope: Scope, outcome: Outcome) -> dict[str, Any]:
     stages = stages_of(job, scope)
     return {
         "job": job,
         "stages": stages,
-        "progress": progress_sentence(job, stages),
-        "progress_line": progress_line(job),
+        "progress": progress_sentence(job, stages, outcome),
+        "progress_line": progress_line(job, outcome),
+        "pull": pull_of(job),
     }
 
 
-def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict[str, Any]:
+def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope, outcome: Outcome) -> dict[str, Any]:
     is_staff = request.user.is_authenticated and request.user.is_staff
     notices = notices_of(job, for_operator=is_staff)
     may = actions.offered(request.user, job)
@@ -194,12 +218,13 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope) -> dict
     results = results_of(job, scope)
     wanted = request.GET.get("view") or ("files" if results.finding_count else "findings")
     is_stored = has_diff(job)
-    files = files_tab(job, scope) if is_stored and wanted == "files" else None
+    files = files_tab(job, scope, results.findings) if is_stored and wanted == "files" else None
     return {
         "job": job,
-        "outcome": outcomes([job])[job.pk],
+        "outcome": outcome,
         "results": results,
         "files": files,
+        "ledger": ledger_of(job, scope) if files is None else None,
         "view": "findings" if files is None else "files",
         "has_diff": is_stored if wanted != "files" else files is not None,
         "versions": versions,

@@ -11,7 +11,7 @@ from django.test import Client
 
 from reviews.exports import FORMS
 from reviews.models import FindingRow, ReviewJob
-from tests import factories
+from tests import factories, sarif
 from tests.api.conftest import ApiClient
 from tests.pages.test_actions import reader_of_some_files
 
@@ -38,7 +38,9 @@ def get(client: ApiClient, job: ReviewJob, form: str) -> str:
 
 
 def test_sarif_names_places_on_the_new_side_only(reviewer: ApiClient, job: ReviewJob) -> None:
-    log = json.loads(get(reviewer, job, "sarif"))
+    text = get(reviewer, job, "sarif")
+    assert sarif.wrong_in(text) == []
+    log = json.loads(text)
     (run,) = log["runs"]
     assert (log["version"], run["tool"]["driver"]["name"]) == ("2.1.0", "Criticizer")
     first, old, whole, description = run["results"]
@@ -68,6 +70,29 @@ def test_rdjson_and_gitlab_say_what_their_tools_read(reviewer: ApiClient, job: R
     entries = json.loads(get(reviewer, job, "gitlab"))
     assert [entry["severity"] for entry in entries] == ["critical", "minor", "info", "info"]
     assert entries[0]["location"] == {"path": "main/a b@v2.py", "lines": {"begin": 12}}
+
+
+@pytest.mark.parametrize(
+    ("changelist", "root"),
+    [
+        ("github:acme/web#7", "//github/acme/web/"),
+        ("gitlab:acme/lib/web#7", "//gitlab/acme/lib/web/"),
+        ("git:app@" + "a" * 40, "//app/"),
+    ],
+)
+def test_paths_begin_in_the_repository_and_each_finding_has_its_own_fingerprint(
+    reviewer: ApiClient, changelist: str, root: str
+) -> None:
+    job = factories.ReviewJobFactory(status="succeeded", changelist_id=changelist)
+    for _ in range(2):  # the same remark about the same line twice
+        factories.FindingRowFactory(job=job, file=f"{root}src/a%40b.py", line=3)
+    content = get(reviewer, job, "gitlab")
+    assert content.startswith("[")  # no byte order mark
+    entries = json.loads(content)
+    assert [entry["location"] for entry in entries] == [{"path": "src/a@b.py", "lines": {"begin": 3}}] * 2
+    assert len({entry["fingerprint"] for entry in entries}) == 2
+    uri = json.loads(get(reviewer, job, "sarif"))["runs"][0]["results"][0]["locations"][0]
+    assert uri["physicalLocation"]["artifactLocation"]["uri"] == "src/a%40b.py"
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -176,8 +176,9 @@ def _findings(job: ReviewJob) -> None:
         title="A retry charges the card a second time",
         message="`gateway.charge` is called again without the `idempotency_key` of the first call. "
         "When the answer is lost after the charge was made, the customer pays twice.",
-        suggestion="Make the key once per order and pass it on every attempt: "
-        "`gateway.charge(card, amount, idempotency_key=order.charge_key)`.",
+        suggestion="Make the key once per order and pass it on every attempt:\n\n```python\n"
+        '            log.info("charging %s for order %d", card.masked, order.id)\n'
+        "            return gateway.charge(card, amount, timeout=2.5, idempotency_key=order.charge_key)\n```",
         source="llm",
         confidence=92,
         excerpt=[
@@ -250,6 +251,8 @@ def delivery_with_message() -> Delivery:
     job = finished_review()
     older = ReviewJob.objects.get(changelist_id=job.changelist_id, review_version=1)
     factories.StageRunFactory(job=older, stage="llm", status="succeeded")
+    store_diff(older, edited("//shop/payments/charge.py", _CHARGE_OLD, _CHARGE.replace("2.5", "30")))
+    factories.CoverageRowFactory(job=older, file="//shop/payments/charge.py")
     charge = {"job": older, "file": "//shop/payments/charge.py", "source": "llm", "category": "bug"}
     factories.FindingRowFactory(
         **charge, line=20, end_line=20, severity="high", title="The amount is rounded before the tax is added"

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from criticizer.models import Circuit
+from criticizer.models import Circuit, SavedView
 from deadletters import batches
 from deadletters.models import DeadLetter
 from notifications.preferences import unsubscribe
@@ -42,11 +42,15 @@ def test_reviewers_pages_break_no_axe_rule(visit: Visit) -> None:
     paths = [
         "/",
         "/findings/?severity=high",
+        "/quality/?path=//shop/",
         f"/reviews/{delivery.job_id}/",
+        f"/reviews/{delivery.job_id}/compare/",
         f"/reviews/{running.pk}/",
         "/subscriptions/",
     ]
-    assert violations(visit, paths, scenes.bob()) == []
+    bob = scenes.bob()
+    SavedView.objects.create(user=bob, page="pages.findings", name="Severe ones", query="severity=high")
+    assert violations(visit, paths, bob) == []
     stop = urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path
     assert violations(visit, ["/login/", stop], None) == []
 

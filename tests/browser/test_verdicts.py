@@ -12,10 +12,12 @@ import pytest
 from django.contrib.auth.models import Group
 from playwright.sync_api import Page, expect
 
+from reviews import fixes
 from reviews.models import FindingEvent, ReviewJob
 from reviews.recipients import verdict_links
 from reviews.reports import messages_for, report_of
-from tests import factories
+from reviews.states import STAGE_ORDER
+from tests import factories, sarif
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import LOOKS, axe_says, is_too_wide, picture, structure
@@ -27,14 +29,22 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 FILES, CRITICAL = 49, 9
 
 
-def large_review() -> ReviewJob:
-    """Return a review of 49 files with 48 findings, nine of them critical."""
-    job: ReviewJob = factories.job_with_stages(
+def reviewed(**fields: Any) -> ReviewJob:
+    job: ReviewJob = factories.ReviewJobFactory(
         changelist_id="48213",
         title="Charge stored cards through the new gateway",
         author="bob",
         status="succeeded",
+        **fields,
     )
+    for stage in STAGE_ORDER:
+        factories.StageRunFactory(job=job, stage=stage, status="succeeded")
+    return job
+
+
+def large_review() -> ReviewJob:
+    """Return a review of 49 files with 48 findings, nine of them critical."""
+    job = reviewed(review_version=1)
     files = [f"//shop/payments/part{number:02}.py" for number in range(FILES)]
     store_diff(job, *(added(file, "import os\n\nos.remove('x')\n") for file in files))
     for file in files:
@@ -52,20 +62,18 @@ def large_review() -> ReviewJob:
 
 
 def next_version(job: ReviewJob) -> ReviewJob:
-    """Return version 2, which reports the same findings."""
-    later: ReviewJob = factories.job_with_stages(
-        changelist_id=job.changelist_id,
-        review_version=2,
-        title=job.title,
-        status="succeeded",
-        compared_with=1,
-    )
+    """Return version 2, which reports the same findings; one file differs."""
+    later = reviewed(review_version=2, compared_with=1)
+    files = sorted(job.coverage.values_list("file", flat=True))
+    texts = ["import os\n\nos.remove('y')\n", *["import os\n\nos.remove('x')\n"] * (FILES - 1)]
+    store_diff(later, *map(added, files, texts))
     for row in job.findings.all():
         fields = {
             name: getattr(row, name) for name in ("file", "line", "end_line", "severity", "title", "identity")
         }
         factories.FindingRowFactory(job=later, is_new=False, **fields)
-        factories.CoverageRowFactory(job=later, file=row.file)
+    for file in files:
+        factories.CoverageRowFactory(job=later, file=file)
     return later
 
 
@@ -105,7 +113,7 @@ def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     expect(page.get_by_role("link", name="1 dismissed")).to_be_visible()
 
     later = next_version(job)
-    page.goto(f"/reviews/{later.pk}/")
+    page.goto(f"/reviews/{later.pk}/?view=findings")
     expect(page.get_by_text("8 critical")).to_be_visible()
     page.locator("#group-dismissed > summary").click()
     kept = page.locator("#group-dismissed article")
@@ -114,9 +122,28 @@ def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     with page.expect_download() as download:
         page.get_by_role("link", name="SARIF").click()
     download.value.save_as(tmp_path / "found.sarif")
-    results = json.loads((tmp_path / "found.sarif").read_text())["runs"][0]["results"]
+    text = (tmp_path / "found.sarif").read_text()
+    assert sarif.wrong_in(text) == []
+    results = json.loads(text)["runs"][0]["results"]
     assert len(results) == FILES - 1
     assert sum(bool(result["suppressions"]) for result in results) == 1
+
+    press(page, "c")
+    expect(page).to_have_url(re.compile(r"/compare/$"))
+    expect(page.get_by_text("1 differs, 48 the same in both versions")).to_be_visible()
+    assert page.locator(".row.removed, .row.added").all_inner_texts() == [
+        "os.remove('x')\n",
+        "os.remove('y')\n",
+    ]
+    expect(page.get_by_role("cell", name="Still there")).to_have_count(FILES - 1)
+
+    page.goto("/findings/")
+    page.get_by_text("More filters").click()
+    page.get_by_label("Severity").select_option("critical")
+    page.get_by_label("Verdict").select_option("wont_fix")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("Remark 7")
 
     page.get_by_role("link", name="Findings", exact=True).click()
     page.get_by_label("Words").fill("remark part06")
@@ -185,3 +212,42 @@ def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: 
 
 def rules_broken(page: Page) -> list[str]:
     return [*structure(page), *axe_says(page), *(["too wide"] if is_too_wide(page) else [])]
+
+
+def test_link_fix_and_patch_are_copied_by_keyboard_and_without_a_clipboard_of_the_browser(
+    visit: Visit,
+) -> None:
+    """The second round takes the way of pages without HTTPS, where browsers offer no clipboard."""
+    job = scenes.delivery_with_message().job
+    row = job.findings.get(severity="critical")
+    page = visit(f"/reviews/{job.pk}/?view=findings", reviewer())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    card = page.locator(f"#finding-{row.pk}")
+    pasted = "navigator.clipboard.readText()"
+    for is_offered in (True, False):
+        if not is_offered:
+            page.evaluate("window.kept = navigator.clipboard")
+            page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+            pasted = "window.kept.readText()"
+        copied = []
+        for name in ("Copy link", "Copy fix", "Copy as patch"):
+            button = card.get_by_role("button", name=name)
+            button.evaluate("button => button.removeAttribute('data-said')")  # what the round before said
+            button.focus()
+            press(page, "Enter")
+            expect(button).to_have_attribute("data-said", "Copied")
+            copied.append(page.evaluate(pasted))
+        link, fix, patch = copied
+        assert urlsplit(link).path == f"/reviews/{job.pk}/findings/{row.pk}/"
+        assert fix == fixes.code_of(row.suggestion)
+        assert patch == fixes.patch_of(row)
+        assert patch.startswith("--- a/payments/charge.py")
+    page.set_viewport_size({"width": 390, "height": 900})
+    for text in card.locator(".message, .suggestion").all():
+        box, frame = text.bounding_box(), card.bounding_box()
+        assert box is not None
+        assert frame is not None
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"]  # long code scrolls, prose is not cut
+    with page.expect_download() as download:
+        card.get_by_role("link", name="Patch").click()
+    assert Path(download.value.path()).read_text() == patch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -81,6 +83,18 @@ def request(commit: str, key: str, number: int, *recipients: str) -> int:
     return job
 
 
+def post(client: httpx.Client, commit: str, *recipients: str) -> int:
+    """Request a review over HTTP and return its job's id."""
+    body = {
+        "idempotency_key": f"posted-{commit}",
+        "changelist_id": f"git:demo@{commit}",
+        "recipients": recipients or ["mail:ann@example.com"],
+    }
+    answer = client.post("/api/v1/reviews/", json=body)
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["id"])
+
+
 def end_of(job: int, seconds: float) -> str:
     ended = ReviewJob.objects.filter(pk=job, finished_at__isnull=False)
     return str(eventually(lambda: ended.values_list("status", flat=True).first(), seconds))
@@ -120,7 +134,7 @@ def test_hostile_commits_delay_no_other_review_and_leave_no_memory_behind(
 
 
 def test_everything_at_once_delays_no_other_review(tmp_path: Path, transactional_db: Any) -> None:
-    """A flood of 1,759 requests, eight hostile commits, 20 reviews that tell a receiver that hangs, and
+    """A flood of 1,759 posts, eight hostile commits, 20 reviews that tell a receiver that hangs, and
     200 recipients at one that drips: another key's reviews end within 30 s each (G133 to G135, G140)."""
     repository = tmp_path / "repository"
     ordinary = git_repository(repository, 28)
@@ -128,20 +142,24 @@ def test_everything_at_once_delays_no_other_review(tmp_path: Path, transactional
     files = tmp_path / "files"
     files.mkdir()
     with (
-        running(files, environment=environment(repository)),
+        running(files, environment=environment(repository), with_web=True) as stack,
         WebhookReceiver() as hung,
         WebhookReceiver() as slow,
+        contextlib.ExitStack() as closing,
     ):
         hung.always(Behaviour(hang=True))
         slow.always(Behaviour(drip=True))
+        hangs, drips, eve, flooder, ann = clients = [stack.api() for _ in range(5)]
+        for client in clients:
+            closing.enter_context(client)
         for n in range(20):
-            request(ordinary[n], "key:hangs", n, f"webhook:{hung.url}/{n}")
+            post(hangs, ordinary[n], f"webhook:{hung.url}/{n}")
         for n in range(2):
-            request(ordinary[20 + n], "key:drips", n, *(f"webhook:{slow.url}/{n}/{m}" for m in range(100)))
-        for n, commit in enumerate(hostile):
-            request(commit, "key:eve", n)
-        posts = [request(commit, "key:flood", n) for n, commit in enumerate(flood)]
+            post(drips, ordinary[20 + n], *(f"webhook:{slow.url}/{n}/{m}" for m in range(100)))
+        for commit in hostile:
+            post(eve, commit)
+        posts = [post(flooder, commit) for commit in flood]
         eventually(lambda: hung.requests or slow.requests)
-        for n, commit in enumerate(ordinary[22:]):
-            assert end_of(request(commit, "key:ann", n), 30) == "succeeded"
+        for commit in ordinary[22:]:
+            assert end_of(post(ann, commit), 30) == "succeeded"
         assert ReviewJob.objects.filter(pk__in=posts, finished_at__isnull=True).exists()

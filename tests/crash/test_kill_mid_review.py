@@ -17,7 +17,7 @@ from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import holds
 from tests.reviewers.test_verifying import is_verify
 from tests.sources.gitrepo import GitRepo
-from tests.stack import eventually, running
+from tests.stack import Stack, eventually, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 PARTS = 3
@@ -40,6 +40,16 @@ def environment_of(repository: GitRepo, llm: FakeLlm) -> dict[str, str]:
 def part_of(request: Recorded) -> int:
     text = request.body["messages"][1]["content"]
     return next(number for number in range(1, PARTS + 1) if holds(number) in text)
+
+
+def finish_after_a_kill(stack: Stack, job: int | None) -> None:
+    """Kill the worker that reviews; another one finishes the review."""
+    (worker,) = stack.named("llm", "processing") or stack.named("llm", "idle")
+    stack.kill(worker)
+    eventually(lambda: ReviewJob.objects.get(pk=job).status == "succeeded", LEASE + 30)
+    attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage="llm").order_by("id")
+    # The first losses of a shared worker are given back.
+    assert [attempt.outcome for attempt in attempts] == ["given_back", "succeeded"]
 
 
 def test_scenario_13_recovery_a_killed_worker_loses_no_finished_part(
@@ -83,14 +93,7 @@ def review_with_a_killed_worker(tmp_path: Path, *, last_part_answers: bool) -> N
             # The finished parts are on disk before the rest is.
             eventually(lambda: len(StageRun.objects.get(job_id=job, stage="llm").progress) == 2)
             killed.set()
-            (worker,) = stack.named("llm", "processing") or stack.named("llm", "idle")
-            stack.kill(worker)
-            eventually(lambda: ReviewJob.objects.get(pk=job).status == "succeeded", LEASE + 30)
-        attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage="llm").order_by("id")
-        assert [attempt.outcome for attempt in attempts] == [
-            "given_back",
-            "succeeded",
-        ]  # the first losses of a shared worker are
+            finish_after_a_kill(stack, job)
         again = [part_of(request) for request in llm.requests][PARTS:]
         assert again == ([3] if last_part_answers else [3, 3])  # only the rest, and its repair turn
         reasons = dict(
@@ -122,13 +125,6 @@ def test_a_worker_killed_between_finding_and_verifying_pays_for_no_answer_twice(
             job = request_review(ReviewRequest("k", f"git:demo@{commit}")).job_id
             eventually(lambda: [is_verify(request) for request in llm.requests] == [False, True])
             killed.set()
-            (worker,) = stack.named("llm", "processing") or stack.named("llm", "idle")
-            stack.kill(worker)
-            eventually(lambda: ReviewJob.objects.get(pk=job).status == "succeeded", LEASE + 30)
-        attempts = Attempt.objects.filter(stage_run__job_id=job, stage_run__stage="llm").order_by("id")
-        assert [attempt.outcome for attempt in attempts] == [
-            "given_back",
-            "succeeded",
-        ]  # the first losses of a shared worker are
+            finish_after_a_kill(stack, job)
         assert [is_verify(request) for request in llm.requests] == [False, True, True]
         assert FindingRow.objects.filter(job_id=job).count() == 1

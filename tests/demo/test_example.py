@@ -78,10 +78,11 @@ def test_git_failure_is_quoted_and_cleaned_up(tmp_path: Path) -> None:
 
 def test_commits_have_changelist_ids_of_the_service(tmp_path: Path) -> None:
     sha = demo_example.make(tmp_path / demo_example.NAME, GIT)
-    commit = demo.example_commit(tmp_path)
+    (commit,) = demo.example_commits(tmp_path, 1)
     assert (commit.changelist_id, commit.subject) == (f"git:example@{sha}", demo_example.SUBJECT)
-    assert [each.subject for each in demo.newest_commits(tmp_path / demo_example.NAME, 9)] == [
+    assert [each.subject for each in demo.example_commits(tmp_path, 9)] == [
         "Take payments",
+        "Give payments back",
         demo_example.SUBJECT,
     ]
 

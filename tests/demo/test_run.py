@@ -9,9 +9,11 @@ import subprocess
 import sys
 from email import message_from_bytes, policy
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
+import psycopg
 import pytest
 from django.conf import settings
 
@@ -31,7 +33,16 @@ def test_demo_keep_shows_findings_and_stops_every_process(tmp_path: Path) -> Non
         "SMTP_PORT": "9",
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, "manage.py", "demo", "--keep", "--commits", "2"]
+    command = [
+        sys.executable,
+        "manage.py",
+        "demo",
+        "--keep",
+        "--commits",
+        "2",
+        "--repo",
+        str(settings.BASE_DIR),
+    ]
     process = subprocess.Popen(
         command, cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True,
@@ -80,6 +91,62 @@ def test_demo_keep_shows_findings_and_stops_every_process(tmp_path: Path) -> Non
         assert process.returncode == 0, rest
         assert psutil.wait_procs(children, timeout=10)[1] == []
         assert not (tmp_path / "demo" / "postgres" / "postmaster.pid").exists()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=90)
+
+
+def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Path) -> None:
+    """The story that the README promises, from rows that the real processes wrote."""
+    environment = {
+        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "CRITICIZER_DATA_DIR": str(tmp_path),
+        # A model that somebody configured is not asked.
+        "LLM_PROVIDER": "openai", "LLM_BASE_URL": "http://127.0.0.1:9/v1", "LLM_MODEL": "theirs",
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "demo", "--keep"], cwd=settings.BASE_DIR, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said: list[str] = []
+        for line in process.stdout:
+            said.append(line)
+            if line.lstrip().startswith("login "):
+                break
+        text = "".join(said)
+        assert "The language model is a recording" in text, text
+        assert "Traceback" not in text
+        assert "A retry charges the card a second time" in text
+        assert "a dead letter, replayed" in text
+        assert "A refund may be larger than the payment" in text
+        database = str(tmp_path / "demo" / "postgres")
+        with psycopg.connect(host=database, user="criticizer", dbname="criticizer") as connection:
+
+            def rows(query: str) -> list[tuple[Any, ...]]:
+                return connection.execute(query.encode()).fetchall()
+
+            statuses = rows("SELECT f.title, f.status FROM findings f JOIN jobs j ON j.id = job_id"
+                            " WHERE review_version = 2 AND source = 'llm' ORDER BY f.title")  # fmt: skip
+            assert statuses == [
+                ("A refusal for good is tried again as well", "new"),
+                ("A retry charges the card a second time", "still_there"),
+                ("The gateway's reason is lost", "still_there"),
+            ]
+            assert rows("SELECT title FROM findings WHERE ending = 'not_reported_again'") == [
+                ("All attempts follow each other at once",)
+            ]
+            assert rows("SELECT kind, actor FROM finding_events") == [("wrong", "demo")]
+            assert rows("SELECT error_class FROM attempts WHERE outcome = 'failed' ORDER BY 1") == [
+                ("NETWORK_TIMEOUT",), ("PERMISSION_DENIED",),
+            ]  # fmt: skip
+            assert rows("SELECT status FROM dead_letters") == [("resolved",)]
+            assert rows("SELECT DISTINCT model_name FROM jobs") == [("recorded-answers",)]
+            assert rows("SELECT DISTINCT status FROM deliveries") == [("sent",)]
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=90)
+        assert process.returncode == 0, rest
     finally:
         if process.poll() is None:
             process.terminate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -10,7 +11,9 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 
+from criticizer.models import Circuit
 from criticizer.queue import outbox
+from reviews import config
 from reviews.web import context_processors
 from tests import factories
 
@@ -44,6 +47,23 @@ def test_no_banner_when_every_queue_has_a_worker(bob: Client) -> None:
     for queue in outbox.queues():
         factories.WorkerClusterFactory(queue=queue)
     assert "No worker is serving" not in bob.get("/").content.decode()
+
+
+def test_circuits_that_no_banner_names_cost_no_query_of_what_waits(
+    bob: Client, django_assert_num_queries: Any
+) -> None:
+    for name, state in (("webhook:ci.example.com", "open"), ("provider:mail", "forced_closed")):
+        Circuit.objects.create(name=name, state=state)
+    with django_assert_num_queries(1):
+        assert context_processors.stopped_dependencies() == []
+    Circuit.objects.create(name=config.perforce_dependency(), state="open")
+    factories.OutboxMessageFactory(queue="stages", waiting_for=config.perforce_dependency())
+    with django_assert_num_queries(2):
+        (said,) = context_processors.stopped_dependencies()
+    assert said == (
+        "The version control server is not answering. 1 review waits; it continues automatically when it"
+        " answers."
+    )
 
 
 def test_banner_is_hidden_without_login(client: Client) -> None:

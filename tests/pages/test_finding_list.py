@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -135,23 +136,71 @@ def test_pages_follow_one_another(bob: Client, monkeypatch: pytest.MonkeyPatch) 
     answer = bob.get("/findings/?severity=high")
     assert {row.title for row in answer.context["page"].rows} == {"F2", "F1"}
     older = answer.context["page"].older
+    assert re.fullmatch(r"[0-9]+-[0-9]+-[0-9]+", older)
     assert f"severity=high&amp;after={older}" in answer.content.decode()
     assert titles(bob, f"?severity=high&after={older}") == {"F0"}
     assert titles(bob, "?after=nonsense") == {"F2", "F1"}
 
 
-def test_rare_words_are_found_through_the_index(bob: Client) -> None:
-    found("Division by zero")
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
-        search.words_of_findings(["divis"])
-    query = [one["sql"] for one in captured if "to_tsvector" in one["sql"]][-1]
+def test_pages_follow_the_time_of_the_reviews(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finding that was stored late, as by a replay, stands with its review; one review's span two pages."""
+    monkeypatch.setattr(finding_list, "PAGE_SIZE", 2)
+    newest = found("New A")
+    factories.FindingRowFactory(job=newest.job, title="New B")
+    factories.FindingRowFactory(job=newest.job, title="New C")
+    old = datetime(2026, 1, 1, tzinfo=UTC)
+    found("Old", created_at=old)
+    found("Older", created_at=old - timedelta(seconds=1))
+    seen, after = [], ""
+    while after is not None:
+        page = bob.get(f"/findings/?after={after}").context["page"]
+        seen += [row.title for row in page.rows]
+        after = page.older
+    assert seen == ["New C", "New B", "New A", "Old", "Older"]
+
+
+@pytest.mark.parametrize(
+    "query", ["text=divis", "severity=critical&category=leak", "text=divis by&source=llm"]
+)
+def test_rare_findings_are_found_through_the_index(
+    bob: Client, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """Four findings that are not of the newest one in the list, so that the window does not do."""
+    monkeypatch.setattr(finding_list, "_WINDOW", 1)
+    monkeypatch.setattr(finding_list, "_MAX_WINDOW", 1)
+    first = found("Division by zero", severity="critical", category="leak")
+    found("Division by one", severity="critical", category="leak", identity=first.identity)
+    found("Division by zero", severity="critical", category="leak")
+    for word in ("Divided", "Multiplication by zero"):
+        found(word, severity="critical", source="check:leaks")
+    with CaptureQueriesContext(connection) as captured:
+        assert titles(bob, f"?{query}") == {"Division by one", "Division by zero"}
+    (sql,) = [one["sql"] for one in captured if "@" in one["sql"] and "CASE" not in one["sql"]]
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {query}")
-        plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert "findings_words" in plan
+        cursor.execute(f"EXPLAIN {sql}")
+        assert "findings_search" in "\n".join(line for (line,) in cursor.fetchall())
+
+
+def test_many_old_findings_are_read_in_order(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many for the index, and none among the newest."""
+    monkeypatch.setattr(finding_list, "_WINDOW", 1)
+    monkeypatch.setattr(finding_list, "_MAX_WINDOW", 1)
+    monkeypatch.setattr(search, "_MOST_RARE_FINDINGS", 1)
+    for number in range(3):
+        found(f"Old {number}", category="leak")
+    found("New")
+    assert titles(bob, "?category=leak") == {"Old 0", "Old 1", "Old 2"}
+
+
+def test_a_window_grows_until_the_page_is_full(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding_list, "_WINDOW", 2)
+    monkeypatch.setattr(finding_list, "PAGE_SIZE", 2)
+    monkeypatch.setattr(finding_list, "ids_through_index", None)  # is not called
+    for number in range(4):
+        found(f"Even {number}", category="leak")
+        found(f"Odd {number}")
+    assert titles(bob, "?category=leak") == {"Even 3", "Even 2"}
 
 
 def test_a_search_that_takes_too_long_says_so(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from criticizer.invisible_characters import name_invisible
 from reviews.templatetags.review_tags import masked, prose
 from reviews.web import changed_words
+from reviews.web.budget import Budget
 from reviews.web.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows
 
 
@@ -81,8 +82,7 @@ def test_words_of_hostile_lines_are_compared_within_a_bound() -> None:
     line = " ".join("ab" for _ in range(58))
     rows = [(n, kind, f"{n} {line}") for _ in range(9) for kind in "-+" for n in range(40)]
     with (
-        patch.object(changed_words, "MAX_COMPARED", 100_000),
         patch.object(changed_words, "_differing", wraps=changed_words._differing) as compared,
     ):
-        changed_words.changed_words(rows)
+        changed_words.changed_words(rows, Budget(100_000))
     assert 0 < compared.call_count < 10

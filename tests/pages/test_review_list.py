@@ -119,6 +119,7 @@ def test_a_commit_is_found_by_what_pages_show_of_it(bob: Client, settings: Any, 
     job = factories.ReviewJobFactory(changelist_id="git:shop@0123456789abcdef0123456789abcdef01234567")
     factories.ReviewJobFactory(changelist_id="git:shop@1123456789abcdef0123456789abcdef01234567")
     assert [row.job.pk for row in list_page(text=text).rows] == [job.pk]
+    assert [row.job.pk for row in list_page(changelist=text).rows] == [job.pk]
 
 
 def test_versions_of_a_change_are_one_row_and_all_of_them_where_it_is_asked_for(bob: Client) -> None:
@@ -171,8 +172,8 @@ def test_the_number_of_queries_does_not_grow_with_the_rows(
         job = factories.job_with_stages()
         factories.FindingRowFactory(job=job)
         factories.CoverageRowFactory(job=job)
-    # Session, user, rights, jobs, findings, coverage, stages, workers, circuits.
-    with django_assert_max_num_queries(10):
+    # Session, user, rights, jobs, findings, coverage, stages, views, feed key, workers, circuits.
+    with django_assert_max_num_queries(12):
         bob.get("/")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reviews.sources.paths import encode_path, path_fault, printable, storable
+from reviews.sources.paths import decode_path, encode_path, path_fault, printable, storable
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ def test_special_characters_are_encoded_once(raw: str, encoded: str) -> None:
 @given(st.text(alphabet="a%@#*245036A/. é"))
 def test_no_two_names_are_encoded_alike(raw: str) -> None:
     assert unquote(encode_path(raw)) == raw
+    assert decode_path(encode_path(raw)) == raw
 
 
 @given(st.text(alphabet="a%@#*245036A é", min_size=1))

@@ -25,16 +25,16 @@ from criticizer.wording import plural_count
 from criticizer.workers.supervisor import Supervisor, clusters, web
 from reviews import demo
 from reviews.demo import report as demo_report
+from reviews.demo import story
 from reviews.models import FindingRow
 
 
 class Command(BaseCommand):
-    help = "Post the newest commits of a git repository, and one made for the demo, and show their reviews."
+    help = "Post two commits made for the demo, or the newest ones of a repository, and show their reviews."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--repo", type=Path, default=demo.default_repository(),
-                            help="a git repository (default: this checkout)")  # fmt: skip
+        parser.add_argument("--repo", type=Path, help="a git repository (default: the demo's own)")
         parser.add_argument("--commits", type=int, default=demo.COMMITS)
         parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
 
@@ -49,7 +49,7 @@ class Command(BaseCommand):
                 raise CommandError(f"A demo already runs in {settings.DATA_DIR}: stop that one first.")
             try:
                 chosen = demo.newest_commits(repository, commits) if repository else []
-                chosen.append(demo.example_commit(settings.DATA_DIR))
+                chosen += demo.example_commits(settings.DATA_DIR, 1 if repository else 2)
                 self._fresh_data(server)
                 self._say(f"Database starts in {settings.DATA_DIR}")
                 server.start()
@@ -93,9 +93,14 @@ class Command(BaseCommand):
         self, repository: Path | None, commits: list[demo.Commit], client: demo.Client, supervisor: Supervisor
     ) -> None:
         client.wait_until_ready(supervisor.tick)
+        if repository is None:
+            self._play(commits, client, supervisor)
+            return
         jobs = {client.post(commit): commit for commit in commits}
-        others = f"{len(jobs) - 1} commits of {repository}\nand " if repository else ""
-        self._say(f"Posted {others}one commit made for this demo to {client.base_url}/api/v1/reviews/")
+        self._say(
+            f"Posted {len(jobs) - 1} commits of {repository}\n"
+            f"and one commit made for this demo to {client.base_url}/api/v1/reviews/"
+        )
         if settings.LLM_PROVIDER == "none":
             self._say("Deterministic checks alone: no language model is configured (LLM_PROVIDER).")
         done = {job["id"]: job for job in client.follow(list(jobs), supervisor.tick)}
@@ -107,6 +112,15 @@ class Command(BaseCommand):
         found = sum(len(job["findings"]) for job in done.values())
         findings = plural_count(found, "finding", zero="no")
         self._say(f"\nAll {len(jobs)} reviews succeeded and were delivered; {findings}.")
+
+    def _play(self, commits: list[demo.Commit], client: demo.Client, supervisor: Supervisor) -> None:
+        self._say(f"Posted two commits made for this demo to {client.base_url}/api/v1/reviews/")
+        self._say(story.RECORDED)
+        for heading, job in story.play(client, commits, supervisor.tick, self._say):
+            self._show(heading, job)
+            if job["status"] != "succeeded":
+                raise demo.DemoError(f"review {job['id']} ended as {job['status']}; see {supervisor.output}.")
+        self._say(story.OVERVIEW)
 
     def _show(self, heading: str, job: dict[str, Any]) -> None:
         # The API has no excerpts, which the page and the mail take from the same rows.
@@ -123,7 +137,7 @@ class Command(BaseCommand):
 
     def _keep(self, base_url: str, supervisor: Supervisor) -> None:
         password = secrets.token_urlsafe(12)
-        get_user_model().objects.create_superuser("admin", password=password)
+        get_user_model().objects.create_superuser("admin", demo.RECIPIENT.partition(":")[2], password)
         connections.close_all()
         self._say(demo_report.welcome(base_url, "admin", password))
         try:

@@ -80,7 +80,7 @@
     go(files(), step, (item) => item === inside);
   };
   const toVersion = (step) => {
-    const links = [...document.querySelectorAll(".versions a")];
+    const links = [...document.querySelectorAll(".versions li a")];
     const next = links[links.findIndex((link) => link.hasAttribute("aria-current")) - step];
     if (next) location.assign(next.href);
   };
@@ -113,7 +113,7 @@
   const HELP = [
     ["n p", "next, previous finding"], ["j k", "next, previous file"],
     ["u", "the finding is useful"], ["w", "it is wrong"], ["f", "won't fix, with a reason"], ["z", "take the verdict back"],
-    ["[ ]", "older, newer version"], ["x", "mark the file as viewed"], ["?", "this list"],
+    ["[ ]", "older, newer version"], ["c", "compare with the version before"], ["x", "mark the file as viewed"], ["?", "this list"],
   ];
   const help = () => {
     let dialog = document.getElementById("keys");
@@ -147,7 +147,7 @@
   const KEYS = {
     n: () => toFinding(1), p: () => toFinding(-1), j: () => toFile(1), k: () => toFile(-1),
     u: () => judge("useful"), w: () => judge("wrong"), f: () => judge("wont_fix"), z: () => judge("undone"),
-    "[": () => toVersion(-1), "]": () => toVersion(1), "?": help,
+    "[": () => toVersion(-1), "]": () => toVersion(1), "?": help, c: () => document.getElementById("compare")?.click(),
     x: () => {
       const file = document.activeElement && document.activeElement.closest("section.file");
       if (file) setViewed(file, !file.classList.contains("is-viewed"));

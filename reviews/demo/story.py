@@ -1,0 +1,72 @@
+"""What happens in the demo with recorded answers: two versions, a timeout, a dead letter and its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from deadletters import batches
+from deadletters.models import DeadLetter
+from deadletters.states import LetterStatus
+from reviews import verdicts
+from reviews.demo import REVIEW_SECONDS, Client, Commit, DemoError, ticks
+from reviews.models import FindingRow
+
+ACTOR = "demo"
+EVIDENCE = "The account of the model server has credit again (part of the demo)"
+WRONG = "The gateway's errors carry the order only (part of the demo)"
+RECORDED = """\
+The language model is a recording: its answers were written for these two commits,
+and a server on this machine replays them. All else is real. Your own repository:
+make demo REPO=/path, with the model of LLM_PROVIDER or with the checks alone."""
+OVERVIEW = """
+What to look at:
+  - the review with two versions: each finding is new, still there or not reported
+    again; the one that was marked wrong stays dismissed; Progress has the timeout
+  - Findings: a search over both reviews
+  - the admin, Failures: the dead letter, its six steps and its replay"""
+
+
+def play(
+    client: Client,
+    commits: Sequence[Commit],
+    tend: Callable[[], None],
+    say: Callable[[str], None],
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each review with its heading as it ends; `commits` are those of `example`. Raises DemoError."""
+    refunds, payments = commits
+    asked = {client.post(commit): commit for commit in commits}
+    numbers = {commit: job_id for job_id, commit in asked.items()}
+    letter = 0
+    for job in client.follow(list(asked), tend):
+        if asked[job["id"]] is payments:
+            yield payments.subject, job
+            continue
+        letter = _replay(job)
+        say("\nThe model refused a review, its account has no credit: a dead letter, replayed.")
+    _dismiss(numbers[payments])
+    again = client.post(payments, version=2)
+    for job in client.follow([again], tend):
+        yield f"{payments.subject}, asked for again", job
+    for _ in ticks(REVIEW_SECONDS, tend):
+        if DeadLetter.objects.filter(pk=letter, status=LetterStatus.RESOLVED).exists():
+            yield f"{refunds.subject}, after the replay", client.job(numbers[refunds])
+            return
+    raise DemoError("the replay of the dead letter did not end.")
+
+
+def _replay(job: dict[str, Any]) -> int:
+    """Say that the cause of a job's dead letter is fixed, as an operator does on the group's page."""
+    letter = DeadLetter.objects.filter(job_id=job["id"]).first()
+    if letter is None:
+        raise DemoError(f"review {job['id']} ended as {job['status']}, without a dead letter.")
+    started = batches.replay_fixed(letter.group_id, actor=ACTOR, evidence=EVIDENCE)
+    if not started.result.ok:
+        raise DemoError(f"the dead letter cannot be replayed: {started.result.message}.")
+    return int(letter.pk)
+
+
+def _dismiss(job_id: int) -> None:
+    row = FindingRow.objects.filter(job_id=job_id, title="The gateway's reason is lost").first()
+    if row is not None:
+        verdicts.give(row, "wrong", ACTOR, WRONG)

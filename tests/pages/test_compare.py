@@ -1,0 +1,258 @@
+"""The page that compares two versions: which lines and findings differ, and who sees which."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from django.test import Client
+
+from notifications.rendering import Ending
+from reviews.models import Artifact, ReviewJob, ViewerScope
+from reviews.reviewers.prepared_codec import DiffLine
+from reviews.web import changed_words, comparison
+from reviews.web.budget import Budget
+from reviews.web.interdiff import interdiff
+from tests import factories
+from tests.changes import store_diff
+from tests.pages.test_verdicts import client_of, reviewer
+from tests.reviewers.build import added, edited, fake_token, renamed
+
+pytestmark = pytest.mark.django_db
+
+APP, LIB = "//depot/main/app.py", "//depot/secret/lib.py"
+BASE = "".join(f"line {number}\n" for number in range(1, 61))
+
+
+@pytest.fixture
+def bob() -> Client:
+    return client_of(reviewer("bob"))
+
+
+def version(number: int, *files: Any, **fields: Any) -> ReviewJob:
+    """Return a reviewed version of one changelist whose diff is stored."""
+    job: ReviewJob = factories.ReviewJobFactory(
+        changelist_id="48213", review_version=number, status="succeeded", **fields
+    )
+    factories.StageRunFactory(job=job, stage="llm", status="succeeded")
+    if files:
+        store_diff(job, *files)
+    for file in files:
+        factories.CoverageRowFactory(job=job, file=file.path)
+    return job
+
+
+def page(client: Client, job: ReviewJob, query: str = "") -> str:
+    answer = client.get(f"/reviews/{job.pk}/compare/{query}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def lines(text: str) -> list[str]:
+    """Return the lines of the diff as `-text` and `+text`."""
+    rows = re.findall(r'class="row (\w+)".*?>(.*?)\n</span>', text, re.DOTALL)
+    signs = {"added": "+", "removed": "-"}
+    return [signs[kind] + unquote(re.sub("<[^>]+>", "", html)) for kind, html in rows if kind in signs]
+
+
+def replaced(old: str, new: str, file: str = APP) -> Any:
+    return edited(file, BASE, BASE.replace(old, new))
+
+
+def test_only_what_differs_between_the_versions_is_shown(bob: Client) -> None:
+    version(1, replaced("line 12\n", "one\n"), replaced("line 3\n", "same\n", LIB))
+    later = version(2, replaced("line 12\n", "two <b>\n"), replaced("line 3\n", "same\n", LIB))
+    text = page(bob, later)
+    assert lines(text) == ["-one", "+two &lt;b&gt;"]
+    assert "1 differs, 1 the same in both versions" in text
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize("query", ["", "?with=1"])
+def test_the_order_is_that_of_the_versions_whichever_is_asked(bob: Client, query: str) -> None:
+    first = version(1, replaced("line 12\n", "one\n"))
+    later = version(2, replaced("line 12\n", "two\n"))
+    assert lines(page(bob, later, query)) == lines(page(bob, first, "?with=2")) == ["-one", "+two"]
+
+
+def test_an_edit_that_was_taken_back_and_one_that_came_later(bob: Client) -> None:
+    version(1, replaced("line 12\n", "one\n"))
+    later = version(2, replaced("line 50\n", "fifty\n"))
+    assert lines(page(bob, later)) == ["-one", "+line 12", "-line 50", "+fifty"]
+
+
+def test_files_that_came_and_went(bob: Client) -> None:
+    version(1, added("//depot/main/a.py", "a\n"))
+    later = version(2, added("//depot/main/b.py", "b\n"))
+    text = page(bob, later)
+    assert lines(text) == ["-a", "+b"]
+    assert "No longer part of the change" in text
+    assert "New in this version" in text
+
+
+def test_a_moved_edit_of_a_rebased_change_is_no_difference(bob: Client) -> None:
+    version(1, replaced("line 12\n", "one\n"))
+    rebased = "new head\n" * 9 + BASE
+    later = version(2, edited(APP, rebased, rebased.replace("line 12\n", "one\n")))
+    assert "Both versions change the same lines" in page(bob, later)
+
+
+def test_secrets_stay_redacted(bob: Client) -> None:
+    version(1, replaced("line 12\n", "one\n"))
+    later = version(2, replaced("line 12\n", f"key = '{fake_token()}'\n"))
+    text = page(bob, later)
+    assert fake_token() not in text
+    assert len(lines(text)) == 2
+
+
+def test_a_reader_of_some_files_sees_nothing_of_the_others() -> None:
+    version(1, replaced("line 12\n", "one\n"), replaced("line 3\n", "three\n", LIB))
+    later = version(
+        2,
+        replaced("line 12\n", "two\n"),
+        replaced("line 3\n", "four\n", LIB),
+        renamed("//depot/secret/x.py", "//depot/main/x.py", "hidden\n", "shown\n"),
+    )
+    for job in ReviewJob.objects.all():
+        factories.FindingRowFactory(job=job, file=LIB, title=f"Hidden {job.review_version}")
+    dora = client_of(reviewer("dora", "//depot/main/..."))
+    text = page(dora, later)
+    assert lines(text) == ["-one", "+two", "+shown"]
+    assert "; 1 more not open to you" in text
+    assert "secret" not in text
+    assert "Hidden" not in text
+    ViewerScope.objects.all().delete()
+    assert dora.get(f"/reviews/{later.pk}/compare/").status_code == 404
+
+
+def test_a_version_outside_the_scope_is_not_there() -> None:
+    version(1, replaced("line 12\n", "one\n", LIB))
+    later = version(2, replaced("line 12\n", "two\n"))
+    dora = client_of(reviewer("dora", "//depot/main/..."))
+    assert dora.get(f"/reviews/{later.pk}/compare/").status_code == 404
+    assert dora.get(f"/reviews/{later.pk}/compare/?with=1").status_code == 404
+
+
+@pytest.mark.parametrize("wanted", ["2", "3", "999999999999", "-1", "x", "1 "])
+def test_a_version_that_does_not_exist_is_not_found(bob: Client, wanted: str) -> None:
+    version(1, replaced("line 12\n", "one\n"))
+    later = version(2, replaced("line 12\n", "two\n"))
+    assert bob.get(f"/reviews/{later.pk}/compare/", {"with": wanted}).status_code == 404
+
+
+def test_a_version_of_another_series_is_not_compared(bob: Client) -> None:
+    version(1, replaced("line 12\n", "one\n"), series="key-7")
+    later = version(2, replaced("line 12\n", "two\n"))
+    assert bob.get(f"/reviews/{later.pk}/compare/?with=1").status_code == 404
+
+
+def test_findings_are_new_still_there_not_reported_again_or_fixed(bob: Client) -> None:
+    first, middle, last = (version(number, replaced("line 12\n", f"{number}\n")) for number in (1, 2, 3))
+    still = factories.FindingRowFactory(job=first, title="Kept")
+    kept = factories.FindingRowFactory(job=last, title="Kept", identity=still.identity)
+    factories.FindingRowFactory(job=last, title="Fresh")
+    factories.FindingRowFactory(job=first, title="Silent", ending=Ending.NOT_REPORTED, ended_in=middle)
+    # Fixed between the last two only: the first version's row says nothing of it.
+    repaired = factories.FindingRowFactory(job=first, title="Mended")
+    factories.FindingRowFactory(
+        job=middle, title="Mended", identity=repaired.identity, ending=Ending.FIXED, ended_in=last
+    )
+    answer = bob.get(f"/reviews/{last.pk}/compare/?with=1")
+    assert [(one.row.title, one.word) for one in answer.context["findings"]] == [
+        ("Fresh", "New"),
+        ("Kept", "Still there"),
+        ("Silent", "Not reported again"),
+        ("Mended", "Fixed"),
+    ]
+    assert f"/reviews/{last.pk}/?view=findings#finding-{kept.pk}" in answer.content.decode()
+
+
+def test_of_a_version_that_was_not_reviewed_nothing_is_claimed(bob: Client) -> None:
+    first = version(1, replaced("line 12\n", "one\n"))
+    factories.FindingRowFactory(job=first, title="Division by zero")
+    later = version(2, replaced("line 12\n", "two\n"))
+    later.stages.filter(stage="llm").delete()
+    text = page(bob, later)
+    assert "Version 2 was not reviewed" in text
+    assert "Division by zero" not in text
+    assert lines(text) == ["-one", "+two"]
+
+
+def test_findings_are_compared_when_the_diffs_have_expired(bob: Client) -> None:
+    first = version(1, replaced("line 12\n", "one\n"))
+    factories.FindingRowFactory(job=first, title="Division by zero")
+    later = version(2, replaced("line 12\n", "two\n"))
+    Artifact.objects.filter(job=first).update(deleted_at="2026-01-01T00:00:00Z")
+    text = page(bob, later)
+    assert "no longer stored" in text
+    assert "Division by zero" in text
+    assert lines(text) == []
+
+
+def test_lines_beyond_the_bound_are_counted_and_not_shown(
+    bob: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "MAX_LINES", 3)
+    version(1, added("//depot/main/a.py", "a\n"), added("//depot/main/b.py", "b\n"))
+    later = version(2, added("//depot/main/a.py", "a\n" * 9), added("//depot/main/b.py", "c\n"))
+    text = page(bob, later)
+    assert lines(text) == ["-b", "+c"]
+    assert "8 lines added, 0 removed" in text
+    assert text.count("These lines are not in this page") == 1
+
+
+def test_words_of_hostile_lines_cost_a_page_no_more_than_its_budget(
+    bob: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many files and hunks have them, and also in the tab Files of a version."""
+    old, new = "a " * 50, "a b " * 25
+    hostile = "".join(f"{n} {old}\n" + "".join(f"{n}.{at}\n" for at in range(12)) for n in range(30))
+    paths = [f"//depot/main/{n}.py" for n in range(3)]
+    version(1, *(edited(path, hostile, hostile.replace(old, f"{old}c")) for path in paths))
+    later = version(2, *(edited(path, hostile, hostile.replace(old, f"{new}c")) for path in paths))
+    spent = []
+    differing = changed_words._differing
+    monkeypatch.setattr(
+        changed_words, "_differing", lambda a, b: (spent.append(len(a) * len(b)), differing(a, b))[1]
+    )
+    assert len(lines(page(bob, later))) == 180
+    assert 0 < sum(spent) <= 400_000
+    spent.clear()
+    factories.FindingRowFactory(job=later, file=paths[0])
+    bob.get(f"/reviews/{later.pk}/?view=files")
+    assert 0 < sum(spent) <= 400_000
+
+
+def test_one_version_alone_has_nothing_to_compare(bob: Client) -> None:
+    job = version(1, replaced("line 12\n", "one\n"))
+    assert bob.get(f"/reviews/{job.pk}/compare/").status_code == 404
+    assert "compare/" not in bob.get(f"/reviews/{job.pk}/").content.decode()
+    version(2, replaced("line 12\n", "two\n"))
+    assert f"/reviews/{job.pk}/compare/" in bob.get(f"/reviews/{job.pk}/").content.decode()
+
+
+def hunk(*rows: str) -> list[list[DiffLine]]:
+    return [[DiffLine(number, row[0], row[1:]) for number, row in enumerate(rows, 1)]]
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ([f"+{number % 2}" for number in range(6_000)], [f"+{number % 3}" for number in range(6_000)]),
+        ([f"+{number}" for number in range(6_000)], [f"+{number}" for number in reversed(range(6_000))]),
+        (["+x"] * 6_000, ["+x"] * 5_999),
+    ],
+)
+def test_hostile_lines_cost_no_more_steps_than_a_page_has(older: list[str], newer: list[str]) -> None:
+    """What is left without steps counts as replaced: nothing is lost, and the result is still true."""
+    for steps in (0, 10_000, 2_000_000):
+        budget = Budget(steps)
+        rows = [row for part in interdiff(hunk(*older), hunk(*newer), budget) for row in part]
+        assert budget.left >= -100_000
+        kept = (
+            [text for _, kind, text in rows if kind == "-"],
+            [text for _, kind, text in rows if kind == "+"],
+        )
+        assert len(older) - len(kept[0]) == len(newer) - len(kept[1])

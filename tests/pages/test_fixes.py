@@ -1,0 +1,234 @@
+"""Copying a finding's link, code and patch: a patch is offered where it applies, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from criticizer.redaction import Redactor
+from reviews import fixes
+from reviews.models import FindingRow, ViewerScope
+from reviews.reviewers.anchoring import excerpt
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.sources.base import Action, ListedFile
+from reviews.sources.content import file_change
+from tests import factories
+from tests.pages.test_verdicts import client_of, reviewer
+from tests.reviewers import build
+
+FILE = "//depot/main/app.py"
+OLD = "".join(f"line {number}\n" for number in range(1, 31))
+NEW = OLD.replace(
+    "line 10\nline 11\n",
+    "def mean(rows):\n    total = sum(rows)\n    return total / len(rows)  # quoted\n",
+)
+
+
+def found(
+    suggestion: str,
+    *,
+    new: str = NEW,
+    file: str = FILE,
+    quoted: str = "# quoted",
+    lines: int = 1,
+    stored_as: str = "utf-8",
+) -> Any:
+    """Return an unsaved finding on the lines from `quoted` on, with the excerpt that a review stores.
+
+    `stored_as`: the encoding of the file.
+    """
+    listed = ListedFile(file, Action.EDIT, "text")
+    change = build.change(file_change(listed, OLD.encode(stored_as), new.encode(stored_as)))
+    prepared = prepare(change, Redactor(), ReviewLimits())
+    hunks = [hunk for chunk in prepared.chunks for hunk in chunk.hunks]
+    first = 1 + next(at for at, text in enumerate(new.split("\n")) if quoted in text)
+    shown = [line for hunk in hunks for line in hunk.lines]
+    return FindingRow(
+        file=file,
+        line=first,
+        end_line=first + lines - 1,
+        side="new",
+        severity="high",
+        category="bug",
+        title="Division by zero",
+        message="An empty list.",
+        suggestion=suggestion,
+        source="llm",
+        demoted=False,
+        is_verbatim=file in prepared.verbatim,
+        excerpt=[list(row) for row in excerpt(shown, first, first + lines - 1)],
+    )
+
+
+def fenced(code: str, language: str = "python") -> str:
+    return f"Guard it:\n\n```{language}\n{code}\n```\nas elsewhere."
+
+
+def applied(tmp_path: Path, patch: str, text: str = NEW, name: str = "main/app.py") -> str:
+    """Return a file after git applied the patch to it."""
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode())
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=patch.encode(), check=True)
+    return file.read_bytes().decode()
+
+
+GUARDED = "    return total / len(rows) if rows else 0"
+
+
+@pytest.mark.parametrize("language", ["python", "", "suggestion"])
+def test_code_that_replaces_the_quoted_line_applies(tmp_path: Path, language: str) -> None:
+    patch = fixes.patch_of(found(fenced(GUARDED, language)))
+    quoted = "    return total / len(rows)  # quoted"
+    assert applied(tmp_path, patch) == NEW.replace(quoted, GUARDED)
+
+
+def test_several_lines_are_replaced_by_more(tmp_path: Path) -> None:
+    code = "    total = sum(rows)\n    if not rows:\n        return 0\n    return total / len(rows)"
+    patch = fixes.patch_of(found(fenced(code), quoted="total = sum", lines=2))
+    assert applied(tmp_path, patch).count("if not rows:") == 1
+    assert "# quoted" not in applied(tmp_path, patch)
+
+
+def test_a_diff_applies_where_its_old_lines_stand(tmp_path: Path) -> None:
+    quoted, better = "    return total / len(rows)  # quoted", "    return total / max(1, len(rows))"
+    patch = fixes.patch_of(
+        found(fenced(f"@@ -1 +1 @@\n     total = sum(rows)\n-{quoted}\n+{better}", "diff"))
+    )
+    assert "max(1, len(rows))" in applied(tmp_path, patch)
+
+
+@pytest.mark.parametrize("mark", ["--", "++"])
+def test_lines_of_a_diff_that_look_like_a_header_are_replaced(tmp_path: Path, mark: str) -> None:
+    new = NEW.replace("    return total / len(rows)  # quoted", f"{mark} quoted")
+    row = found(fenced(f"-{mark} quoted\n+{mark} better", "diff"), new=new, quoted="quoted")
+    assert applied(tmp_path, fixes.patch_of(row), new) == new.replace("quoted", "better")
+
+
+def test_the_header_of_a_diff_is_no_line_of_it(tmp_path: Path) -> None:
+    quoted = "    return total / len(rows)  # quoted"
+    code = f"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-{quoted}\n+    return 0"
+    assert "    return 0\n" in applied(tmp_path, fixes.patch_of(found(fenced(code, "diff"))))
+
+
+def test_code_that_adds_a_block_may_end_as_the_block_around_it(tmp_path: Path) -> None:
+    new = NEW.replace("    total = sum(rows)\n", "    if rows:\n        total = sum(rows)\n    }\n")
+    code = "        for row in rows: {\n            total = sum(rows)\n        }"
+    patch = fixes.patch_of(found(fenced(code), new=new, quoted="total = sum"))
+    assert applied(tmp_path, patch, new).count("}") == 2
+
+
+def test_a_name_with_a_space_and_a_file_at_its_first_lines(tmp_path: Path) -> None:
+    new = "value = compute(rows)  # quoted\n" + OLD
+    patch = fixes.patch_of(found(fenced("value = compute(rows or [])"), new=new, file="//depot/my app/ä.py"))
+    assert applied(tmp_path, patch, new, "my app/ä.py").startswith("value = compute(rows or [])\nline 1\n")
+
+
+@pytest.mark.parametrize(
+    ("why", "fields"),
+    [
+        ("no code", {"suggestion": "Guard against an empty list."}),
+        ("two blocks", {"suggestion": fenced(GUARDED) + "\n" + fenced(GUARDED)}),
+        ("an open fence", {"suggestion": f"```\n{GUARDED}"}),
+        ("another indentation", {"suggestion": fenced(GUARDED.strip())}),
+        ("the line above is repeated", {"suggestion": fenced(f"    total = sum(rows)\n{GUARDED}")}),
+        ("something else", {"suggestion": fenced("    raise ValueError('no rows')")}),
+        ("open brackets", {"suggestion": fenced("    return (total / len(rows)")}),
+        ("nothing changes", {"suggestion": fenced("    return total / len(rows)  # quoted")}),
+        ("a broken address", {"suggestion": fenced("    return total / len(rows)  # https[:]//x")}),
+        ("a diff of other lines", {"suggestion": fenced("-    return 7\n+    return 8", "diff")}),
+        ("a diff that is none", {"suggestion": fenced("return 7", "diff")}),
+        ("more lines than are stored", {"suggestion": fenced(GUARDED), "lines": 14}),
+        ("the file's last lines", {"suggestion": fenced(GUARDED), "new": NEW[: NEW.index("# quoted") + 8]}),
+        ("a redacted line", {
+            "suggestion": fenced(GUARDED), "new": NEW.replace("sum", f"'{build.fake_token()}' + sum"),
+        }),
+        ("a clipped line", {"suggestion": fenced(GUARDED), "new": NEW.replace("line 12", "x" * 5000)}),
+        ("other line ends", {"suggestion": fenced(GUARDED), "new": NEW.replace("\n", "\r\n")}),
+        ("UTF-16", {"suggestion": fenced(GUARDED), "stored_as": "utf-16"}),
+        ("a byte order mark", {"suggestion": fenced(GUARDED), "stored_as": "utf-8-sig"}),
+        ("cp1252", {
+            "suggestion": fenced(GUARDED), "new": NEW.replace("line 12", "h\u00e4"), "stored_as": "cp1252",
+        }),
+        ("a keyword", {"suggestion": fenced(GUARDED), "new": NEW.replace("line 12", "# $Id$")}),
+        ("what looks redacted", {
+            "suggestion": fenced(GUARDED), "new": NEW.replace("line 12", "<REDACTED:token:1>"),
+        }),
+        ("a whole function for its first line", {
+            "suggestion": fenced("def mean(rows, start):\n    total = sum(rows)\n    return total"),
+            "quoted": "def mean",
+        }),
+        ("another whole function for its first line", {
+            "suggestion": fenced("def mean(rows, start):\n    return fmean(rows)"), "quoted": "def mean",
+        }),
+        ("an odd name", {"suggestion": fenced(GUARDED), "file": '//depot/a"b.py'}),
+        ("a name that hides", {"suggestion": fenced(GUARDED), "file": "//depot/a\u202eb.py"}),
+    ],
+)  # fmt: skip
+def test_no_patch_where_it_is_not_certain_to_apply(why: str, fields: dict[str, Any]) -> None:
+    assert fixes.patch_of(found(**fields)) == ""
+
+
+@pytest.mark.parametrize(("name", "value"), [("side", "old"), ("line", None), ("demoted", True)])
+def test_no_patch_for_a_finding_without_lines_of_its_own(name: str, value: Any) -> None:
+    row = found(fenced(GUARDED))
+    assert fixes.patch_of(row)
+    setattr(row, name, value)
+    assert fixes.patch_of(row) == ""
+
+
+def test_malformed_excerpts_make_no_patch() -> None:
+    row = found(fenced(GUARDED))
+    row.excerpt = [one for one in row.excerpt if one[0] != row.line]
+    assert fixes.patch_of(row) == ""
+    row.excerpt = []
+    assert fixes.patch_of(row) == ""
+
+
+def stored(suggestion: str) -> FindingRow:
+    row: FindingRow = found(suggestion)
+    row.job = factories.job_with_stages(status="succeeded")
+    factories.CoverageRowFactory(job=row.job, file=row.file)
+    row.save()
+    return row
+
+
+@pytest.mark.django_db
+def test_the_page_shows_code_as_code_and_offers_the_patch_as_a_file() -> None:
+    bob = client_of(reviewer("bob"))
+    row = stored(fenced(GUARDED + "  # <b>"))
+    text = bob.get(f"/reviews/{row.job_id}/").content.decode()
+    assert "```" not in text
+    assert "# &lt;b&gt;</code></pre>" in text
+    address = re.findall(rf'href="(/reviews/{row.job_id}/findings/{row.pk}/patch/)" download', text)
+    assert len(address) == 1
+    answer = bob.get(address[0])
+    assert answer.content.decode() == fixes.patch_of(row)
+    assert answer["Content-Type"].startswith("text/x-diff")
+    assert "attachment" in answer["Content-Disposition"]
+
+
+@pytest.mark.django_db
+def test_without_certainty_there_is_no_patch_to_find() -> None:
+    bob = client_of(reviewer("bob"))
+    row = stored("Guard against an empty list.")
+    text = bob.get(f"/reviews/{row.job_id}/").content.decode()
+    assert "/patch/" not in text
+    assert "data-copy-fix" not in text
+    assert "data-copy-link" in text
+    assert bob.get(f"/reviews/{row.job_id}/findings/{row.pk}/patch/").status_code == 404
+
+
+@pytest.mark.django_db
+def test_a_patch_ends_with_the_right_to_see_the_finding() -> None:
+    row = stored(fenced(GUARDED))
+    dora: Client = client_of(reviewer("dora", "//depot/main/..."))
+    address = f"/reviews/{row.job_id}/findings/{row.pk}/patch/"
+    assert dora.get(address).status_code == 200
+    ViewerScope.objects.update(prefix="//depot/other/...")
+    assert dora.get(address).status_code == 404
