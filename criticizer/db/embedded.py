@@ -68,6 +68,30 @@ def django_settings(data_dir: Path) -> dict[str, Any]:
     }
 
 
+def _account() -> pwd.struct_passwd:
+    """Return the account `pgserver`, created when the machine has none. Raises EmbeddedError.
+
+    One process at a time: two `useradd` at once each report an account, and the number of one is lost.
+    """
+    etc = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(etc, fcntl.LOCK_EX)
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(_ACCOUNT)
+        subprocesses.run(
+            ["/usr/sbin/useradd", "--system", "--no-create-home", _ACCOUNT],
+            environment={"PATH": os.defpath},
+            timeout_seconds=60,
+        )
+        return pwd.getpwnam(_ACCOUNT)
+    except KeyError:
+        raise EmbeddedError(
+            f"the account {_ACCOUNT} could not be created: create it, or set DATABASE_URL"
+        ) from None
+    finally:
+        os.close(etc)
+
+
 class EmbeddedServer:
     """One PostgreSQL server in one data directory. Every method may be called twice.
 
@@ -116,20 +140,7 @@ class EmbeddedServer:
     def _drop_root(self) -> None:
         if os.geteuid() != 0:
             return
-        try:
-            account = pwd.getpwnam(_ACCOUNT)
-        except KeyError:
-            subprocesses.run(
-                ["/usr/sbin/useradd", "--system", "--no-create-home", _ACCOUNT],
-                environment={"PATH": os.defpath},
-                timeout_seconds=60,
-            )
-            try:
-                account = pwd.getpwnam(_ACCOUNT)
-            except KeyError:
-                raise EmbeddedError(
-                    f"the account {_ACCOUNT} could not be created: create it, or set DATABASE_URL"
-                ) from None
+        account = _account()
         if (self.cluster_dir / "PG_VERSION").exists() and (owner := self.cluster_dir.stat()).st_uid != 0:
             # Created by another account: run as that one.
             self._as_account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
