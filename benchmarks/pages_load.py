@@ -76,9 +76,9 @@ def load(findings: int) -> None:
         for what, statement in _STATEMENTS:
             started = time.monotonic()
             if what == "findings":  # a GIN index grows tenfold slower with each row than at once
-                cursor.execute("SELECT indexdef FROM pg_indexes WHERE indexname = 'findings_search'")
+                cursor.execute("SELECT indexdef FROM pg_indexes WHERE indexname = 'findings_by_words'")
                 (words,) = cursor.fetchone()
-                cursor.execute("DROP INDEX findings_search")
+                cursor.execute("DROP INDEX findings_by_words")
                 cursor.execute(statement, values)
                 cursor.execute(words)
             else:

@@ -28,7 +28,7 @@ from django.db.models.lookups import Contains
 
 from criticizer.db.full_text import FullTextFilter, match, prefixes
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
-from reviews.models import FINDING_FACETS, FINDING_WORDS, PATH_MARKS, FindingRow, ReviewJob
+from reviews.models import FINDING_FACETS, FINDING_WORDS, WORD_MARKS, FindingRow, ReviewJob
 from reviews.states import ACTIVE_JOB
 
 MOST_RARE = 10_000
@@ -62,7 +62,7 @@ def words_of_jobs(words: Sequence[str]) -> Q:
 
 def words_of_findings(words: Sequence[str]) -> Q:
     """Return the condition that each word begins a word of a finding."""
-    parts = " ".join(words).translate(str.maketrans(PATH_MARKS, " " * len(PATH_MARKS))).split()
+    parts = " ".join(words).translate(str.maketrans(WORD_MARKS, " " * len(WORD_MARKS))).split()
     if not parts:
         return Q(pk__in=())
     found = Q()

@@ -6,7 +6,7 @@ from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigi
 from reviews.models.results import (
     FINDING_FACETS,
     FINDING_WORDS,
-    PATH_MARKS,
+    WORD_MARKS,
     Artifact,
     CoverageRow,
     FindingEvent,
@@ -21,7 +21,7 @@ from reviews.models.subscriptions import Subscription
 __all__ = [
     "FINDING_FACETS",
     "FINDING_WORDS",
-    "PATH_MARKS",
+    "WORD_MARKS",
     "AllowListEntry",
     "ApiKey",
     "Artifact",

@@ -62,12 +62,20 @@ class FindingFate(models.Model):
         return f"{self.part}.{self.turn}.{self.place}: {self.fate}"
 
 
-PATH_MARKS = "/._-"
-# Words of the title, the message and the names in the path (`reviews.search.words_of_findings`).
+# What joins words to names, or makes PostgreSQL read text as an address, a path or a tag.
+WORD_MARKS = "/._-<>&"
+# Words of the title, the message and the path, and of the names there (`reviews.search.words_of_findings`).
 FINDING_WORDS = SearchVector(
-    "title",
-    "message",
-    Func(F("file"), Value(PATH_MARKS), Value(" " * len(PATH_MARKS)), function="translate"),
+    *(
+        Func(
+            F(name),
+            Value(WORD_MARKS),
+            Value(" " * len(WORD_MARKS)),
+            function="translate",
+            output_field=models.TextField(),
+        )
+        for name in ("title", "message", "file")
+    ),
     config="simple",
 )
 
@@ -158,7 +166,7 @@ class FindingRow(models.Model):
             models.Index(fields=["id"], condition=Q(excerpt__startswith="["), name="findings_unsealed"),
             models.Index(fields=["identity"], name="findings_identity"),
             # The findings list, narrowed.
-            GinIndex(FINDING_WORDS, FINDING_FACETS, name="findings_search"),
+            GinIndex(FINDING_WORDS, FINDING_FACETS, name="findings_by_words"),
             models.Index(fields=["file"], opclasses=["varchar_pattern_ops"], name="findings_of_file"),
             models.Index(fields=["ended_in"], condition=Q(ended_in__isnull=False), name="findings_ended_in"),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.db import connection
@@ -104,6 +105,23 @@ def test_words_are_those_of_title_message_and_path(bob: Client, words: str, expe
     assert titles(bob, f"?text={words}") == expected
 
 
+@pytest.mark.parametrize(
+    "words", ["get_name", "name", "user.get_name", "control", "cache-control", "string", "List<String>", "b"]
+)
+@pytest.mark.parametrize("field", ["title", "message"])
+def test_words_are_found_by_the_parts_that_marks_join(bob: Client, field: str, words: str) -> None:
+    found("Other")
+    fields = {"title": "T", "message": "M", field: "user.get_name sends Cache-Control in a/b to List<String>"}
+    row = found(**fields)
+    assert titles(bob, f"?text={quote(words)}") == {row.title}
+    with CaptureQueriesContext(connection) as captured:
+        list(FindingRow.objects.filter(search.words_of_findings(words.split())))
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {captured[-1]['sql']}")
+        assert "findings_by_words" in "\n".join(line for (line,) in cursor.fetchall())
+
+
 def test_a_finding_stands_once_at_its_newest_version(bob: Client) -> None:
     first = found("Old words", changelist="7")
     found("New words", changelist="7", review_version=2, identity=first.identity)
@@ -179,7 +197,7 @@ def test_rare_findings_are_found_through_the_index(
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute(f"EXPLAIN {sql}")
-        assert "findings_search" in "\n".join(line for (line,) in cursor.fetchall())
+        assert "findings_by_words" in "\n".join(line for (line,) in cursor.fetchall())
 
 
 def test_many_old_findings_are_read_in_order(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
