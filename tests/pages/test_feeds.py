@@ -55,12 +55,12 @@ def test_a_feed_needs_no_login_and_holds_what_the_filter_finds(bob: Client) -> N
 
 
 def test_a_feed_shows_titles_and_no_code_as_text(bob: Client) -> None:
-    title = "<script>\x07 &amp; \u202e"
+    title = "<script>\x07 &amp; \u202e\ufffe\uffff"
     row = found(title, message="the message", suggestion="the fix", excerpt=[[1, "+", "the code"]])
     answer = Client().get(feed_of(bob))
     for hidden in ("the message", "the fix", "the code"):
         assert hidden not in answer.content.decode()
-    assert entries(feed_of(bob)) == ["High: <script>⟨U+0007⟩ &amp; ⟨U+202E⟩"]
+    assert entries(feed_of(bob)) == ["High: <script>⟨U+0007⟩ &amp; ⟨U+202E⟩⟨U+FFFE⟩⟨U+FFFF⟩"]
     assert f"/reviews/{row.job_id}/#finding-{row.pk}" in answer.content.decode()
 
 

@@ -6,6 +6,7 @@ import html
 import sys
 import unicodedata
 from datetime import UTC, datetime
+from xml.etree import ElementTree
 
 import pytest
 
@@ -30,6 +31,7 @@ INVISIBLE = sorted(
     {c for c in CHARACTERS if _CATEGORY[c] == "Cf"} - SHOWN_FORMATS - HIEROGLYPH_JOINERS | FILLERS | SELECTORS
 )
 CONTROLS = [c for c in CHARACTERS if _CATEGORY[c] in {"Cc", "Zl", "Zp", "Cs"} and c not in "\t\n\r"]
+CONTROLS += ["\ufffe", "\uffff"]  # XML has no such characters
 
 
 def name(character: str) -> str:
@@ -42,6 +44,11 @@ def test_the_review_page_names_each() -> None:
     for c in INVISIBLE:
         (row,) = excerpt_rows("//depot/a.txt", [[1, "+", f"a{c}b"]])
         assert html.unescape(row.html) == f"a{name(c)}b", name(c)
+
+
+def test_an_xml_parser_takes_what_is_named() -> None:
+    text = name_invisible("".join(CHARACTERS))
+    assert ElementTree.fromstring(f"<a>{html.escape(text)}</a>").text == text
 
 
 def test_a_message_names_each() -> None:
