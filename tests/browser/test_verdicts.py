@@ -251,3 +251,16 @@ def test_link_fix_and_patch_are_copied_by_keyboard_and_without_a_clipboard_of_th
     with page.expect_download() as download:
         card.get_by_role("link", name="Patch").click()
     assert Path(download.value.path()).read_text() == patch
+
+
+def test_the_login_page_is_not_copied_in_place_of_a_patch(visit: Visit) -> None:
+    job = scenes.delivery_with_message().job
+    row = job.findings.get(severity="critical")
+    page = visit(f"/reviews/{job.pk}/?view=findings", reviewer())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("navigator.clipboard.writeText('mine')")
+    page.context.clear_cookies()
+    button = page.locator(f"#finding-{row.pk}").get_by_role("button", name="Copy as patch")
+    button.click()
+    expect(button).to_have_attribute("data-said", "Sign in again")
+    assert page.evaluate("navigator.clipboard.readText()") == "mine"

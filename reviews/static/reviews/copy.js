@@ -20,10 +20,12 @@
     if (!done) throw new Error("refused");
     return undefined;
   };
+  const SIGN_IN = new Error("Sign in again");
   const textOf = async (button) => {
     if (button.dataset.copyLink) return new URL(button.dataset.copyLink, location.href).href;
     if (button.dataset.copyPatch) {
       const answer = await fetch(button.dataset.copyPatch);
+      if (answer.redirected) throw SIGN_IN; // the answer is the login page
       if (!answer.ok) throw new Error(answer.status);
       return answer.text();
     }
@@ -37,7 +39,9 @@
     const button = event.target.closest(".copies button");
     if (!button) return;
     let word = "Copied";
-    try { await copy(await textOf(button)); } catch { word = "Could not be copied"; }
+    try { await copy(await textOf(button)); } catch (error) {
+      word = error === SIGN_IN ? error.message : "Could not be copied";
+    }
     said.textContent = word;
     button.dataset.said = word;
     button.focus();
