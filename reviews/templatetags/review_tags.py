@@ -15,6 +15,7 @@ from notifications.rendering import Ending
 from notifications.rendering.summary import status_in_words
 from reviews import invitations
 from reviews.recipients.visibility import masked
+from reviews.sources.pull import depot_prefix
 from reviews.states import FindingEventKind
 from reviews.verdicts import MAX_REASON, Verdict
 from reviews.web import labels
@@ -23,7 +24,7 @@ from reviews.web.highlight import rows_html
 register = template.Library()
 
 _SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
-_REPOSITORY = re.compile(r"git:(?P<name>[^@]+)@|(?P<host>github):(?P<repository>[^#]+)#")
+_COMMIT = re.compile(r"git:([^@]+)@")
 _CODE = re.compile(r"`([^`\n]{1,400})`")
 _WONT_FIX = "Won\N{RIGHT SINGLE QUOTATION MARK}t fix"
 
@@ -45,10 +46,9 @@ def changelist(changelist_id: str) -> str:
 @register.filter
 def repository_tree(changelist_id: str) -> str:
     """Return the tree of a commit's or pull request's repository, such as `//app/`; "" for others."""
-    found = _REPOSITORY.match(changelist_id)
-    if found is None:
-        return ""
-    return f"//{found['name']}/" if found["name"] else f"//{found['host']}/{found['repository']}/"
+    if commit := _COMMIT.match(changelist_id):
+        return f"//{commit[1]}/"
+    return depot_prefix(changelist_id) or ""
 
 
 @register.filter

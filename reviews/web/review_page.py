@@ -28,6 +28,7 @@ from reviews.models import (
     FindingEvent,
     FindingFate,
     FindingRow,
+    HostChange,
     HostVersion,
     ReviewJob,
     StageRun,
@@ -54,6 +55,7 @@ MAX_VERSIONS = 20
 MAX_DELIVERIES = 100
 
 _WORST_FIRST = Case(*(When(severity=name, then=rank) for name, rank in SEVERITY_ORDER.items()), default=9)
+_UNMERGED = {HostChange.State.OPEN, HostChange.State.DRAFT}
 _LEAST_COVERED_FIRST = Case(
     When(status=CoverageStatus.SKIPPED, then=0),
     When(status=CoverageStatus.PARTIAL, then=1),
@@ -94,7 +96,8 @@ def pull_of(job: ReviewJob) -> PullView | None:
         return None
     change = version.change
     is_newer = change.head_sha != version.head_sha
-    mergeable = {True: "can be merged", False: "has conflicts", None: ""}[change.is_mergeable]
+    can_be_merged = change.is_mergeable if change.state in _UNMERGED else None
+    mergeable = {True: "can be merged", False: "has conflicts", None: ""}[can_be_merged]
     return PullView(
         linkable(host(change.host).pull_url(change.full_name, change.number)),
         f"{change.full_name}#{change.number}",
@@ -305,7 +308,7 @@ def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
 
 
 def results_revision(job: ReviewJob) -> str:
-    """Return a digest of all that `results_of` and `notices_of` read; cheap enough for every second."""
+    """Return a digest of all that the results and the head read; cheap enough for every second."""
     deliveries = job.deliveries.order_by("id").values_list("id", "status", "attempts", "error_class")
     facts = (
         *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
@@ -315,6 +318,7 @@ def results_revision(job: ReviewJob) -> str:
         list(deliveries[:MAX_DELIVERIES]),
         list(job.dead_letters.order_by("id").values_list("id", "status")),
         job.versions().aggregate(newest=Max("review_version")),
+        pull_of(job),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

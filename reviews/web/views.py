@@ -204,7 +204,6 @@ def _progress_context(job: ReviewJob, scope: Scope, outcome: Outcome) -> dict[st
         "stages": stages,
         "progress": progress_sentence(job, stages, outcome),
         "progress_line": progress_line(job, outcome),
-        "pull": pull_of(job),
     }
 
 
@@ -222,6 +221,7 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope, outcome
     return {
         "job": job,
         "outcome": outcome,
+        "pull": pull_of(job),
         "results": results,
         "files": files,
         "ledger": ledger_of(job, scope) if files is None else None,

@@ -147,5 +147,31 @@ def test_a_review_shows_its_pull_request_its_head_and_whether_it_can_be_merged(
     assert "newer one" in page
     HostChange.objects.update(head_sha=HEAD, is_mergeable=True)
     page = ann.get(f"/reviews/{job.pk}/").content.decode()
-    assert "can be merged" in page
+    assert "(open, can be merged)" in page
     assert "newer one" not in page
+    HostChange.objects.update(state="draft")
+    assert "(draft, can be merged)" in ann.get(f"/reviews/{job.pk}/").content.decode()
+
+
+@pytest.mark.parametrize("state", ["closed", "merged"])
+def test_of_a_pull_request_that_has_ended_nothing_is_said_about_merging(ann: Client, state: str) -> None:
+    job = factories.job_with_stages(changelist_id="gitlab:acme/web#7")
+    found = change("gitlab", state=state, is_mergeable=True)
+    HostVersion.objects.create(
+        change=found, job=job, head_sha=HEAD, base_sha="", base_ref="main", is_automatic=True
+    )
+    assert f"Acme/Web#7</a> ({state})" in ann.get(f"/reviews/{job.pk}/").content.decode()
+
+
+def test_a_live_update_keeps_the_pull_request_and_follows_it(ann: Client) -> None:
+    job = factories.job_with_stages(changelist_id="github:acme/web#7")
+    HostVersion.objects.create(
+        change=change(), job=job, head_sha=HEAD, base_sha="", base_ref="main", is_automatic=True
+    )
+    live = f"/reviews/{job.pk}/live/"
+    answer = ann.get(live)
+    assert "Acme/Web#7</a> (open)" in answer.content.decode()
+    have = {"have": answer["X-Live-Have"]}
+    assert "review-head" not in ann.get(live, have).content.decode()
+    HostChange.objects.update(state="merged")
+    assert "Acme/Web#7</a> (merged)" in ann.get(live, have).content.decode()
