@@ -43,6 +43,7 @@ class FindingFilter(forms.Form):
     path = forms.CharField(
         max_length=1024, required=False, label="Path begins with", help_text="Such as //depot/main/"
     )
+    file = forms.CharField(max_length=1024, required=False, strip=False, help_text="Its whole path.")
     severity = forms.ChoiceField(choices=_SEVERITIES, required=False)
     category = forms.CharField(max_length=32, required=False)
     source = forms.ChoiceField(choices=_SOURCES, required=False, label="Found by")
@@ -54,8 +55,7 @@ class FindingFilter(forms.Form):
     def wanted(self) -> dict[str, Any]:
         """Return the filters that are set; none where the form is not valid."""
         found = self.cleaned_data if self.is_valid() else {}
-        stripped = {name: v.strip() if isinstance(v, str) else v for name, v in found.items()}
-        return {name: value for name, value in stripped.items() if value}
+        return {name: value for name, value in found.items() if value}
 
     IN_SIGHT: tuple[str, ...] = ("text",)  # the others are behind a fold
 
@@ -90,16 +90,16 @@ class ReviewFilter(FindingFilter):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The path and the author that a page is about; `query` leads to the same on other pages."""
+    """The path, the file and the author that a page is about; `query` leads to the same on other pages."""
 
     text: str
     query: str
 
 
 def subject(wanted: Mapping[str, Any]) -> Subject | None:
-    """Return the subject of a page whose filters name a path or an author: `in //app/ by carol`."""
-    named = {name: str(wanted[name]) for name in ("path", "author") if name in wanted}
-    words = {"path": "in", "author": "by"}
+    """Return the subject of a page whose filters name one of these: `in //app/ by carol`."""
+    words = {"path": "in", "file": "in the file", "author": "by"}
+    named = {name: str(wanted[name]) for name in words if name in wanted}
     text = " ".join(f"{words[name]} {value}" for name, value in named.items())
     return Subject(text, urlencode(named)) if named else None
 
@@ -122,8 +122,7 @@ def of_changes(wanted: Mapping[str, Any], user: Any, job: str = "") -> Q:
 def of_findings(wanted: Mapping[str, Any]) -> Q:
     """Return the condition on findings by what they say and what is said about them."""
     found = with_facets({name: wanted[name] for name in ("severity", "category", "source") if name in wanted})
-    if path := wanted.get("path"):
-        found &= Q(file__startswith=path)
+    found &= _of_files(wanted)
     verdict = wanted.get("verdict")
     if verdict in ("open", "none"):
         found &= ~has_verdict(DISMISSALS if verdict == "open" else VERDICTS)
@@ -137,7 +136,13 @@ def of_reviews(wanted: Mapping[str, Any], user: Any, scope: Scope) -> Q:
     found = of_changes(wanted, user)
     if wanted.keys() & {"severity", "category", "source", "verdict"}:
         return found & jobs_with_findings(scope.findings() & of_findings(wanted))
-    if path := wanted.get("path"):
-        files = CoverageRow.objects.filter(scope.files(), file__startswith=path, job=OuterRef("pk"))
+    if of_files := _of_files(wanted):
+        files = CoverageRow.objects.filter(scope.files(), of_files, job=OuterRef("pk"))
         return found & Q(Exists(files))
     return found
+
+
+def _of_files(wanted: Mapping[str, Any]) -> Q:
+    """Return the condition on `file` of findings and of coverage rows."""
+    lookups = {"path": "file__startswith", "file": "file"}
+    return Q(**{lookups[name]: wanted[name] for name in lookups if name in wanted})

@@ -96,7 +96,7 @@ class Quality:
 
 @reader_page
 def quality(request: HttpRequest) -> HttpResponse:
-    """Show the figures of the last weeks, narrowed by path, author, severity, category and source."""
+    """Show the figures of the last weeks, narrowed by path, file, author, severity, category and source."""
     data = request.GET if request.GET.get("weeks") else {**request.GET.dict(), "weeks": "12"}
     form = QualityFilter(data, label_suffix="")
     wanted = form.wanted()
@@ -236,7 +236,7 @@ class _Figures:
                 sum(n for (at, _, name), n in self._found.items() if at == week and name in others)
                 for week in self._weeks
             ]
-            series.append(Series("other categories", "s-muted", rest, self._rows()))
+            series.append(Series("other categories", "s-muted", rest))  # no filter of the lists means them
         return charts.stacked_bars("by-category", "Findings a week by category", self._names, series)
 
     def _weekly(self, value: str, look: str, by: str) -> Series:
@@ -290,7 +290,7 @@ class _Figures:
             Line(
                 row["file"],
                 [
-                    Number(charts.whole(row[name]), self._rows(path=row["file"], severity=name))
+                    Number(charts.whole(row[name]), self._rows(file=row["file"], severity=name))
                     for name in counts
                 ],
             )

@@ -79,6 +79,31 @@ def test_every_number_leads_to_as_many_rows(bob: Client) -> None:
     assert len(rows(bob, by_title["Tokens a review"].href)) == 4
 
 
+def test_numbers_of_a_file_lead_to_its_findings_and_not_to_those_of_longer_names(bob: Client) -> None:
+    for name in ("//depot/main/b", "//depot/main/bc", "//depot/main/b/c", "//depot/main/b "):
+        of_age(0, name, name)
+    for line in shown(bob).paths:
+        _, high, *_ = line.numbers
+        assert [row.file for row in rows(bob, high.href)] == [line.name]
+    assert len(shown(bob).paths) == 4
+    # The file narrows the reviews and the figures too.
+    assert [row.job.title for row in rows(bob, "/?file=//depot/main/b")] == ["Change of //depot/main/b"]
+    assert tiles(bob, "?file=//depot/main/b")["Findings"] == "1"
+    assert (
+        'class="subject">in the file //depot/main/b<'
+        in bob.get("/findings/?file=//depot/main/b").content.decode()
+    )
+
+
+def test_the_categories_that_are_summed_lead_nowhere(bob: Client) -> None:
+    for number in range(6):
+        of_age(0, f"F{number}", category=f"kind-{number}")
+    *named, others = shown(bob).charts[1].series
+    assert (others.name, others.total, others.href, others.links) == ("other categories", 2, "", ())
+    assert [len(rows(bob, series.href)) for series in named] == [1, 1, 1, 1]
+    assert ">other categories</a>" not in bob.get("/quality/").content.decode()
+
+
 def test_each_link_of_the_page_opens(bob: Client) -> None:
     of_age(0)
     text = bob.get("/quality/").content.decode()
@@ -210,6 +235,8 @@ def test_pages_name_the_path_or_the_author_that_they_are_about(bob: Client) -> N
     [
         (f"git:click@{'a' * 40}", "//click/"),
         ("github:pallets/click#7", "//github/pallets/click/"),
+        ("gitea:acme/web#7", "//gitea/acme/web/"),
+        ("gitlab:acme/tools/web#7", "//gitlab/acme/tools/web/"),
         ("12345", ""),
         ("swarm:change-7", ""),
     ],
