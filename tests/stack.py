@@ -36,6 +36,20 @@ def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
         time.sleep(0.05)
 
 
+def process_environment(files: Path, **further: str) -> dict[str, str]:
+    """Return the environment of a process that works on the database of the running tests."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("CRITICIZER_CLUSTER")
+    }
+    return {
+        **inherited,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "CRITICIZER_TEST_DATABASE": str(connection.settings_dict["NAME"]),
+        "TEST_FILES_DIR": str(files),
+        **further,
+    }
+
+
 @dataclass
 class Stack:
     """The processes of one installation, kept alive by the product's own supervisor."""
@@ -48,17 +62,8 @@ class Stack:
     def __post_init__(self) -> None:
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
-        environment = {
-            **{
-                name: value for name, value in os.environ.items() if not name.startswith("CRITICIZER_CLUSTER")
-            },
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "CRITICIZER_TEST_DATABASE": connection.settings_dict["NAME"],
-            "TEST_FILES_DIR": str(self.files),
-            "BASE_URL": self.base_url,
-            "WORKERS": "2",
-            **self.environment,
-        }
+        given = {"BASE_URL": self.base_url, "WORKERS": "2", **self.environment}
+        environment = process_environment(self.files, **given)
         children = clusters(self.queues, environment)
         if self.with_web:
             children.append(web("127.0.0.1", self.port, environment))

@@ -157,7 +157,7 @@ class Host(Protocol):
         ...
 
     def edit_comment(self, repository: Repository, number: int, comment: int, body: str) -> None:
-        """Change a comment of ours. Uncertain without an answer; NOT_FOUND where somebody deleted it."""
+        """Change a comment of ours. Uncertain without an answer; NOT_FOUND when it was deleted."""
         ...
 
     def tell(

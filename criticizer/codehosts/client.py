@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 from urllib.parse import urlencode
 
 import httpx
@@ -18,6 +19,7 @@ from criticizer.codehosts import answers
 from criticizer.codehosts.answers import Refusals
 from criticizer.codehosts.base import Comment, Verdict
 from criticizer.codehosts.names import Repository
+from criticizer.codehosts.signatures import ProvenWebhooks
 from criticizer.http_client import Answer, Limits, Request, host_and_port
 from criticizer.resilience.exchange import exchange
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, UncertainFailure
@@ -194,18 +196,28 @@ class TokenClient(RestClient):
         return {"Accept": "application/json", "Authorization": f"{self._scheme} {token}"}
 
 
-class TokenHost(ABC):
+class TokenHost(ProvenWebhooks, ABC):
     """What hosts have in common that know us by the token of an account (`Host`).
 
     Their statuses of commits stand in for check runs; the newest of a commit counts.
     """
 
-    name: str
-    label: str
+    name: ClassVar[str]
+    label: ClassVar[str]
+    api: ClassVar[str]  # its path below the site
+    scheme: ClassVar[str]  # how the token is shown
 
-    def __init__(self, config: TokenConfig, client: TokenClient) -> None:
+    def __init__(
+        self,
+        config: TokenConfig,
+        secrets: Sequence[str] = (),
+        place: Component = Component.PROVIDER,
+        client: TokenClient | None = None,
+    ) -> None:
+        super().__init__(secrets)
         self._config = config
-        self.client = client
+        refusals = answers.of_account(self.label)
+        self.client = client or TokenClient(config, self.api, self.scheme, refusals, place)
 
     @property
     def is_connected(self) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from criticizer.codehosts.names import Repository
+
 
 class NotAuthentic(Exception):
     """The request does not prove that the host sent it. Says nothing of the request."""
@@ -17,14 +19,6 @@ class Unreadable(ValueError):
     def __init__(self, field: str, accepts: str) -> None:
         super().__init__(f"{field}: not {accepts}")
         self.field, self.accepts = field, accepts
-
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """A repository of a host. Its number stays when its name changes."""
-
-    number: int
-    full_name: str  # `<owner>/<name>`
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The head of a draft: known, but reviewed only when somebody asks for it."""
+    """The head of a draft: known, but reviewed only when a person asks for it."""
 
     pull: PullRequest
     reason: str

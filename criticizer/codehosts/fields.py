@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from criticizer.codehosts.events import Repository, Unreadable
+from criticizer.codehosts.events import Unreadable
+from criticizer.codehosts.names import Repository
 
 MAX_NUMBER = 2**31 - 1
 MAX_ID = 2**63 - 1
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_FULL_NAME = re.compile(r"(?!\.{1,2}/)[A-Za-z0-9._-]{1,100}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 # As `git check-ref-format` has it: nothing in it is a pattern, an option or the end of a line.
 _BRANCH = re.compile(r"(?!.*(?:\.\.|@\{|//))[^\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]{1,255}")
 
@@ -77,9 +77,15 @@ def moment(content: Mapping[str, Any], *path: str) -> datetime:
     raise Unreadable(".".join(path), "a time such as 2026-01-31T12:00:00Z")
 
 
-def repository(content: Mapping[str, Any], *path: str) -> Repository:
-    full_name = _matching(_FULL_NAME, "<owner>/<name>", content, (*path, "full_name"))
-    return Repository(whole(content, *path, "id"), full_name)
+def repository(
+    content: Mapping[str, Any], *path: str, name: str = "full_name", kind: type[Repository] = Repository
+) -> Repository:
+    """Return the repository at a path. `name` is the field of its name, `kind` says which form that has."""
+    found, number = text(content, *path, name), whole(content, *path, "id")
+    try:
+        return kind(found, number)
+    except ValueError:
+        raise Unreadable(".".join((*path, name)), kind.shape) from None
 
 
 def objects(content: Mapping[str, Any], *path: str) -> Sequence[Mapping[str, Any]]:

@@ -11,7 +11,10 @@ from criticizer.http_client import host_and_port
 # Neither "." nor "..": it ends up in the path of a URL.
 _PART = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,100}"
 _NAME = re.compile(rf"{_PART}/{_PART}")  # an owner on Gitea may have dots as well
-_PATH = re.compile(rf"{_PART}(?:/{_PART})+")
+# Of any length: an event of one that is too long to be reviewed is answered, since refusals switch a
+# webhook of GitLab off.
+_GROUP = _PART.replace("{1,100}", "+")
+_PATH = re.compile(rf"{_GROUP}(?:/{_GROUP})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Repository:
     """
 
     form: ClassVar = _NAME
+    shape: ClassVar = "<owner>/<name>"
 
     name: str
     number: int = 0
@@ -35,6 +39,7 @@ class Project(Repository):
     """A repository of GitLab, below a group and groups in it: `group/subgroup/name`."""
 
     form = _PATH
+    shape = "<group>/<name>"
 
 
 def dependency_of(api_url: str, owner: str) -> str:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _ID = re.compile(r"[!-~]{1,128}")
+
+
+class ProvenWebhooks:
+    """Webhooks that prove their sender by a secret. `secrets`: newest first, each of them accepted."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
 
 
 def is_signed(body: bytes, given: bytes, secrets: Iterable[str], prefix: bytes = b"sha256=") -> bool:

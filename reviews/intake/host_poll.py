@@ -68,7 +68,7 @@ def run_message(outbox_id: int, token: UUID) -> None:
             run()
         CLOCK.end(outbox_id, token, seconds=settings.SOURCE_POLL_SECONDS)
     except Exception:
-        # The lease expires and the next run starts anew.
+        # The lease expires and the next run starts again.
         log.exception("host_poll_failed")
 
 

@@ -31,12 +31,12 @@ from criticizer.codehosts.events import (
     Noted,
     PullRequest,
     RepositoriesRemoved,
-    Repository,
     RepositoryRenamed,
     Rerun,
     Stopped,
     Wanted,
 )
+from criticizer.codehosts.names import Repository
 from reviews import config, pipeline
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
@@ -137,7 +137,7 @@ def _delivery(host: str, delivery_id: str, event: HostEvent) -> tuple[HostDelive
         defaults={
             "event": event.name,
             "repository_id": repository.number if repository else None,
-            "full_name": repository.full_name[:255] if repository else "",
+            "full_name": repository.name[:255] if repository else "",
             "installation_id": event.installation_id,
         },
     )
@@ -164,7 +164,7 @@ def _decide(host: str, event: HostEvent) -> Answer:
     assert repository is not None
     if isinstance(asked, RepositoryRenamed):
         known = HostChange.objects.filter(host=host, repository_id=repository.number)
-        known.update(full_name=repository.full_name)
+        known.update(full_name=repository.name)
         return Answer(ignored=asked.reason)
     if why := _why_not_ours(host, repository, installation):
         return Answer(ignored=why)
@@ -176,17 +176,17 @@ def _decide(host: str, event: HostEvent) -> Answer:
 
 
 def _why_not_ours(host: str, repository: Repository, installation_id: int | None) -> str:
-    if not config.is_enabled_repository(host, repository.full_name):
+    if not config.is_enabled_repository(host, repository.name):
         return (
             f"the repository is not enabled: add it to {host.upper()}_REPOSITORIES, or where that is not set"
             " to the allow-list"
         )
-    longest = canonical_id(pull_request_id(host, repository.full_name, fields.MAX_NUMBER))
+    longest = canonical_id(pull_request_id(host, repository.name, fields.MAX_NUMBER))
     if longest is None or len(longest) > 128:
         return "the name of the repository is too long"
     if installation_id is None:
         return ""
-    row = _lock_installation(host, installation_id, repository.full_name.partition("/")[0])
+    row = _lock_installation(host, installation_id, repository.name.partition("/")[0])
     return "" if row.status == _Status.ACTIVE else f"the installation is {row.get_status_display().lower()}"
 
 
@@ -207,10 +207,10 @@ def _report(
 ) -> Answer:
     """Record what an event reports of a pull request, with the review that it wants."""
     pull = asked.pull
-    changelist_id = pull_request_id(host, repository.full_name, pull.number)
+    changelist_id = pull_request_id(host, repository.name, pull.number)
     review_requests.lock_changelist(changelist_id)
     facts = {
-        "full_name": repository.full_name,
+        "full_name": repository.name,
         "changelist_id": changelist_id,
         "state": pull.state,
         **({"head_sha": pull.head_sha} if pull.head_sha else {}),

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from tests.fakes.github import BASE, GitHubServer, Repo
+from tests.fakes.github import GitHubServer, Pull, Repo
 from tests.fakes.http import Asked, Said
 
 TOKEN, ACCOUNT = "an-accounts-token-of-the-tests", 77
@@ -79,9 +79,6 @@ class AccountServer(GitHubServer):
         said: Said = getattr(self, f"_{answer}")(repo, asked, *rest)
         return said
 
-    def _name_of(self, repo: Repo) -> str:
-        return next(name for name, known in self.repos.items() if known is repo)
-
     def _list(self, repo: Repo, asked: Asked, number: str) -> Said:
         found = [c for c in repo.comments.values() if c["number"] == int(number)]
         return self._paged(asked, found)
@@ -125,7 +122,7 @@ class GiteaServer(AccountServer):
 
     api, scheme, author = "/api/v1", "token", "user"
     routes = (
-        ("GET", r"/repos/([^/]+/[^/]+)/pulls/(\d+)", "pull_now"),
+        ("GET", r"/repos/([^/]+/[^/]+)/pulls/(\d+)", "pull"),
         ("GET", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "list"),
         ("POST", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "comment"),
         ("PATCH", r"/repos/([^/]+/[^/]+)/issues/comments/(\d+)", "edit"),
@@ -136,16 +133,11 @@ class GiteaServer(AccountServer):
         "PATCH /api/v1/repos/acme/web/issues/comments/",
     )
 
-    def _pull_now(self, repo: Repo, asked: Asked, number: str) -> Said:
-        pull = repo.pulls.get(int(number))
-        if pull is None:
-            return Said(404, {"message": "The target couldn't be found."})
-        base = {"sha": BASE, "ref": "main", "repo": {"id": repo.number, "full_name": self._name_of(repo)}}
-        return Said(body={
-            "number": int(number), "state": pull.state, "draft": pull.is_draft, "merged": False,
-            "mergeable": True, "head": {"sha": pull.head}, "base": base,
+    def _described(self, repo: Repo, number: int, pull: Pull) -> dict[str, Any]:
+        return {
+            **super()._described(repo, number, pull), "mergeable": True,
             "html_url": f"{self.url}/acme/web/pulls/{number}",
-        })  # fmt: skip
+        }  # fmt: skip
 
     def _list(self, repo: Repo, asked: Asked, number: str) -> Said:
         return Said(body=[c for c in repo.comments.values() if c["number"] == int(number)])
@@ -166,7 +158,7 @@ class GitLabServer(AccountServer):
 
     api, scheme, author = "/api/v4", "Bearer", "author"
     routes = (
-        ("GET", r"/projects/([^/]+)/merge_requests/(\d+)", "merge_request"),
+        ("GET", r"/projects/([^/]+)/merge_requests/(\d+)", "pull"),
         ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "list"),
         ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "comment"),
         ("PUT", r"/projects/([^/]+)/merge_requests/(\d+)/notes/(\d+)", "edit"),
@@ -174,15 +166,12 @@ class GitLabServer(AccountServer):
     )
     post, edit = "POST /api/v4/projects/", "PUT /api/v4/projects/"
 
-    def _merge_request(self, repo: Repo, asked: Asked, number: str) -> Said:
-        pull = repo.pulls.get(int(number))
-        if pull is None:
-            return Said(404, {"message": "404 Not found"})
-        return Said(body={
-            "iid": int(number), "sha": pull.head, "state": "opened" if pull.state == "open" else pull.state,
+    def _described(self, repo: Repo, number: int, pull: Pull) -> dict[str, Any]:
+        return {
+            "iid": number, "sha": pull.head, "state": "opened" if pull.state == "open" else pull.state,
             "draft": pull.is_draft, "has_conflicts": False, "project_id": repo.number,
             "web_url": f"{self.url}/acme/web/-/merge_requests/{number}",
-        })  # fmt: skip
+        }  # fmt: skip
 
     def _gitlab_status(self, repo: Repo, asked: Asked, sha: str) -> Said:
         body = asked.body

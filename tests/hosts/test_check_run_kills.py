@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings as django_settings
-from django.db import connection
 
 from criticizer.db import prepared
 from reviews import check_runs
@@ -19,6 +17,7 @@ from reviews.models import HostVersion
 from reviews.states import JobStatus
 from tests.fakes.github import GitHubServer, private_key
 from tests.hosts.test_check_runs import checks, github, make_due, pull_request, to
+from tests.stack import process_environment
 
 __all__ = ["github"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True)  # the workers are other processes
@@ -31,14 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def worker(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Return a function that runs a worker: (URL, kill before this statement) -> (exit code, statements)."""
     folder = tmp_path_factory.mktemp("workers")
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.settings",
-        "CRITICIZER_TEST_DATABASE": str(connection.settings_dict["NAME"]),
-        "CRITICIZER_DATA_DIR": str(django_settings.DATA_DIR),
-        "TEST_FILES_DIR": str(folder),
-        "TEST_APP_KEY": private_key(),
-    }
+    environment = process_environment(
+        folder, CRITICIZER_DATA_DIR=str(django_settings.DATA_DIR), TEST_APP_KEY=private_key()
+    )
     with (folder / "errors").open("w+") as errors:
         command = [sys.executable, "-m", "tests.hosts.check_run_child"]
         workers = subprocess.Popen(

@@ -116,7 +116,7 @@ def test_projects_of_groups_in_groups_have_their_whole_path() -> None:
     event = Webhooks([]).event({}, content)
     assert event.name == "merge_request.open"
     assert event.repository is not None
-    assert (event.repository.number, event.repository.full_name) == (5, "Acme/lib/Web.Site")
+    assert (event.repository.number, event.repository.name) == (5, "Acme/lib/Web.Site")
     for wrong in ("acme", "acme/../x", "acme//x", "/acme/x", "acme/x y"):
         with pytest.raises(Unreadable):
             Webhooks([]).event({}, gitlab_event(repository={"id": 5, "full_name": wrong}))

@@ -7,7 +7,6 @@ promise that, so an uncertain delivery is held and never sent again by itself.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.db import connection
 from django.db.models.functions import Now
 
 from criticizer.models import PaceSlot
@@ -32,6 +30,7 @@ from tests.notifications.crash import provider_for
 from tests.notifications.crash_child import POINTS
 from tests.notifications.scripted import ANN, BOB, deliver, prepare
 from tests.notifications.together import make_due, states, tell, waiting
+from tests.stack import process_environment
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,13 +45,7 @@ DieAt = Callable[[str, ReviewJob, str, object], None]
 def die_at(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DieAt]:
     """Return a function that runs a worker which is killed at a point of its first delivery."""
     folder = tmp_path_factory.mktemp("workers")
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.settings",
-        "CRITICIZER_TEST_DATABASE": connection.settings_dict["NAME"],
-        "CRITICIZER_DATA_DIR": str(settings.DATA_DIR),
-        "TEST_FILES_DIR": str(folder),
-    }
+    environment = process_environment(folder, CRITICIZER_DATA_DIR=str(settings.DATA_DIR))
     with (
         (folder / "errors").open("w+") as errors,
         subprocess.Popen(

@@ -5,17 +5,16 @@ Real processes, killed by SIGKILL; real sockets; the product's own providers.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import pytest
 from django.conf import settings
-from django.db import connection
 
 from benchmarks import matrix, matrix_run
 from benchmarks.matrix_rigs import BROKEN, KEY, LAGS, NORMAL, NOT_TAKEN, REFUSES, RESET, SILENT, why_missing
 from benchmarks.matrix_worker import ACCEPTED, ANSWERED, BEFORE, WRITTEN
+from tests.stack import process_environment
 
 on_disk = pytest.mark.django_db(transaction=True)  # the workers are other processes
 
@@ -27,13 +26,7 @@ Start = Callable[[str], AbstractContextManager[matrix_run.Bench]]
 def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Return what starts a provider's server for the workers of this module."""
     folder = tmp_path_factory.mktemp("workers")
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.settings",
-        "CRITICIZER_TEST_DATABASE": str(connection.settings_dict["NAME"]),
-        "CRITICIZER_DATA_DIR": str(settings.DATA_DIR),
-        "TEST_FILES_DIR": str(folder),
-    }
+    environment = process_environment(folder, CRITICIZER_DATA_DIR=str(settings.DATA_DIR))
     with (folder / "errors").open("w+") as errors:
         workers = matrix_run.Workers(errors, environment)
         try:

@@ -10,12 +10,13 @@ import sys
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.urls import reverse
 
 from criticizer.models import SecurityEvent
 from reviews import config
 from reviews.audit import hash_chain
+from tests.stack import process_environment
 
 KIND = SecurityEvent.Kind.CEILING_CHANGED
 
@@ -83,13 +84,7 @@ config.record_ceiling()
 
 
 def test_processes_that_start_together_write_one_event(transactional_db: None, tmp_path: Any) -> None:
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.settings",
-        "CRITICIZER_TEST_DATABASE": connection.settings_dict["NAME"],
-        "TEST_FILES_DIR": str(tmp_path),
-        "DEPOT_ALLOW_LIST": "//depot/new/...",
-    }
+    environment = process_environment(tmp_path, DEPOT_ALLOW_LIST="//depot/new/...")
     started = [
         subprocess.Popen(
             [sys.executable, "-c", _PROCESS],

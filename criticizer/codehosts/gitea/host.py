@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from criticizer.codehosts import fields
-from criticizer.codehosts.answers import of_account
 from criticizer.codehosts.base import Comment, Pull, Verdict
-from criticizer.codehosts.client import TokenClient, TokenConfig, TokenHost, comments_of, is_by, number_of
+from criticizer.codehosts.client import TokenHost, comments_of, is_by, number_of
 from criticizer.codehosts.events import Asked, NotAuthentic, Noted, Stopped, Wanted
 from criticizer.codehosts.github import webhooks
 from criticizer.codehosts.github.host import pull_of
 from criticizer.codehosts.names import Repository
 from criticizer.codehosts.signatures import is_signed, known_id
-from criticizer.resilience.failures import Component
 
-_REFUSALS = of_account("Gitea")
 # No state says "cancelled": a warning fails no check.
 _STATES = {
     "": "pending", "success": "success", "neutral": "success", "cancelled": "warning",
@@ -28,17 +25,8 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
 
     name = "gitea"
     label = "Gitea"
-
-    def __init__(
-        self,
-        config: TokenConfig,
-        secrets: Sequence[str] = (),
-        place: Component = Component.PROVIDER,
-        client: TokenClient | None = None,
-    ) -> None:
-        webhooks.Webhooks.__init__(self, secrets)
-        known = client or TokenClient(config, "/api/v1", "token", _REFUSALS, place)
-        TokenHost.__init__(self, config, known)
+    api = "/api/v1"
+    scheme = "token"
 
     def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
         """Check the signature as GitHub's; a proxy may have kept only Gitea's own, without its prefix."""

@@ -24,7 +24,7 @@ from criticizer.codehosts.events import (
     Unreadable,
     Wanted,
 )
-from criticizer.codehosts.signatures import is_signed, known_id
+from criticizer.codehosts.signatures import ProvenWebhooks, is_signed, known_id
 
 COMMAND = "/review"
 MAY_COMMAND = frozenset(("OWNER", "MEMBER", "COLLABORATOR"))
@@ -50,14 +50,14 @@ _NAME = re.compile(r"[a-z0-9_]{1,31}")
 Handler = Callable[[str, Mapping[str, Any]], Asked]
 
 
-class Webhooks:
+class Webhooks(ProvenWebhooks):
     """Webhooks of a GitHub App, or of a repository's own hook: their part of `Host`.
 
-    `secrets`: newest first, each of them accepted. `app_id`: ours; checks of other Apps are not rerun.
+    `app_id`: ours; checks of other Apps are not rerun.
     """
 
     def __init__(self, secrets: Sequence[str], app_id: str = "") -> None:
-        self._secrets = secrets
+        super().__init__(secrets)
         self._app_id = app_id
 
     def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:

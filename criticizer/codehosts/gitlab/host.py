@@ -7,24 +7,14 @@ from urllib.parse import quote
 
 import structlog
 
-from criticizer.codehosts.answers import of_account
 from criticizer.codehosts.base import Comment, Pull, Verdict
-from criticizer.codehosts.client import (
-    PER_PAGE,
-    TokenClient,
-    TokenConfig,
-    TokenHost,
-    comments_of,
-    is_by,
-    number_of,
-)
+from criticizer.codehosts.client import PER_PAGE, TokenHost, comments_of, is_by, number_of
 from criticizer.codehosts.gitlab.webhooks import Webhooks
 from criticizer.codehosts.names import Project, Repository
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from criticizer.resilience.failures import ErrorClass, PermanentFailure
 
 log = structlog.get_logger(__name__)
 
-_REFUSALS = of_account("GitLab")
 _STATES = {
     "": "running", "success": "success", "neutral": "success", "cancelled": "canceled",
     "timed_out": "failed", "failure": "failed",
@@ -39,17 +29,8 @@ class GitLabHost(TokenHost, Webhooks):
 
     name = "gitlab"
     label = "GitLab"
-
-    def __init__(
-        self,
-        config: TokenConfig,
-        secrets: Sequence[str] = (),
-        place: Component = Component.PROVIDER,
-        client: TokenClient | None = None,
-    ) -> None:
-        Webhooks.__init__(self, secrets)
-        known = client or TokenClient(config, "/api/v4", "Bearer", _REFUSALS, place)
-        TokenHost.__init__(self, config, known)
+    api = "/api/v4"
+    scheme = "Bearer"
 
     def pull_url(self, full_name: str, number: int) -> str:
         return f"{self._config.url.rstrip('/')}/{full_name}/-/merge_requests/{number}"

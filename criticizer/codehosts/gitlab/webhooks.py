@@ -20,30 +20,28 @@ from criticizer.codehosts.events import (
     NotAuthentic,
     Noted,
     PullRequest,
-    Repository,
     Stopped,
     Unreadable,
     Wanted,
 )
-from criticizer.codehosts.signatures import any_equal, known_id
+from criticizer.codehosts.names import Project
+from criticizer.codehosts.signatures import ProvenWebhooks, any_equal, known_id
 
 KEY_PREFIX = "whsec_"
 TOLERANCE_SECONDS = 300
 _KIND = re.compile(r"[a-z0-9_]{1,31}")
-# Of any length: one that is too long to be reviewed is answered so, since refusals switch a webhook off.
-_PROJECT = re.compile(r"(?:(?!\.{1,2}/)[A-Za-z0-9._-]+/)+(?!\.{1,2}$)[A-Za-z0-9._-]+")
 _MERGEABLE = {"can_be_merged": True, "cannot_be_merged": False}
 _STATES = {"opened": "open", "reopened": "open", "closed": "closed", "merged": "merged", "locked": "merged"}
 
 
-class Webhooks:
+class Webhooks(ProvenWebhooks):
     """Webhooks of GitLab projects and groups: their part of `Host`.
 
-    `secrets`: keys of signatures (`whsec_` and base64) and tokens in clear, each of them accepted.
+    `secrets`: keys of signatures (`whsec_` and base64), and tokens in clear.
     """
 
     def __init__(self, secrets: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        self._secrets = secrets
+        super().__init__(secrets)
         self._clock = clock
 
     def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
@@ -81,7 +79,7 @@ class Webhooks:
         asked = _merge_request(action, content)
         repository = None
         with contextlib.suppress(Unreadable) if isinstance(asked, Ignored) else contextlib.nullcontext():
-            repository = _project(content)
+            repository = fields.repository(content, "project", name="path_with_namespace", kind=Project)
         return HostEvent(name, asked, repository)
 
     def _is_signed(
@@ -150,10 +148,3 @@ def _pull_of(content: Mapping[str, Any]) -> PullRequest:
         reported_at=fields.moment(content, found, "updated_at"),
         is_mergeable=_MERGEABLE.get(str(fields.at(content, found, "merge_status"))),
     )
-
-
-def _project(content: Mapping[str, Any]) -> Repository:
-    name = fields.text(content, "project", "path_with_namespace")
-    if not _PROJECT.fullmatch(name):
-        raise Unreadable("project.path_with_namespace", "<group>/<name>")
-    return Repository(fields.whole(content, "project", "id"), name)
