@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from criticizer.resilience.failures import TABLE, Component, ErrorClass, kind_of
 from reviews.api.error_catalog import API_TABLE
 from reviews.reviewers import coverage_texts
+from reviews.reviewers.base import Stopped
 from reviews.states import JobStatus
 
 _SHOWN = (3, 10)  # parts reviewed and parts in all, in the example texts
@@ -88,11 +89,15 @@ def _review_texts() -> Iterator[Sequence[str]]:
         coverage_texts.incomplete_banner(*_SHOWN),
     )
     deadline = _named(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL)
-    yield (*deadline, "coverage", coverage_texts.STOPPED)
+    for stopped in (Stopped.ENDED, Stopped.TIMED_OUT):
+        yield (*deadline, "coverage", coverage_texts.UNREACHED[stopped])
     yield (*deadline, "banner", coverage_texts.stopped_banner(JobStatus.TIMED_OUT, *_SHOWN))
     # These are not failures: they have no code.
     for ended in (JobStatus.CANCELLED, JobStatus.SUPERSEDED):
         yield ("", ended.value, "banner", coverage_texts.stopped_banner(ended, *_SHOWN))
+    over = Stopped.OVER_LIMIT
+    yield ("", over.value, "coverage", coverage_texts.UNREACHED[over])
+    yield ("", over.value, "banner", coverage_texts.stopped_banner(over, *_SHOWN))
 
 
 def _named(error_class: ErrorClass, place: Component) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from criticizer.db.full_text import text_index
 from criticizer.db.triggers import append_only
 from criticizer.resilience.retry import MAX_ATTEMPTS_PER_STAGE
 from deadletters.states import LetterStatus
+from reviews.reviewers.base import Stopped
 from reviews.states import (
     ACTIVE_JOB,
     JOB_TRANSITIONS,
@@ -92,6 +93,10 @@ class ReviewJob(models.Model):
     author = models.CharField(max_length=255, blank=True, db_default="")
     title = models.CharField(max_length=255, blank=True, db_default="")
     banner = models.CharField(max_length=512, blank=True, db_default="")
+    # Why its review ended before its last part, "" for a whole one (guarantee G385).
+    stopped = models.CharField(
+        max_length=10, choices=[(why.value, why.value) for why in Stopped], blank=True, db_default=""
+    )
     model_name = models.CharField(max_length=128, blank=True, db_default="")
     usage = models.JSONField(db_default={})
     # The newest earlier version that was reviewed: its findings are compared with this one's.

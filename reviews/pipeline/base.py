@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,14 @@ ACTIVE = prepared.sql_list(ACTIVE_JOB)
 ENDED = prepared.sql_list(ENDED_JOB)
 UNFINISHED = prepared.sql_list(UNFINISHED_STAGE)
 WAITING = prepared.sql_list(WAITING_STAGE)
+# From then on a stage run `s` of a job `j` calls no model where it has results (guarantee G385). What is left
+# is for the calls in flight and for notifications; never more than half of the time.
+_SOFT_DEADLINE = (
+    "(j.deadline_at - least(make_interval(secs => %(soft_margin)s),"
+    " (j.deadline_at - coalesce(s.started_at, now())) / 2))"
+)
+_HAS_ANSWERS = "(s.stage = 'llm' AND s.progress <> '{}')"
+_NOTIFY_SECONDS = 60.0
 _CONSTANTS = {
     "ACTIVE": ACTIVE,
     "ENDED": ENDED,
@@ -29,7 +38,11 @@ _CONSTANTS = {
     # Whose turn the work of a job `j` uses up (guarantee G140); without a requester it is the system's.
     "FLOW": "coalesce(nullif(j.requested_by, ''), 'system')",
     # When work of a job `j` is due again: at its deadline at the latest, so that it is then ended.
-    "BEFORE_DEADLINE": "least(now() + make_interval(secs => %(delay)s), j.deadline_at)",
+    # A review with answers is due at its soft deadline already, to publish these.
+    "BEFORE_DEADLINE": f"least(now() + make_interval(secs => %(delay)s), CASE WHEN {_HAS_ANSWERS}"
+    f" AND {_SOFT_DEADLINE} > now() THEN {_SOFT_DEADLINE} ELSE j.deadline_at END)",
+    "SOFT_DEADLINE": _SOFT_DEADLINE,
+    "HAS_ANSWERS": _HAS_ANSWERS,
     # An attempt `a` at a stage run `s` that lost its worker, since the stage was last queued anew.
     "LOST_WORKER": "a.stage_run_id = s.id AND a.started_at >= s.started_at"
     " AND a.error_class = 'WORKER_LOST' AND a.outcome IN ('lost', 'given_back')",
@@ -47,13 +60,21 @@ def statement(text: str) -> str:
     return Template(text).substitute(_CONSTANTS)
 
 
+def soft_margin() -> float:
+    """Return the seconds between the soft deadline of a review and that of its job, at most."""
+    return float(settings.LLM_TIMEOUT_SECONDS + _NOTIFY_SECONDS)
+
+
 class LostLease(Exception):
     """Another worker has the stage, or its job has ended: the result is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageClaim:
-    """The right to work on one stage once. `attempt` counts from 1 within its budget."""
+    """The right to work on one stage once. `attempt` counts from 1 within its budget.
+
+    `soft_deadline_in` is in seconds from the claim, negative once it has passed.
+    """
 
     outbox_id: int
     token: UUID
@@ -65,6 +86,7 @@ class StageClaim:
     job_id: int
     changelist_id: str
     review_version: int
+    soft_deadline_in: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from criticizer.resilience.failures import Component, DependencyUnavailable, Err
 from deadletters import ingest
 from reviews.models import StageRun
 from reviews.pipeline import dead_letter
-from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, statement
+from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, soft_margin, statement
 from reviews.pipeline.terminate import expire
 from reviews.states import UNFINISHED_STAGE, Stage
 
@@ -43,7 +43,8 @@ run AS (
      AND s.attempts - before.given_back < s.max_attempts
      AND (s.status IN $WAITING OR (s.status = 'running' AND s.lease_expires_at <= now()))
   RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
-            j.changelist_id, j.review_version),
+            j.changelist_id, j.review_version,
+            extract(epoch FROM $SOFT_DEADLINE - now())::float8 AS soft_deadline_in),
 lost AS (
   UPDATE attempts SET outcome = CASE before.given_back WHEN 1 THEN 'given_back' ELSE 'lost' END,
          finished_at = now(), error_class = 'WORKER_LOST'
@@ -56,7 +57,7 @@ job AS (
   UPDATE jobs SET status = 'in_progress' FROM run
    WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
 SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
-       begun.id AS attempt_id, run.changelist_id, run.review_version,
+       begun.id AS attempt_id, run.changelist_id, run.review_version, run.soft_deadline_in,
        (SELECT worker FROM lost LIMIT 1) AS lost_worker
   FROM run, begun""")
 
@@ -99,6 +100,7 @@ def _begin(due: Due, worker: str, shared: bool) -> dict[str, Any] | None:
             "lease": outbox.scaled(outbox.LEASE_SECONDS),
             "worker": worker,
             "shared": shared,
+            "soft_margin": soft_margin(),
         },
     )
 
@@ -109,13 +111,14 @@ def _may_continue(due: Due) -> bool:
     No attempt is written: a long outage must not fill the history.
     """
     leased = {"outbox": due.outbox_id, "token": due.token, "stage_run": due.stage_run_id}
-    dependency = prepared.value(_AWAITED, leased)
-    if not dependency:
+    awaited = prepared.row(_AWAITED, {**leased, "soft_margin": soft_margin()})
+    if not awaited or not awaited["waiting_for"]:
         return False
     try:
-        gate.check(dependency)
+        if not awaited["publishes"]:
+            gate.check(awaited["waiting_for"])
     except DependencyUnavailable as waiting:
-        prepared.rows(_POSTPONE, {**leased, "delay": waiting.seconds})
+        prepared.rows(_POSTPONE, {**leased, "delay": waiting.seconds, "soft_margin": soft_margin()})
         return False
     prepared.rows(
         "UPDATE outbox_messages SET waiting_for = '' WHERE id = %(outbox)s AND lease_token = %(token)s",
@@ -125,9 +128,10 @@ def _may_continue(due: Due) -> bool:
 
 
 # Not for a job past its deadline: it is ended instead.
-_AWAITED = """
-SELECT o.waiting_for FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
- WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()"""
+_AWAITED = statement("""
+SELECT o.waiting_for, $HAS_ANSWERS AND $SOFT_DEADLINE <= now() AS publishes
+  FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
+ WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()""")
 
 _POSTPONE = statement("""
 WITH message AS (
@@ -232,12 +236,11 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
     done = prepared.row(
         statement("""
         WITH run AS (
-          UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
+          UPDATE stage_runs s SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
                  lease_expires_at = NULL, next_attempt_at = $BEFORE_DEADLINE
             FROM jobs j
-           WHERE stage_runs.id = %(run)s AND lease_token = %(token)s AND stage_runs.status = 'running'
-             AND j.id = stage_runs.job_id
-          RETURNING stage_runs.id, stage_runs.next_attempt_at),
+           WHERE s.id = %(run)s AND lease_token = %(token)s AND s.status = 'running' AND j.id = s.job_id
+          RETURNING s.id, s.next_attempt_at),
         attempt AS (
           UPDATE attempts SET outcome = 'given_back', finished_at = now(), detail = %(detail)s FROM run
            WHERE attempts.id = %(attempt)s),
@@ -253,6 +256,7 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
             "attempt": claim.attempt_id,
             "outbox": claim.outbox_id,
             "delay": waiting.seconds,
+            "soft_margin": soft_margin(),
             "dependency": waiting.dependency,
             "detail": clean(_waiting_reason(waiting), 1000),
             "channel": outbox.channel(queue_of(claim.stage)),

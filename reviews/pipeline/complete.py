@@ -16,7 +16,7 @@ from criticizer.resilience.failures import Failure
 from criticizer.resilience.retry import BACKOFF
 from deadletters import ingest
 from reviews.pipeline import dead_letter
-from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, statement
+from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, soft_margin, statement
 from reviews.states import STAGE_ORDER
 
 log = structlog.get_logger(__name__)
@@ -147,13 +147,12 @@ def _log_success(claim: StageClaim) -> None:
 
 _RETRY = statement("""
 WITH run AS (
-  UPDATE stage_runs SET status = 'retry_wait', lease_token = NULL, lease_expires_at = NULL,
+  UPDATE stage_runs s SET status = 'retry_wait', lease_token = NULL, lease_expires_at = NULL,
          next_attempt_at = $BEFORE_DEADLINE, error_class = %(error_class)s,
          first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now()
     FROM jobs j
-   WHERE stage_runs.id = %(stage_run)s AND lease_token = %(token)s AND stage_runs.status = 'running'
-     AND j.id = stage_runs.job_id
-  RETURNING stage_runs.job_id, stage_runs.next_attempt_at),
+   WHERE s.id = %(stage_run)s AND lease_token = %(token)s AND s.status = 'running' AND j.id = s.job_id
+  RETURNING s.job_id, s.next_attempt_at),
 attempt AS (
   UPDATE attempts SET outcome = 'failed', finished_at = now(), error_class = %(error_class)s, code = %(code)s,
          detail = %(detail)s, context = %(context)s, retry_delay_seconds = %(delay)s
@@ -206,7 +205,12 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
     if failure.retryable and claim.attempt < claim.max_attempts:
         delay = outbox.scaled(BACKOFF.delay(claim.attempt, failure.retry_after_seconds))
         channel = outbox.channel(queue_of(claim.stage))
-        if prepared.row(_RETRY, {**parameters, "delay": delay, "channel": channel}) is None:
+        if (
+            prepared.row(
+                _RETRY, {**parameters, "delay": delay, "channel": channel, "soft_margin": soft_margin()}
+            )
+            is None
+        ):
             raise LostLease
         return delay
     with transaction.atomic():

@@ -33,6 +33,14 @@ class CoverageStatus(StrEnum):
     SKIPPED = "skipped"  # the content was not read; reason says why
 
 
+class Stopped(StrEnum):
+    """Why a review ended before its last part (guarantee G385)."""
+
+    ENDED = "ended"  # its job did: the status says how
+    TIMED_OUT = "timed_out"  # its soft deadline came; the job goes on with what was reviewed
+    OVER_LIMIT = "over_limit"  # so did a limit of tokens; likewise
+
+
 MAX_EXCERPT_CHARS = 400  # of a line
 
 

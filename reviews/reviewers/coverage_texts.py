@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from criticizer.resilience.failures import ErrorClass
 from criticizer.wording import plural_count
-from reviews.reviewers.base import Coverage, CoverageStatus
+from reviews.reviewers.base import Coverage, CoverageStatus, Stopped
 from reviews.sources.base import SkipReason
 
 NO_MODEL_BANNER = "Only deterministic checks ran: no language model is configured."
@@ -61,14 +61,24 @@ OUT_OF_ROOM = (
     "not reviewed: the model used up its output before it answered; raise LLM_MAX_OUTPUT_TOKENS or lower"
     " its reasoning effort by LLM_EXTRA_BODY"
 )
-STOPPED = "not reviewed: the review was stopped before this part"
+UNREACHED: Mapping[Stopped, str] = {
+    Stopped.ENDED: "not reviewed: the review was stopped before this part",
+    Stopped.TIMED_OUT: "not reviewed: the review timed out before this part",
+    Stopped.OVER_LIMIT: "not reviewed: the limit of tokens was reached before this part",
+}
 UNAVAILABLE = "not reviewed: the language model could not be used; a rerun gets the full review"
 
 # Up to this share of parts the coverage alone says what is missing.
 BANNER_ABOVE = 0.20
 ALERT_ABOVE = 0.10
 
-_ENDED = {"timed_out": "Timed out", "cancelled": "Cancelled", "superseded": "Superseded"}
+# By the status of the job that ended, or by why a review stopped that its job outlives.
+_ENDED = {
+    "timed_out": "timed out",
+    "cancelled": "was cancelled",
+    "superseded": "was superseded",
+    "over_limit": "reached its limit of tokens",
+}
 
 
 def context_shown(definitions: int, files: int) -> str:
@@ -118,10 +128,10 @@ def refuted_text(claims: int, asked: int) -> str:
 
 
 def stopped_banner(status: str, reviewed: int, parts: int) -> str:
-    """Return the banner of a review whose job ended, with `status`, while it was running."""
+    """Return the banner of a review that stopped early, by its job's status or by why it stopped."""
     return (
-        f"{_ENDED.get(status, 'Stopped')} after reviewing {reviewed} of {parts} parts."
-        " Results shown are from the completed portion."
+        f"Review {_ENDED.get(status, 'stopped')} after {reviewed} of {parts} parts."
+        " Results shown are from the completed portion; the rest will be checked with the next version."
     )
 
 

@@ -29,7 +29,7 @@ from reviews.reviewers.answer import (
     parse_answer,
     strict_schema,
 )
-from reviews.reviewers.base import Usage
+from reviews.reviewers.base import Stopped, Usage
 from reviews.reviewers.coverage_texts import OUT_OF_ROOM
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.model import ModelAnswer, ModelClient
@@ -72,7 +72,13 @@ async def parsed(text: str, parse: Callable[[str], dict[str, Any]]) -> dict[str,
 class ModelCalls:
     """Calls to the models of one review. Once it `is_over`, no further call starts."""
 
-    def __init__(self, client: ModelClient, limits: ReviewLimits, around: ReviewContext) -> None:
+    def __init__(
+        self,
+        client: ModelClient,
+        limits: ReviewLimits,
+        around: ReviewContext,
+        has_results: Callable[[], bool],
+    ) -> None:
         self.system = system_prompt(
             limits.max_findings_per_chunk, limits.is_compact, around.verifier is not None
         )
@@ -84,13 +90,18 @@ class ModelCalls:
         self._has_more_room = False  # for answers
         self._asked_at = around.now()
         self.endings: list[Failure | DependencyUnavailable] = []
-        self.is_stopped = False
+        self._has_results = has_results
+        self.stopped: Stopped | None = None
         self.prompts: list[str] = []
         self.answers: list[str] = []
 
     @property
     def is_over(self) -> bool:
-        return self.is_stopped or bool(self.endings)
+        return self.stopped is not None or bool(self.endings)
+
+    def is_out_of_time(self, now: float) -> bool:
+        """Return whether the soft deadline has come and there is something to publish."""
+        return now >= self._around.until and self._has_results()
 
     async def answer(
         self, user: RedactedText, part: int, call_id: str, calls: list[ModelAnswer | None]
@@ -198,11 +209,14 @@ class ModelCalls:
 
     async def _look_around(self) -> None:
         """Let the next call start, or raise NoFurtherCall."""
-        if not self.is_over and self._around.now() - self._asked_at >= ASK_EVERY_SECONDS:
-            self._asked_at = self._around.now()  # before the answer, so that others skip it
+        now = self._around.now()
+        if not self.is_over and self.is_out_of_time(now):
+            self.stopped = Stopped.TIMED_OUT
+        if not self.is_over and now - self._asked_at >= ASK_EVERY_SECONDS:
+            self._asked_at = now  # before the answer, so that others skip it
             try:
                 if not await self._around.may_continue():
-                    self.is_stopped = True
+                    self.stopped = Stopped.ENDED
             except (Failure, DependencyUnavailable) as error:
                 self.endings.append(error)
         if self.is_over:

@@ -31,9 +31,9 @@ from criticizer.resilience.failures import (
     RetryableFailure,
 )
 from reviews.reviewers.anchoring import anchor
-from reviews.reviewers.base import Fated, Finding, Usage
+from reviews.reviewers.base import Fated, Finding, Stopped, Usage
 from reviews.reviewers.chunks import tokens
-from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, STOPPED
+from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, UNREACHED
 from reviews.reviewers.instructions import FINDER_VERSION
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall, together, usage_of
@@ -83,7 +83,7 @@ class ModelReview:
         self.limits = limits
         self.progress = progress
         self.around = around
-        self.calls = ModelCalls(client, limits, around)
+        self.calls = ModelCalls(client, limits, around, self._has_results)
         self._mark = around.boundary()  # one for all parts: a server may keep what they share
         verifier = around.verifier.model if around.verifier is not None else ""
         keys = keys_of(prepared, limits, client.model, verifier)
@@ -115,11 +115,23 @@ class ModelReview:
                         self.around.on_progress()
 
         await together(work() for _ in range(min(self.limits.max_parallel_calls, len(self._parts))))
-        if self.calls.is_stopped:
-            return self.known_parts(STOPPED, results)
+        if self.calls.stopped is None and self.calls.endings and self.calls.is_out_of_time(self.around.now()):
+            self.calls.stopped = Stopped.TIMED_OUT  # there is no time for another attempt
+        may_be_partial = self.calls.stopped is Stopped.ENDED or all(map(_is_of_model, self.calls.endings))
+        if self.calls.stopped is not None and may_be_partial:
+            return self.known_parts(UNREACHED[self.calls.stopped], results)
         if self.calls.endings:
             raise _worst([*self.calls.endings, *_retryable(chain.from_iterable(results.values()))])
         return [result for part in self._parts for result in results[part.index]]
+
+    def _has_results(self) -> bool:
+        return bool(self.carried.models) or any(map(self._is_known, self._parts))
+
+    def _is_known(self, part: Part) -> bool:
+        finished = self._finished(self._digest(part))
+        if finished is None or finished["answer"] is not None:
+            return finished is not None and not finished["answer"].get("request_cut")
+        return any(map(self._is_known, part.halves()))
 
     def known_parts(
         self, reason: str, results: Mapping[int, list[PartResult]] | None = None
@@ -277,6 +289,11 @@ def _with_cost(finished: Mapping[str, Any], results: list[PartResult]) -> list[P
 
 def _retryable(results: Iterable[PartResult]) -> list[Failure]:
     return [result.failure for result in results if isinstance(result.failure, RetryableFailure)]
+
+
+def _is_of_model(error: Failure | DependencyUnavailable) -> bool:
+    """Return whether an error says only that the model cannot answer now."""
+    return not isinstance(error, Failure) or (error.retryable and error.place is Component.REVIEWER)
 
 
 def _worst(endings: Sequence[Failure | DependencyUnavailable]) -> Failure | DependencyUnavailable:

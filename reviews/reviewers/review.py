@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.base import Fate, Fated, Finding, RawId, Review, Usage
+from reviews.reviewers.base import Fate, Fated, Finding, RawId, Review, Stopped, Usage
 from reviews.reviewers.coverage_texts import (
     NO_MODEL_BANNER,
     UNAVAILABLE,
@@ -48,7 +48,7 @@ class ReviewOutcome:
     taken over from an earlier attempt are not repeated. `fates` holds the end of each raw finding;
     `refuted_of` is (called refuted, asked about) when the verifier refuted too many to be believed.
     Of `parts` parts, `reviewed` have a useful answer and `failed[class]` failed; the rest was
-    never sent: the review was `stopped`, or went on without its model. Parts that earlier reviews spared
+    never sent: `stopped` says why, or the review went on without its model. Parts that earlier reviews spared
     count as reviewed; `units` are for the later ones.
     """
 
@@ -61,7 +61,7 @@ class ReviewOutcome:
     parts: int = 0
     reviewed: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
-    stopped: bool = False
+    stopped: Stopped | None = None
 
 
 def checks_only(prepared: Prepared, limits: ReviewLimits = ReviewLimits()) -> ReviewOutcome:  # noqa: B008
@@ -82,7 +82,8 @@ async def review_prepared(
 
     `progress` maps a part's digest to its finished answer as JSON; it is read first and added
     to as answers arrive, also when this raises. No findings is a valid outcome. When
-    `around.may_continue` returns False, the outcome is `stopped`: what was finished until then.
+    `around.may_continue` returns False, or at `around.until`, the outcome is `stopped`: what was finished
+    until then.
 
     Raises RetryableFailure as the client does and DependencyUnavailable as it may too,
     once the calls in flight have ended; PermanentFailure AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND
@@ -93,6 +94,7 @@ async def review_prepared(
         prepared, client, limits, progress if progress is not None else {}, around or ReviewContext()
     )
     results = await asking.all_parts()
+    stopped = asking.calls.stopped
     failures = [result.failure for result in results if result.failure is not None]
     # Size alone never fails a review: the checks have read what the model cannot.
     unusable = [f for f in failures if f.error_class is not ErrorClass.TOKEN_LIMIT]
@@ -101,8 +103,8 @@ async def review_prepared(
     findings = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
     judged = await verified(asking, results, findings)
     parts = len(results) + _spared(asking)
-    banner = "" if asking.calls.is_stopped else incomplete_banner(len(failures), parts)
-    return _outcome(prepared, client, asking, results, judged, banner)
+    banner = "" if stopped else incomplete_banner(len(failures), parts)
+    return replace(_outcome(prepared, client, asking, results, judged, banner), stopped=stopped)
 
 
 def review_without_model(
@@ -200,7 +202,6 @@ def _outcome(
         parts=len(results) + spared,
         reviewed=sum(not result.reason for result in results) + spared,
         failed=dict(Counter(str(r.failure.error_class) for r in results if r.failure is not None)),
-        stopped=asking.calls.is_stopped,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ class ReviewContext:
 
     `slots` bounds the calls of one event loop.
     `may_continue` is called before a model call, once a second at most: after False, none starts.
+    Once `now` has reached `until` none starts either, unless nothing at all is reviewed.
     `on_progress` is called after each finished part but the last, `keep` when what was finished must not
     be paid for again. With `is_last_attempt` a part whose call times out is left out instead of ending the
     attempt. `verifier` judges the findings, None for no second pass; `redact` cleans what it is asked,
@@ -51,5 +53,6 @@ class ReviewContext:
     is_last_attempt: bool = False
     known: Mapping[str, KnownUnit] = field(default_factory=dict)
     now: Callable[[], float] = time.monotonic
+    until: float = math.inf
     boundary: Callable[[], str] = draw_boundary
     new_call_id: Callable[[], str] = lambda: uuid.uuid4().hex

@@ -29,6 +29,7 @@ from reviews.reviewers.base import (
     Finding,
     FindingSeverity,
     RawId,
+    Stopped,
     Usage,
     Verification,
 )
@@ -112,7 +113,7 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
     the review.
     """
     verifier = asking.around.verifier
-    if verifier is None or asking.calls.is_stopped or asking.limits.is_compact:
+    if verifier is None or asking.calls.stopped is Stopped.ENDED or asking.limits.is_compact:
         return Verified(tuple(findings))
     questions = list(_questions(asking, verifier, parts, findings))
     if not questions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from criticizer.resilience.failures import (
     Failure,
     PermanentFailure,
     RetryableFailure,
+    kind_of,
 )
 from criticizer.wording import plural_count
 from deadletters import alerts
@@ -34,7 +36,7 @@ from reviews.pipeline import StageClaim, dependencies
 from reviews.pipeline.async_executor import in_lone_thread, in_thread
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
-from reviews.reviewers.base import CoverageStatus, Fate, Fated, RawId
+from reviews.reviewers.base import CoverageStatus, Fate, Fated, RawId, Stopped
 from reviews.reviewers.coverage_texts import (
     ALERT_ABOVE,
     alert_text,
@@ -58,13 +60,15 @@ _AWAY = "The language model is not available at the moment."
 _SUMMARISE = """
 WITH old_findings AS (DELETE FROM findings WHERE job_id = %(job)s),
 old_coverage AS (DELETE FROM coverage WHERE job_id = %(job)s)
-UPDATE jobs SET banner = %(banner)s, model_name = %(model)s, usage = %(usage)s WHERE id = %(job)s"""
+UPDATE jobs SET banner = %(banner)s, stopped = %(stopped)s, model_name = %(model)s, usage = %(usage)s
+ WHERE id = %(job)s"""
 
 
 async def run(claim: StageClaim) -> Written:
     """Review the fetched change of `claim` and return the function that stores the review.
 
-    A job that ends during the review gets the part that is finished. With LLM_REQUIRED=false an open
+    A job that ends during the review gets the part that is finished, and so does one that goes on when its
+    soft deadline comes and something is reviewed (guarantee G385). With LLM_REQUIRED=false an open
     circuit, and the last failure of the model, become a banner.
 
     Raises the failures of `review_prepared`, and DependencyUnavailable while the model must not be
@@ -93,11 +97,12 @@ async def _run(claim: StageClaim) -> Written:
             )
         log.warning("review_without_model", job=claim.job_id, dependency="", why="LLM_PROVIDER is none")
         return await _with_change(claim, lambda change_of: _checked(claim, change_of().prepared))
+    until = time.monotonic() + claim.soft_deadline_in
     ready = await _with_change(claim, lambda change_of: _ready(claim, models, change_of))
     keeper = ProgressKeeper(claim, ready.progress)
     try:
-        outcome = await _review(claim, models, ready, keeper)
-        return await in_thread(lambda: _stored(claim, outcome, ready.change.prepared))
+        outcome = await _review(claim, models, ready, keeper, until)
+        return await in_thread(lambda: _stored(claim, outcome, ready.change.prepared, ready.progress))
     except BaseException:
         # Also at a shutdown: the next attempt starts from the answers.
         await keeper.keep_rest()
@@ -137,10 +142,13 @@ async def _with_change(claim: StageClaim, work: Callable[[Callable[[], RedactedC
 def _ready(claim: StageClaim, models: Sequence[Model], change_of: Callable[[], RedactedChange]) -> _Ready:
     """Open the redacted change, unless its review would have to wait."""
     waiting = with_reconnect(lambda: wait_of(models))
+    progress = with_reconnect(lambda: pipeline.progress_of(claim) or units.kept_answers(claim))
     if waiting is not None and not _why_without(claim, models, waiting):
-        raise waiting
+        if claim.soft_deadline_in > 0 or not progress:
+            raise waiting
+        waiting = None  # no call is made: the answers are published
     allow_list = with_reconnect(config.allow_list)
-    change, progress = change_of(), with_reconnect(lambda: pipeline.progress_of(claim))
+    change = change_of()
     verifier = verifier_of(models, is_last_attempt=False)
     keys = keys_of(
         change.prepared, recipe.limits(), models[0].client.model, verifier.model if verifier else ""
@@ -151,7 +159,7 @@ def _ready(claim: StageClaim, models: Sequence[Model], change_of: Callable[[], R
 
 
 async def _review(
-    claim: StageClaim, models: tuple[Model, ...], ready: _Ready, keeper: ProgressKeeper
+    claim: StageClaim, models: tuple[Model, ...], ready: _Ready, keeper: ProgressKeeper, until: float
 ) -> ReviewOutcome:
     async def may_continue() -> bool:
         return await in_thread(lambda: _is_wanted(claim, ready))
@@ -167,6 +175,7 @@ async def _review(
         redact=lambda texts: Redactor(settings.REDACTION_POLICY).redact_all(texts),
         is_last_attempt=is_last_attempt,
         known=ready.known,
+        until=until,
     )
     try:
         if ready.away is not None:
@@ -214,10 +223,12 @@ def _why_without(claim: StageClaim, models: Sequence[Model], error: Failure | De
 
 
 def _checked(claim: StageClaim, prepared: Prepared) -> Written:
-    return _stored(claim, checks_only(prepared, recipe.limits()), prepared)
+    return _stored(claim, checks_only(prepared, recipe.limits()), prepared, {})
 
 
-def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Written:
+def _stored(
+    claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared, progress: Mapping[str, str]
+) -> Written:
     """Write the redacted artifacts; return the function that inserts the rows."""
     review = outcome.review
     artifacts = []
@@ -285,6 +296,7 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
             {
                 "job": claim.job_id,
                 "banner": _banner(claim, outcome)[:512],
+                "stopped": outcome.stopped or "",
                 "model": clean(review.model, 128),
                 "usage": Jsonb({**asdict(review.usage), "asked": review.asked}),
             },
@@ -294,6 +306,9 @@ def _stored(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> Wr
         CoverageRow.objects.bulk_create(coverage)
         write_endings()
         units.save_units(claim, outcome.units)
+        if outcome.stopped:
+            units.keep_answers(claim, progress)
+            _log_partial(claim, outcome)
         _raise_alerts(claim, outcome)
 
     return write
@@ -330,9 +345,26 @@ def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
 def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
     if not outcome.stopped:
         return outcome.review.banner
-    # Only the transaction that stores it knows how the job has ended.
-    status = ReviewJob.objects.values_list("status", flat=True).get(pk=claim.job_id)
-    return stopped_banner(status, outcome.reviewed, outcome.parts)
+    why: str = outcome.stopped
+    if outcome.stopped is Stopped.ENDED:
+        # Only the transaction that stores it knows how the job has ended.
+        why = ReviewJob.objects.values_list("status", flat=True).get(pk=claim.job_id)
+    said = stopped_banner(why, outcome.reviewed, outcome.parts)
+    return f"{said} {outcome.review.banner}".rstrip()
+
+
+def _log_partial(claim: StageClaim, outcome: ReviewOutcome) -> None:
+    """Log what was reviewed of a partial review, once it is stored (specification 002, scenario 20)."""
+    created_at = ReviewJob.objects.values_list("created_at", flat=True).get(pk=claim.job_id)
+    facts = {
+        "code": kind_of(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL).code,
+        "stopped": str(outcome.stopped),
+        "interrupted_stage": claim.stage.value,
+        "parts_completed": outcome.reviewed,
+        "parts_remaining": outcome.parts - outcome.reviewed,
+        "elapsed_ms": round((timezone.now() - created_at).total_seconds() * 1000),
+    }
+    transaction.on_commit(lambda: log.warning("review_partial", job=claim.job_id, **facts))
 
 
 def _raise_alerts(claim: StageClaim, outcome: ReviewOutcome) -> None:

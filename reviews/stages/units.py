@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from datetime import timedelta
@@ -59,6 +60,23 @@ def known_units(
     if known:
         progress[CARRIED] = json.dumps(sorted(known))
     return known
+
+
+def kept_answers(claim: StageClaim) -> dict[str, str]:
+    """Return the progress of this job's partial review, so that its replay asks for the rest only (G386)."""
+    rows = ReviewUnit.objects.filter(key=_answers_key(claim), made_by__stopped__gt="")
+    found = rows.values_list("answer", flat=True).first()
+    return dict(found[0]) if found else {}
+
+
+def keep_answers(claim: StageClaim, progress: Mapping[str, str]) -> None:
+    """Store the progress of a partial review, in its commit: sealed, and expiring like units."""
+    kept = {"answer": [dict(progress)], "input_tokens": 0, "made_at": timezone.now()}
+    ReviewUnit.objects.update_or_create(key=_answers_key(claim), made_by_id=claim.job_id, defaults=kept)
+
+
+def _answers_key(claim: StageClaim) -> str:
+    return hashlib.sha256(f"answers of job {claim.job_id}".encode()).hexdigest()
 
 
 def save_units(claim: StageClaim, units: Iterable[AnsweredUnit]) -> None:

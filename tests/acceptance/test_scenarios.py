@@ -27,6 +27,7 @@ from reviews import pipeline
 from reviews.artifacts import recipe
 from reviews.models import CoverageRow, FindingRow, JobEvent, ReviewJob
 from reviews.reviewers import coverage_texts
+from reviews.reviewers.base import Stopped
 from reviews.reviewers.coverage_texts import NOT_REVIEWED
 from reviews.reviewers.prepare import ReviewLimits
 from tests.acceptance import troubles
@@ -504,7 +505,7 @@ def test_scenario_20_a_review_that_runs_out_of_time_keeps_its_finished_parts(wor
     world.work()
     assert world.status(job) == "timed_out"
     assert calls(world) == [1, 2]  # what was in flight ended; nothing new began
-    assert left_out(job) == {"f3.py": coverage_texts.STOPPED}
+    assert left_out(job) == {"f3.py": coverage_texts.UNREACHED[Stopped.ENDED]}
     assert banner(job) == coverage_texts.stopped_banner("timed_out", 2, 3)
     assert world.receiver.requests == []
     assert not DeadLetter.objects.exists()  # partial is no failure of the pipeline

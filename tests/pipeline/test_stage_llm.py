@@ -46,7 +46,8 @@ from reviews.models import (
 from reviews.pipeline import Due, StageClaim, async_executor, executor
 from reviews.reviewers import model_calls
 from reviews.reviewers import redactor as process
-from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, STOPPED, UNAVAILABLE
+from reviews.reviewers.base import Stopped
+from reviews.reviewers.coverage_texts import NO_MODEL_BANNER, UNAVAILABLE, UNREACHED
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.prompt_leaks import marks_of
 from reviews.sources import change_codec
@@ -535,9 +536,10 @@ def test_scenario_20_a_job_cancelled_in_the_middle_keeps_what_is_finished(bench:
     bench.work()
     assert (job_of(job).status, job_of(job).is_late, len(bench.llm.requests)) == ("cancelled", False, 2)
     assert job_of(job).banner == (
-        "Cancelled after reviewing 2 of 4 parts. Results shown are from the completed portion."
+        "Review was cancelled after 2 of 4 parts. Results shown are from the completed portion"
+        "; the rest will be checked with the next version."
     )
-    assert reasons(job) == {D + "f2.py": STOPPED, D + "f3.py": STOPPED}
+    assert reasons(job) == dict.fromkeys([D + "f2.py", D + "f3.py"], UNREACHED[Stopped.ENDED])
     assert [call[0] for call in scripted.CALLS] == ["fetch"], "nobody is told"
     assert not JobEvent.objects.filter(kind=JobEvent.Kind.ALERT).exists()
 
@@ -553,7 +555,8 @@ def test_scenario_20_a_job_past_its_deadline_stops_and_says_how_far_it_came(benc
     bench.work()
     assert (job_of(job).status, job_of(job).is_late, len(bench.llm.requests)) == ("timed_out", True, 1)
     assert job_of(job).banner == (
-        "Timed out after reviewing 1 of 4 parts. Results shown are from the completed portion."
+        "Review timed out after 1 of 4 parts. Results shown are from the completed portion"
+        "; the rest will be checked with the next version."
     )
 
 

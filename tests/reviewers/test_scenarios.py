@@ -22,8 +22,8 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
-from reviews.reviewers.base import CoverageStatus, FindingSeverity
-from reviews.reviewers.coverage_texts import STOPPED, UNAVAILABLE, alert_text, stopped_banner
+from reviews.reviewers.base import CoverageStatus, FindingSeverity, Stopped
+from reviews.reviewers.coverage_texts import UNAVAILABLE, UNREACHED, alert_text, stopped_banner
 from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelClient
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
@@ -260,17 +260,17 @@ def test_scenario_20_a_review_that_may_not_continue_ends_with_what_is_finished()
         llm.script(Reply(), Reply(answer=answer_of(raw_finding(file=D + "f1.py", quote="v1_7"))))
         outcome = review(llm, big(4), ONE_BY_ONE, may_continue=stops_after(2, llm), now=ticking())
         assert len(llm.requests) == 2
-    assert outcome.stopped
+    assert outcome.stopped is Stopped.ENDED
     assert (outcome.parts, outcome.reviewed, outcome.failed) == (4, 2, {})
     assert [finding.file for finding in outcome.review.findings] == [D + "f1.py"]
-    assert reasons(outcome) == {D + "f2.py": STOPPED, D + "f3.py": STOPPED}
+    assert reasons(outcome) == {D + "f2.py": UNREACHED[Stopped.ENDED], D + "f3.py": UNREACHED[Stopped.ENDED]}
     assert outcome.review.banner == "", "how the job has ended is known only where it is stored"
 
 
 def test_scenario_20_a_review_that_may_continue_ends_complete() -> None:
     with FakeLlm() as llm:
         outcome = review(llm, big(4), ONE_BY_ONE, may_continue=stops_after(9, llm), now=ticking())
-    assert (outcome.stopped, outcome.reviewed, reasons(outcome)) == (False, 4, {})
+    assert (outcome.stopped, outcome.reviewed, reasons(outcome)) == (None, 4, {})
 
 
 def test_scenario_20_calls_in_flight_end_and_a_repair_turn_does_not_begin() -> None:
@@ -285,8 +285,8 @@ def test_scenario_20_calls_in_flight_end_and_a_repair_turn_does_not_begin() -> N
     with FakeLlm(respond=respond) as llm:
         outcome = review(llm, big(4), limits, may_continue=no, now=lambda: next(started, 5.0))
         assert len(llm.requests) == 3
-    assert (outcome.stopped, outcome.reviewed) == (True, 2)
-    assert reasons(outcome) == {D + "f0.py": STOPPED, D + "f3.py": STOPPED}
+    assert (outcome.stopped, outcome.reviewed) == (Stopped.ENDED, 2)
+    assert reasons(outcome) == {D + "f0.py": UNREACHED[Stopped.ENDED], D + "f3.py": UNREACHED[Stopped.ENDED]}
 
 
 def test_scenario_20_parts_of_an_earlier_attempt_are_shown_although_nothing_is_asked() -> None:
@@ -297,7 +297,54 @@ def test_scenario_20_parts_of_an_earlier_attempt_are_shown_although_nothing_is_a
         asked = len(llm.requests)
         outcome = review(llm, big(3), progress=progress, may_continue=stops_after(0, llm), now=ticking())
         assert len(llm.requests) == asked
-    assert (outcome.stopped, outcome.reviewed) == (True, 2)
+    assert (outcome.stopped, outcome.reviewed) == (Stopped.ENDED, 2)
+
+
+@pytest.mark.parametrize("until", [6.0, 0.0])
+def test_scenario_20_at_the_soft_deadline_the_reviewed_parts_are_the_review(until: float) -> None:
+    """A deadline that passed before anything was reviewed waits for the first part."""
+    progress: dict[str, str] = {}
+    clock = [0.0]
+
+    def respond(request: Recorded) -> Reply:
+        clock[0] += 3.0
+        return Reply(answer=answer_of(raw_finding(file=D + "f0.py", quote="v0_7"))) if until else Reply()
+
+    with FakeLlm(respond=respond) as llm:
+        around = {"now": lambda: clock[0], "until": until}
+        outcome = review(llm, big(4), ONE_BY_ONE, progress, **around)
+        assert len(llm.requests) == (2 if until else 1)
+        again = review(llm, big(4), ONE_BY_ONE, progress, **around)
+        assert len(llm.requests) == (2 if until else 1), "another attempt publishes the same without a call"
+        assert (again.stopped, again.reviewed) == (outcome.stopped, outcome.reviewed)
+        whole = review(llm, big(4), ONE_BY_ONE, progress)
+        assert (len(llm.requests), whole.stopped) == (4, None)
+    assert (outcome.stopped, outcome.parts) == (Stopped.TIMED_OUT, 4)
+    assert outcome.reviewed == (2 if until else 1)
+    assert set(reasons(outcome).values()) == {UNREACHED[Stopped.TIMED_OUT]}
+
+
+def test_scenario_20_a_model_that_fails_after_the_soft_deadline_ends_the_review_with_its_parts() -> None:
+    clock = [0.0]
+
+    def respond(request: Recorded) -> Reply:
+        clock[0] += 1.0
+        return error(503, "x") if len(llm.requests) > 2 else Reply()
+
+    with FakeLlm(respond=respond) as llm:
+        outcome = review(llm, big(4), ONE_BY_ONE, now=lambda: clock[0], until=2.5)
+    assert (outcome.stopped, outcome.reviewed) == (Stopped.TIMED_OUT, 2)
+
+
+def test_scenario_20_a_refused_key_after_the_soft_deadline_is_the_failure_that_it_is() -> None:
+    clock = [0.0]
+
+    def respond(request: Recorded) -> Reply:
+        clock[0] += 1.0
+        return error(401, "x") if len(llm.requests) > 2 else Reply()
+
+    with FakeLlm(respond=respond) as llm, pytest.raises(PermanentFailure):
+        review(llm, big(4), ONE_BY_ONE, now=lambda: clock[0], until=2.5)
 
 
 def test_continuation_is_checked_once_a_second_at_most() -> None:
@@ -323,11 +370,13 @@ def test_continuation_is_checked_once_a_second_at_most() -> None:
     [
         (
             "timed_out",
-            "Timed out after reviewing 2 of 5 parts. Results shown are from the completed portion.",
+            "Review timed out after 2 of 5 parts. Results shown are from the completed portion"
+            "; the rest will be checked with the next version.",
         ),
         (
             "cancelled",
-            "Cancelled after reviewing 2 of 5 parts. Results shown are from the completed portion.",
+            "Review was cancelled after 2 of 5 parts. Results shown are from the completed portion"
+            "; the rest will be checked with the next version.",
         ),
     ],
 )
