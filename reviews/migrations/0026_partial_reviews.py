@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('reviews', '0024_commit_index'),
+        ('reviews', '0025_finding_parts'),
     ]
 
     operations = [
