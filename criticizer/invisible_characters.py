@@ -15,9 +15,8 @@ INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-CONTROLS = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff"  # without tab and line feed; XML has no \ufffe and \uffff
-)
+# Without tab and line feed; and the two beyond the surrogates that XML forbids.
+CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff"
 LINE_SEPARATORS = "\u2028\u2029"
 SURROGATES = "\ud800-\udfff"  # no encoder accepts them
 # The other characters of the category Cf, and private use: a font shows them as it likes.

@@ -38,6 +38,8 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
 REQUEST, CANCEL = "reviews.add_reviewjob", "reviews.change_reviewjob"
 READ = "reviews.view_reviewjob"
 JUDGE = "reviews.add_findingevent"  # verdicts on findings, and comments
+# The page of code hosts, which names every repository.
+READS_REPOSITORIES = ("reviews.view_hostinstallation", "reviews.view_all_files")
 
 _READ_REVIEWS = (
     "reviews.view_reviewjob",

@@ -23,7 +23,8 @@ from notifications.providers.base import Message
 _reads_messages = permission_required(
     ["notifications.view_delivery", "reviews.view_all_files"], raise_exception=True
 )
-_reads_providers = permission_required("notifications.view_delivery", raise_exception=True)
+READS_PROVIDERS = ("notifications.view_delivery",)
+_reads_providers = permission_required(READS_PROVIDERS, raise_exception=True)
 _tests_providers = permission_required("notifications.test_provider", raise_exception=True)
 
 

@@ -11,6 +11,9 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
 
+from notifications.admin.views import READS_PROVIDERS
+from reviews.roles import READS_REPOSITORIES
+
 # Task -> (label, table or URL name). Tables of edits are reached from the list of what was edited.
 _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
     "Now": (("Now", "admin:index"),),
@@ -65,12 +68,12 @@ _BELONGS = {
     "provider-test": "providers",
     "repository-test": "repositories",
 }
-# URL names -> the permission to open them.
-_PERMISSIONS = {
-    "admin:index": "",
-    "failure-codes": "",
-    "providers": "notifications.view_delivery",
-    "repositories": "reviews.view_hostinstallation",
+# URL names -> the permissions to open them, which the views take from the same place.
+_PERMISSIONS: dict[str, tuple[str, ...]] = {
+    "admin:index": (),
+    "failure-codes": (),
+    "providers": READS_PROVIDERS,
+    "repositories": READS_REPOSITORIES,
 }
 # Tables of events that are no history of another table.
 _OWN_EVENTS = {"reviews_sourceevent", "criticizer_securityevent"}
@@ -117,7 +120,7 @@ def _open_to(request: HttpRequest) -> Iterator[tuple[str, list[tuple[str, str]]]
 
 def _may_open(target: str, request: HttpRequest) -> bool:
     if target in _PERMISSIONS:
-        return not _PERMISSIONS[target] or bool(request.user.has_perm(_PERMISSIONS[target]))
+        return bool(request.user.has_perms(_PERMISSIONS[target]))
     app, _, model = target.partition("_")
     table: Any = admin.site.get_model_admin(apps.get_model(app, model))
     return bool(table.has_view_or_change_permission(request))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -181,6 +183,24 @@ def test_the_open_task_and_its_page_are_marked(ann: Client, address: str, task: 
     current = re.findall(r'aria-current="(true|page)">([^<]+)</a></li>', text)
     assert ("true", task) in current
     assert ("page", page) in current
+
+
+@pytest.mark.parametrize(
+    ("beside", "page"),
+    [("reviews/sourceposition", "repositories"), ("notifications/suppression", "providers")],
+)
+def test_the_navigation_shows_the_pages_that_open(beside: str, page: str) -> None:
+    """Whichever of their permissions a person lacks."""
+    needed = ("view_hostinstallation", "view_all_files", "view_delivery")
+    for held in itertools.chain.from_iterable(map(partial(itertools.combinations, needed), range(4))):
+        user = factories.UserFactory(username="-".join(held) or "none", is_staff=True)
+        names = (*held, f"view_{beside.partition('/')[2]}")
+        user.user_permissions.set(Permission.objects.filter(codename__in=names))
+        client = Client()
+        client.force_login(user)
+        text = client.get(f"/admin/{beside}/").content.decode()
+        opens = client.get(f"/admin/{page}/").status_code == 200
+        assert (f'href="/admin/{page}/"' in text) == opens, held
 
 
 def test_every_table_of_the_admin_belongs_to_one_task() -> None:
