@@ -100,6 +100,7 @@ class SecurityEvent(models.Model):
         LOGIN_LOCKED = "login_locked", "Logins refused for a while after failures"
         CEILING_CHANGED = "ceiling_changed", "DEPOT_ALLOW_LIST changed"
         PERSON_INVITED = "person_invited", "Person invited"
+        APP_CREDENTIALS = "app_credentials", "Credentials of a new App asked for"
         PASSWORD_REFUSED = "password_refused", "Password refused before a dangerous action"
 
     id = models.BigAutoField(primary_key=True)

@@ -127,6 +127,7 @@ REAUTH_VIEWS = {
     "admin:auth_user_password_change": "any",
     "invite": "any",
     "invite-again": "post",
+    "repositories": "post",
     "admin:reviews_reviewjob_accept_late": "any",
     "admin:reviews_artifact_content": "any",
     # Lists whose actions ask first: replay, discard, resolve, ignore, force, decide, lift.

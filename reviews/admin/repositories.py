@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,22 +14,22 @@ from django.db.models import Count, Max, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST
 
 from criticizer.codehosts.base import Host
-from criticizer.codehosts.github.host import EVENTS, GitHubHost
+from criticizer.codehosts.github.host import EVENTS
 from criticizer.codehosts.github.tokens import PERMISSIONS
 from criticizer.codehosts.registry import HOSTS
 from criticizer.redaction import clean
 from criticizer.resilience.failures import Failure, classify
 from notifications.config import host as host_of
 from notifications.recipients import VARIABLES
+from reviews.admin import github_app
 from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation
+from reviews.roles import READS_REPOSITORIES
 
 MAX_REPOSITORIES = 50
-_reads = permission_required(
-    ["reviews.view_hostinstallation", "reviews.view_all_files"], raise_exception=True
-)
+_reads = permission_required(READS_REPOSITORIES, raise_exception=True)
 _tests = permission_required(["notifications.test_provider", "reviews.view_all_files"], raise_exception=True)
 # What a person chooses on the host: permissions or scopes, and the events of its webhook.
 _SET_UP = {
@@ -104,50 +102,32 @@ def _view(name: str) -> HostView:
     )
 
 
-def manifest() -> str:
-    """Return the description of a GitHub App for this installation, which GitHub fills its form from."""
-    return json.dumps({
-        "name": "Criticizer",
-        "url": settings.BASE_URL,
-        "hook_attributes": {"url": _url(reverse("api-host-webhook", args=["github"])), "active": True},
-        "redirect_url": _url(reverse("repositories")),
-        "public": False,
-        "default_permissions": PERMISSIONS,
-        "default_events": EVENTS,
-    })  # fmt: skip
-
-
-def new_app_url() -> str:
-    host = host_of("github")
-    assert isinstance(host, GitHubHost)
-    return f"{host.site}/settings/apps/new"
-
-
 def _page(request: HttpRequest, tested: Tested | None = None) -> HttpResponse:
-    code = request.GET.get("code", "")
+    new_app = github_app.returned_app(request) if tested is None else None
     context = {
         **admin.site.each_context(request),
         "title": "Repositories",
         "hosts": [_view(name) for name in HOSTS],
         "tested": tested,
         "may_test": request.user.has_perm("notifications.test_provider"),
-        "new_app_url": new_app_url(),
-        "manifest": manifest(),
-        # GitHub's answer to the manifest: exchanged once, within an hour, for the App's key.
-        "conversion_url": f"{settings.GITHUB_API_URL.rstrip('/')}/app-manifests/{code}/conversions"
-        if re.fullmatch(r"[0-9A-Za-z_-]{10,100}", code)
-        else "",
+        "new_app": new_app,
+        "new_app_url": request.user.has_perm(github_app.MAKES_APPS)
+        and github_app.signed_form_url(request.user),
+        "manifest": github_app.manifest(),
     }
     answer = TemplateResponse(request, "admin/reviews/repositories.html", context)
     # The one form of ours that another site takes.
-    permit = csp_update({"form-action": [new_app_url()]})
+    permit = csp_update({"form-action": [github_app.new_app_url()]})
     return cast("HttpResponse", permit(lambda _: answer)(request))
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @_reads
 def repositories(request: HttpRequest) -> HttpResponse:
-    """Show each code host: credentials, installations, repositories, last event and failure, and set-up."""
+    """Show each code host: credentials, installations, repositories, last event and failure, and set-up.
+
+    A POST also shows the credentials of the App that GitHub's form has just made.
+    """
     return _page(request)
 
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from criticizer.models import SecurityEvent
+from reviews.admin import github_app
 from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
 from tests import factories
 from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
 from tests.fakes.closed import closed_port
-from tests.fakes.github import APP_ID, HEAD, SLUG, GitHubServer, private_key
+from tests.fakes.github import APP_ID, HEAD, SLUG, WEBHOOK_SECRET, Act, GitHubServer, private_key
+from tests.security.conftest import grow_old
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"
+CODE = "abcDEF0123456789"
 NEW_APP = "https://github.com/settings/apps/new"
 
 
@@ -70,7 +76,7 @@ def test_the_app_is_made_by_one_form_that_the_policy_of_this_page_alone_permits(
 ) -> None:
     answer = ann.get("/admin/repositories/")
     page = answer.content.decode()
-    assert f'<form method="post" action="{NEW_APP}"' in page
+    assert f'<form method="post" action="{NEW_APP}?state=' in page
     found = re.search(r'name="manifest" value="([^"]*)"', page)
     assert found is not None
     manifest = json.loads(unescape(found[1]))
@@ -89,11 +95,97 @@ def test_the_app_is_made_by_one_form_that_the_policy_of_this_page_alone_permits(
     assert "form-action 'self' https://ghe.example.com/settings/apps/new" in policy
 
 
-def test_what_github_returns_after_that_names_the_exchange(ann: Client) -> None:
-    page = ann.get("/admin/repositories/?code=abcDEF0123456789").content.decode()
-    assert "https://api.github.com/app-manifests/abcDEF0123456789/conversions" in page
-    for wrong in ("x", "../../evil" * 3, HOSTILE):
-        assert "conversions" not in ann.get("/admin/repositories/", {"code": wrong}).content.decode()
+@pytest.fixture
+def github(settings: Any) -> Iterator[GitHubServer]:
+    with GitHubServer() as server:
+        server.codes.add(CODE)
+        settings.GITHUB_API_URL = server.url
+        yield server
+
+
+def returned_to(client: Client) -> str:
+    """Return the address that GitHub sends a person back to from its form."""
+    page = client.get("/admin/repositories/").content.decode()
+    found = re.search(r'/settings/apps/new\?(state=[^"]+)"', page)
+    assert found is not None
+    return f"/admin/repositories/?code={CODE}&{unescape(found[1])}"
+
+
+def test_credentials_of_a_new_app_are_shown_once_and_kept_nowhere(
+    ann: Client, github: GitHubServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = returned_to(ann)
+    assert "Show the App's credentials" in ann.get(address).content.decode()
+    assert github.codes
+    assert not SecurityEvent.objects.exists()
+    answer = ann.post(address)
+    page = unescape(answer.content.decode())
+    for line in (f"GITHUB_APP_ID={APP_ID}\n", f"GITHUB_APP_SLUG={SLUG}\n", WEBHOOK_SECRET, private_key()):
+        assert line in page
+    assert "no-store" in answer["Cache-Control"]
+    event = SecurityEvent.objects.get()
+    assert (event.kind, event.actor) == ("app_credentials", "ann")
+    again = ann.post(address).content.decode()
+    assert "GitHub answered 404" in again
+    for kept in (again, caplog.text, repr(SecurityEvent.objects.values()), repr(dict(ann.session))):
+        assert WEBHOOK_SECRET not in kept
+        assert "PRIVATE KEY" not in kept
+    assert github.faults == []
+
+
+@pytest.mark.parametrize("state", ["none", "forged", "of another", "old"])
+def test_a_code_without_ones_own_fresh_state_is_not_exchanged(
+    ann: Client, github: GitHubServer, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    address = returned_to(ann)
+    if state == "of another":
+        ann.force_login(factories.UserFactory(username="bea", is_staff=True, is_superuser=True))
+    elif state == "old":
+        monkeypatch.setattr(github_app, "_HOUR", -1)
+    else:
+        address = f"{address.partition('&')[0]}{'&state=1.x.y' if state == 'forged' else ''}"
+    for answer in (ann.get(address), ann.post(address)):
+        assert "No form that you sent" in answer.content.decode()
+    assert github.calls == []
+    assert not SecurityEvent.objects.exists()
+
+
+@pytest.mark.parametrize("code", ["x", "../../evil" * 3, HOSTILE])
+def test_a_code_of_another_form_is_not_exchanged(ann: Client, github: GitHubServer, code: str) -> None:
+    state = parse_qs(urlsplit(returned_to(ann)).query)["state"][0]
+    address = f"/admin/repositories/?{urlencode({'code': code, 'state': state})}"
+    assert HOSTILE not in ann.post(address).content.decode()
+    assert github.calls == []
+
+
+def test_only_those_who_may_change_installations_make_apps(
+    ann: Client, client: Client, github: GitHubServer
+) -> None:
+    address = returned_to(ann)
+    olga = factories.staff_client("olga", "operator")
+    assert "apps/new" not in olga.get("/admin/repositories/").content.decode()
+    assert "new App" not in olga.get(address).content.decode()
+    assert olga.post(address).status_code == 403
+    assert github.calls == []
+
+
+def test_an_exchange_that_fails_says_what_to_do_and_can_be_repeated(
+    ann: Client, github: GitHubServer
+) -> None:
+    address = returned_to(ann)
+    github.script(Act(keep=False, status=503), on="POST /app-manifests")
+    page = ann.post(address).content.decode()
+    assert "generate a private key" in page
+    assert "PRIVATE KEY" not in page
+    assert "PRIVATE KEY" in ann.post(address).content.decode()
+
+
+def test_credentials_are_shown_after_a_recent_password_only(ann: Client, github: GitHubServer) -> None:
+    address = returned_to(ann)
+    grow_old(ann)
+    way = ann.post(address)["Location"]
+    assert parse_qs(urlsplit(way).query)["next"] == [address]
+    assert github.calls == []
 
 
 def test_a_connection_that_works_lacks_something_or_does_not(ann: Client, settings: Any) -> None:

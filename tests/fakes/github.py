@@ -35,6 +35,7 @@ from tests.fakes.http import Asked, LoopbackServer, Said
 
 APP_ID, SLUG, INSTALLATION = 4242, "criticizer-test", 9001
 HEAD, BASE = "1" * 40, "b" * 40
+WEBHOOK_SECRET = "5ec2e7" * 6
 MAX_COMMENT_BYTES = 262_144
 MAX_OUTPUT_BYTES = 65_535
 VERSIONS = {"2022-11-28", "2026-03-10"}
@@ -154,6 +155,7 @@ class GitHubServer:
         self.repos: dict[str, Repo] = {}
         self.moved: dict[str, str] = {}  # earlier name -> name
         self.tokens: dict[str, _Token] = {}
+        self.codes: set[str] = set()  # of manifests, each exchanged once
         self.deliveries: list[dict[str, Any]] = []  # of its webhook, the newest first
         self.deliver_again: Callable[[int], object] = lambda number: None
         self.calls: list[Asked] = []
@@ -238,6 +240,8 @@ class GitHubServer:
             return self._fault(400, "The API version is not supported.")
         if headers.get("accept") != "application/vnd.github+json":
             return self._fault(415, "Unsupported Accept header.")
+        if found := re.fullmatch(r"/app-manifests/([^/]+)/conversions", asked.path):
+            return self._convert(asked, found[1])
         if asked.method != "GET" and (wrong := _not_in_schema(asked)):
             return self._fault(422, f"Invalid request. {wrong}")
         token = headers.get("authorization", "").removeprefix("Bearer ")
@@ -267,6 +271,15 @@ class GitHubServer:
             self.deliver_again(int(found[1]))
             return Said(202, {})
         return _refusal(404, "Not Found")
+
+    def _convert(self, asked: Asked, code: str) -> Said:
+        if asked.method != "POST" or code not in self.codes:
+            return _refusal(404, "Not Found")
+        self.codes.remove(code)
+        return Said(201, {
+            "id": APP_ID, "slug": SLUG, "name": "Criticizer", "client_id": "Iv1.0", "client_secret": "0" * 40,
+            "webhook_secret": WEBHOOK_SECRET, "pem": private_key(),
+        })  # fmt: skip
 
     def _not_the_app(self, token: str) -> str:
         for number in self.keys:

@@ -130,7 +130,7 @@ PAGES = {
     "failure-codes": {"GET": LOGGED_IN},
     "providers": {"GET": TROUBLE},
     "provider-test": {"POST": "OX"},
-    "repositories": {"GET": TROUBLE},
+    "repositories": {"GET": TROUBLE, "POST": "X"},
     "repository-test": {"POST": "OX"},
     "delivery-message": {"GET": TROUBLE},
     "job-message": {"GET": TROUBLE},

@@ -7,15 +7,26 @@ from collections.abc import Callable, Iterator, Mapping
 
 import httpx
 
+from criticizer.codehosts import fields
 from criticizer.codehosts.client import PER_PAGE, Body, Page, Reply, RestClient
+from criticizer.codehosts.events import Unreadable
 from criticizer.codehosts.github import answers
-from criticizer.codehosts.github.tokens import PERMISSIONS, AppConfig, AppTokens, Token, TokenCache
+from criticizer.codehosts.github.tokens import (
+    PERMISSIONS,
+    AppConfig,
+    AppCredentials,
+    AppTokens,
+    Token,
+    TokenCache,
+)
 from criticizer.codehosts.names import Repository
 from criticizer.http_client import Answer
+from criticizer.redaction import register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from criticizer.resilience.rotating_secrets import RotatingSecrets
 
 API_VERSION = "2022-11-28"
+_HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": API_VERSION}
 
 
 class GitHub(RestClient):
@@ -65,6 +76,18 @@ class GitHub(RestClient):
             return self._keys.call(asked)
 
         return self._paged(self._url(path, {"per_page": PER_PAGE, **query}), ask)
+
+    def new_app(self, code: str) -> AppCredentials:
+        """Exchange the code of a manifest for the credentials of its App: GitHub does it once."""
+        url = self._url(f"/app-manifests/{code}/conversions")
+        content = self._judged(self._sent("POST", url, _HEADERS, None, acts=True), acts=True).content
+        try:
+            key, secret = fields.text(content, "pem"), fields.text(content, "webhook_secret")
+            register_own_secrets([key, secret])
+            return AppCredentials(fields.whole(content, "id"), fields.text(content, "slug"), key, secret)
+        except Unreadable as error:
+            detail = f"GitHub's answer about the new App is not readable: {error}"
+            raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail) from error
 
     def slug(self) -> str:
         """Return the name of the App in its account's login; asked once where it is not set."""
@@ -140,11 +163,7 @@ class GitHub(RestClient):
         return is_refusal and token.may_be_unknown(self._clock())
 
     def _redirected(self, method: str, url: httpx.URL, token: str, body: Body, *, acts: bool) -> Answer:
-        headers = {
-            "Accept": "application/vnd.github+json",
-            "Authorization": f"Bearer {token}",
-            "X-GitHub-Api-Version": API_VERSION,
-        }
+        headers = {**_HEADERS, "Authorization": f"Bearer {token}"}
         return self._sent(method, url, headers, body, acts=acts)
 
     def _mint(self, repository: Repository) -> Mapping[str, object]:

@@ -45,6 +45,16 @@ class AppConfig:
     lag_pauses_seconds: tuple[float, ...] = (3.0, 10.0)
 
 
+@dataclass(frozen=True, slots=True)
+class AppCredentials:
+    """What GitHub hands out once of an App that was made from a manifest."""
+
+    app_id: int
+    slug: str
+    private_key: str = field(repr=False)  # PEM
+    webhook_secret: str = field(repr=False)
+
+
 @dataclass(slots=True)
 class Token:
     """An installation's token for one repository. `is_proven`: GitHub has accepted it once."""
