@@ -60,7 +60,7 @@ class _Percentile(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number with the list of the rows that it counts."""
+    """A number with the list of the rows that it counts; of none there is no list."""
 
     text: str
     href: str
@@ -277,10 +277,10 @@ class _Figures:
     def _category(self, name: str) -> Line:
         judged = sum(self._judged[name, kind] for kind in VERDICTS)
         shares = [
-            Number(_share(self._judged[name, kind], judged), self._rows(category=name, verdict=kind))
+            _number(self._judged[name, kind], self._rows(category=name, verdict=kind), judged)
             for kind in VERDICTS
         ]
-        return Line(name, [Number(charts.whole(self._named[name]), self._rows(category=name)), *shares])
+        return Line(name, [_number(self._named[name], self._rows(category=name)), *shares])
 
     def _paths(self) -> list[Line]:
         counts = {severity.value: Count("pk", filter=Q(severity=severity)) for severity in FindingSeverity}
@@ -289,17 +289,15 @@ class _Figures:
         return [
             Line(
                 row["file"],
-                [
-                    Number(charts.whole(row[name]), self._rows(file=row["file"], severity=name))
-                    for name in counts
-                ],
+                [_number(row[name], self._rows(file=row["file"], severity=name)) for name in counts],
             )
             for row in worst
         ]
 
 
-def _share(part: int, judged: int) -> str:
-    return f"{part} ({part / judged:.0%})" if judged else "0"
+def _number(count: int, href: str, of: int = 0) -> Number:
+    """Return a count, with its share of a sum where one is given."""
+    return Number(f"{charts.whole(count)}{f' ({count / of:.0%})' if of else ''}", href if count else "")
 
 
 def _tokens(name: str) -> Coalesce:
