@@ -8,8 +8,11 @@ class Budget:
 
     def __init__(self, steps: int) -> None:
         self.left = steps
+        self.refused = 0  # how often there were not enough
 
     def spend(self, steps: int) -> bool:
-        """Take steps; return whether there were enough left."""
-        self.left -= steps
-        return self.left >= 0
+        """Take steps; return whether there were enough left. Refused ones are left for smaller parts."""
+        is_enough = steps <= self.left
+        self.left -= steps if is_enough else 0
+        self.refused += not is_enough
+        return is_enough

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+from uuid import UUID
 
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
@@ -16,41 +16,84 @@ from notifications.rendering.summary import status_in_words
 from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.reviewers.prepared_codec import FileDiffText
+from reviews.sources.base import Action
 from reviews.states import FindingStatus, Stage, StageStatus
 from reviews.web.budget import Budget
 from reviews.web.changed_words import MAX_COMPARED
-from reviews.web.files_tab import visible_coverage, visible_diffs
+from reviews.web.files_tab import first_lines, visible_diffs
 from reviews.web.highlight import CodeRow, code_rows
-from reviews.web.interdiff import MAX_STEPS, interdiff
+from reviews.web.interdiff import MAX_STEPS, Row, interdiff
 from reviews.web.reader_page import reader_page
-from reviews.web.review_list import hidden_files
-from reviews.web.review_page import MAX_FILES, MAX_FINDINGS, versions_of, worst_first_rows
+from reviews.web.review_list import PAGE_SIZE, hidden_files
+from reviews.web.review_page import versions_of, worst_first_rows
 
-MAX_LINES = 1_500  # of all files in a page; the others are named with the number of their lines
+MAX_LINES = 500  # of all files in a page; a longer file has a page of its own
+MAX_FILE_LINES = 1_500
 
-_VERSION = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _WHERE = {(True, False): "no longer part of the change", (False, True): "new in this version"}
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[_Row]):
+    """The rows of a page of a list that has `total` of them, after the first `start`."""
+
+    rows: Sequence[_Row]
+    start: int
+    total: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.rows)
+
+    @property
+    def left(self) -> int:
+        return self.total - self.end
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedFile:
-    """A file that differs. `hunks` is None where its lines are not in this page."""
+    """A file that differs; `code` are the lines that the page shows.
 
-    number: int
+    `is_whole`: each version that has the file has stored all its lines. `is_matched`: the steps that a
+    page may take were enough for it; otherwise equal lines may count as removed and added.
+    """
+
     path: str
     note: str
-    added: int
-    removed: int
-    hunks: Sequence[Sequence[CodeRow]] | None
+    hunks: Sequence[Sequence[Row]]
     is_whole: bool
+    is_matched: bool
+    code: Sequence[Sequence[CodeRow]] = ()
+
+    @property
+    def lines(self) -> int:
+        return sum(map(len, self.hunks))
+
+    @property
+    def hidden_lines(self) -> int:
+        return self.lines - sum(map(len, self.code))
+
+    @property
+    def added(self) -> int:
+        return self._count("+")
+
+    @property
+    def removed(self) -> int:
+        return self._count("-")
+
+    def _count(self, wanted: str) -> int:
+        return sum(kind == wanted for hunk in self.hunks for _, kind, _ in hunk)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedFiles:
-    """The files that differ, and how many do not."""
+    """The files that differ, how many do not, and of how many the versions have not stored all lines."""
 
-    different: Sequence[ComparedFile]
+    different: Part[ComparedFile]
     same: int
+    not_compared: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +107,10 @@ class ComparedFinding:
 
 @reader_page
 def compare(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Show what differs between a version and the one of `?with=`, by default the version before."""
+    """Show what differs between a version and the one of `?with=`, by default the version before.
+
+    `?findings=` and `?files=`: how many of the list to leave out, as links to its further pages do.
+    """
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     other = _other(job, scope, request.GET.get("with", ""))
@@ -77,17 +123,24 @@ def compare(request: HttpRequest, job_id: int) -> HttpResponse:
         "newer": newer,
         "versions": versions_of(job, scope),
         "unreviewed": unreviewed,
-        "findings": () if unreviewed else compared_findings(older, newer, scope),
-        "files": compared_files(older, newer, scope),
+        "findings": (
+            None if unreviewed else compared_findings(older, newer, scope, _start(request, "findings"))
+        ),
+        "files": compared_files(older, newer, scope, _start(request, "files")),
         "hidden": max(hidden_files([older.pk, newer.pk], scope).values(), default=0),
     }
     return render(request, "reviews/compare.html", context)
 
 
+def _start(request: HttpRequest, name: str) -> int:
+    wanted = request.GET.get(name, "")
+    return int(wanted) if _NUMBER.fullmatch(wanted) else 0
+
+
 def _other(job: ReviewJob, scope: Scope, wanted: str) -> ReviewJob:
     """Return the version to compare with. Raises Http404."""
     others = job.versions().filter(scope.of_jobs()).exclude(pk=job.pk)
-    if _VERSION.fullmatch(wanted):
+    if _NUMBER.fullmatch(wanted):
         return get_object_or_404(others, review_version=int(wanted))
     earlier = others.filter(review_version__lt=job.review_version).order_by("-review_version").first()
     if wanted or (found := earlier or others.order_by("review_version").first()) is None:
@@ -99,73 +152,99 @@ def _was_reviewed(job: ReviewJob) -> bool:
     return job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED).exists()
 
 
-def compared_files(older: ReviewJob, newer: ReviewJob, scope: Scope) -> ComparedFiles | None:
-    """Return the files that differ between two versions; None when a diff is no longer stored."""
+def compared_files(older: ReviewJob, newer: ReviewJob, scope: Scope, start: int = 0) -> ComparedFiles | None:
+    """Return what differs between the files of two versions; None when a diff is no longer stored."""
     before, after = _by_path(older, scope), _by_path(newer, scope)
     if before is None or after is None:
         return None
-    budget, words, left = Budget(MAX_STEPS), Budget(MAX_COMPARED), MAX_LINES
+    budget = Budget(MAX_STEPS)
     different: list[ComparedFile] = []
-    paths = sorted(before.keys() | after.keys())
-    for path in paths:
-        old, new = before.get(path), after.get(path)
-        rows = interdiff(old.hunks if old else (), new.hunks if new else (), budget)
-        note = _WHERE.get((old is not None, new is not None), "")
-        if not rows and not note:
-            continue
-        lines = sum(map(len, rows))
-        is_open = lines <= left and len(different) < MAX_FILES
-        left -= lines if is_open else 0
-        kinds = [kind for hunk in rows for _, kind, _ in hunk]
-        different.append(
-            ComparedFile(
-                len(different) + 1,
-                path,
-                note,
-                kinds.count("+"),
-                kinds.count("-"),
-                [code_rows(path, hunk, budget=words) for hunk in rows] if is_open else None,
-                all(side is None or side.is_whole for side in (old, new)),
-            )
-        )
-    return ComparedFiles(different, len(paths) - len(different))
+    same = not_compared = 0
+    for path in sorted(before.keys() | after.keys()):
+        file = _compared(path, before.get(path), after.get(path), budget)
+        if file.hunks or file.note:
+            different.append(file)
+        elif file.is_whole:
+            same += 1
+        else:
+            not_compared += 1
+    start = start if start < len(different) else 0
+    shown = list(_with_code(different[start : start + PAGE_SIZE]))
+    return ComparedFiles(Part(shown, start, len(different)), same, not_compared)
+
+
+def _compared(path: str, old: FileDiffText | None, new: FileDiffText | None, budget: Budget) -> ComparedFile:
+    refused = budget.refused
+    hunks = interdiff(old.hunks if old else (), new.hunks if new else (), budget)
+    sides = [side for side in (old, new) if side is not None]
+    return ComparedFile(
+        path,
+        _WHERE.get((old is not None, new is not None), ""),
+        hunks,
+        # Of a deleted file its name says all. Binary and skipped files have no lines.
+        all(side.action == Action.DELETE for side in sides)
+        or all(side.is_whole and side.hunks for side in sides),
+        budget.refused == refused,
+    )
+
+
+def _with_code(files: Iterable[ComparedFile]) -> Iterator[ComparedFile]:
+    """Yield as many files as a page has room for, with their lines: at least one."""
+    left, words = MAX_LINES, Budget(MAX_COMPARED)
+    for file in files:
+        if file.lines > left < MAX_LINES:
+            return
+        left -= file.lines
+        shown = first_lines(file.hunks, MAX_FILE_LINES)
+        yield replace(file, code=[code_rows(file.path, hunk, budget=words) for hunk in shown])
 
 
 def _by_path(job: ReviewJob, scope: Scope) -> dict[str, FileDiffText] | None:
     diffs = visible_diffs(job, scope)
     if diffs is None:
         return None
-    coverage = visible_coverage(job, scope)
-    return {diff.path: diff for diff in diffs if diff.path in coverage}
+    visible = set(job.coverage.filter(scope.files()).values_list("file", flat=True))
+    return {diff.path: diff for diff in diffs if diff.path in visible}
 
 
-def compared_findings(older: ReviewJob, newer: ReviewJob, scope: Scope) -> list[ComparedFinding]:
+def compared_findings(
+    older: ReviewJob, newer: ReviewJob, scope: Scope, start: int = 0
+) -> Part[ComparedFinding]:
     """Return the findings of both versions: new, still there, not reported again, fixed.
 
     A finding of the older version counts as fixed only if the version that ended it found its lines
     changed (guarantee G220); the versions in between are asked.
     """
-    before, after = (version.findings.filter(scope.findings()) for version in (older, newer))
-    new = after.exclude(identity__in=before.values("identity"))
-    kept = after.filter(identity__in=before.values("identity"))
-    gone = list(_first(before.exclude(identity__in=after.values("identity"))))
+    before, after = _worst_first(older, scope), _worst_first(newer, scope)
+    gone = [identity for identity in before if identity not in after]
     endings = _endings(gone, older, newer)
-    ended = [_ended(row, endings.get(row.identity, "")) for row in gone]
-    return [
-        *(ComparedFinding(row, FindingStatus.NEW, "New") for row in _first(new)),
-        *(ComparedFinding(row, FindingStatus.STILL_THERE, "Still there") for row in _first(kept)),
-        *sorted(ended, key=lambda one: one.status == FindingStatus.FIXED),
+    ended = [(before[identity], *_ended(endings.get(identity, ""))) for identity in gone]
+    found = [
+        *((pk, FindingStatus.NEW, "New") for identity, pk in after.items() if identity not in before),
+        *((pk, FindingStatus.STILL_THERE, "Still there") for one, pk in after.items() if one in before),
+        *sorted(ended, key=lambda one: one[1] == FindingStatus.FIXED),
     ]
+    start = start if start < len(found) else 0
+    shown = found[start : start + PAGE_SIZE]
+    rows = FindingRow.objects.only("job_id", "file", "line", "severity", "title").in_bulk(
+        [pk for pk, *_ in shown]
+    )
+    compared = [ComparedFinding(rows[pk], status, word) for pk, status, word in shown if pk in rows]
+    return Part(compared, start, len(found))
 
 
-def _first(rows: QuerySet[FindingRow]) -> QuerySet[FindingRow]:
-    return worst_first_rows(rows.defer("excerpt"))[:MAX_FINDINGS]
+def _worst_first(job: ReviewJob, scope: Scope) -> dict[UUID, int]:
+    """Return the ids of a version's findings by their identity."""
+    found = worst_first_rows(job.findings.filter(scope.findings()))
+    return dict(found.values_list("identity", "pk"))
 
 
-def _endings(rows: Sequence[FindingRow], older: ReviewJob, newer: ReviewJob) -> dict[Any, str]:
+def _endings(gone: Sequence[UUID], older: ReviewJob, newer: ReviewJob) -> dict[UUID, str]:
     """Return how each finding ended before `newer`, by its identity: as its last version there says."""
+    if not gone:
+        return {}
     found = FindingRow.objects.filter(
-        identity__in=[row.identity for row in rows],
+        identity__in=gone,
         job__in=newer.versions().filter(
             review_version__gte=older.review_version, review_version__lt=newer.review_version
         ),
@@ -173,7 +252,7 @@ def _endings(rows: Sequence[FindingRow], older: ReviewJob, newer: ReviewJob) -> 
     return dict(found.order_by("job__review_version", "pk").values_list("identity", "ending"))
 
 
-def _ended(row: FindingRow, ending: str) -> ComparedFinding:
+def _ended(ending: str) -> tuple[FindingStatus, str]:
     word = Ending(ending or Ending.NOT_REPORTED)
     status = FindingStatus.FIXED if word is Ending.FIXED else FindingStatus.NOT_REPORTED_AGAIN
-    return ComparedFinding(row, status, status_in_words(word).capitalize())
+    return status, status_in_words(word).capitalize()

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TypeVar
 
 import structlog
 
@@ -26,6 +27,7 @@ from reviews.web.review_list import worst_first
 from reviews.web.review_page import MAX_FILES, FindingView, finding_views, worst_findings
 
 log = structlog.get_logger(__name__)
+_Line = TypeVar("_Line")
 
 # Lines of diffs in a page; the other files are folded, and their lines fetched when they are opened.
 MAX_OPEN_LINES = 500
@@ -178,7 +180,7 @@ def _missing(diff: FileDiffText, covered: CoverageRow, lines: int) -> str:
 
 
 def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingView], words: Budget) -> FileView:
-    shown = list(_first_lines(diff.hunks))
+    shown = list(first_lines(diff.hunks, MAX_FILE_LINES))
     places = [
         ((h, n), ExcerptLine("", line.kind, line.number))
         for h, hunk in enumerate(shown)
@@ -205,8 +207,8 @@ def _opened(file: FileView, diff: FileDiffText, found: Iterable[FindingView], wo
     )
 
 
-def _first_lines(hunks: Iterable[Sequence[DiffLine]]) -> Iterator[Sequence[DiffLine]]:
-    left = MAX_FILE_LINES
+def first_lines(hunks: Iterable[Sequence[_Line]], left: int) -> Iterator[Sequence[_Line]]:
+    """Yield hunks up to a number of lines."""
     for hunk in hunks:
         if left > 0:
             yield hunk[:left]

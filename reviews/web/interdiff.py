@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
+from typing import NamedTuple
 
 from reviews.reviewers.prepared_codec import DiffLine
 from reviews.web.budget import Budget
@@ -25,8 +25,7 @@ Hunks = Sequence[Sequence[DiffLine]]
 Row = tuple[int | None, str, str]  # number, kind, text
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(NamedTuple):
     """A line and the hunks that it stands in: `a` of the older version, `b` of the newer one."""
 
     row: Row

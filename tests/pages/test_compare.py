@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from html import unescape
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,13 +14,14 @@ from django.test import Client
 from notifications.rendering import Ending
 from reviews.models import Artifact, ReviewJob, ViewerScope
 from reviews.reviewers.prepared_codec import DiffLine
+from reviews.sources.base import SkipReason
 from reviews.web import changed_words, comparison
 from reviews.web.budget import Budget
 from reviews.web.interdiff import interdiff
 from tests import factories
 from tests.changes import store_diff
 from tests.pages.test_verdicts import client_of, reviewer
-from tests.reviewers.build import added, edited, fake_token, renamed
+from tests.reviewers.build import added, deleted, edited, fake_token, renamed
 
 pytestmark = pytest.mark.django_db
 
@@ -160,7 +163,7 @@ def test_findings_are_new_still_there_not_reported_again_or_fixed(bob: Client) -
         job=middle, title="Mended", identity=repaired.identity, ending=Ending.FIXED, ended_in=last
     )
     answer = bob.get(f"/reviews/{last.pk}/compare/?with=1")
-    assert [(one.row.title, one.word) for one in answer.context["findings"]] == [
+    assert [(one.row.title, one.word) for one in answer.context["findings"].rows] == [
         ("Fresh", "New"),
         ("Kept", "Still there"),
         ("Silent", "Not reported again"),
@@ -191,22 +194,104 @@ def test_findings_are_compared_when_the_diffs_have_expired(bob: Client) -> None:
     assert lines(text) == []
 
 
-def test_lines_beyond_the_bound_are_counted_and_not_shown(
+def followed(client: Client, job: ReviewJob, title: str) -> list[str]:
+    """Return the pages of a list of the comparison, as its links lead to them."""
+    texts = [page(client, job, "?with=1")]
+    while link := re.search(rf'rel="next" href="([^"]+#{title})"', texts[-1]):
+        texts.append(page(client, job, unescape(link[1]).partition("#")[0]))
+    return texts
+
+
+def test_each_file_that_differs_is_on_one_of_the_pages(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "PAGE_SIZE", 3)
+    monkeypatch.setattr(comparison, "MAX_LINES", 4)
+    paths = [f"//depot/main/{name}.py" for name in "abcdefgh"]
+    version(1, *(added(path, "x\n") for path in paths))
+    later = version(2, *(added(path, f"{path[-4]}\n" * (9 if path[-4] in "af" else 1)) for path in paths))
+    texts = followed(bob, later, "files-title")
+    # As many lines as a page has room for, and as many files.
+    assert [re.findall(r'<h3 class="path">//depot/main/(.).py<', text) for text in texts] == [
+        ["a"], ["b", "c"], ["d", "e"], ["f"], ["g", "h"]
+    ]  # fmt: skip
+    assert "1 to 1 of 8 files" in texts[0]
+    assert ">7 more</a>" in texts[0]
+    assert "7 to 8 of 8 files" in texts[-1]
+    assert all("8 differ, 0 the same in both versions" in text for text in texts)
+    assert "First files" not in texts[0]
+    assert 'href="?with=1#files-title">First files</a>' in texts[-1]
+    for wanted in ("8", "x", "-1", "9" * 12):
+        assert "1 to 1 of 8 files" in page(bob, later, f"?files={wanted}")
+
+
+def test_lines_of_a_file_beyond_the_bound_are_counted(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "MAX_FILE_LINES", 3)
+    version(1, added("//depot/main/a.py", "a\n"))
+    later = version(2, added("//depot/main/a.py", "a\n" * 9))
+    text = page(bob, later)
+    assert lines(text) == ["+a", "+a"]
+    assert "8 lines added, 0 removed" in text
+    assert "6 more lines of this file are not shown" in text
+
+
+def test_each_finding_is_on_one_of_the_pages(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "PAGE_SIZE", 2)
+    first = version(1, replaced("line 12\n", "one\n"))
+    later = version(2, replaced("line 12\n", "two\n"))
+    for name in "ABC":
+        factories.FindingRowFactory(job=first, title=f"Gone {name}")
+        factories.FindingRowFactory(job=later, title=f"New {name}")
+    texts = followed(bob, later, "findings-title")
+    assert [re.findall(r">((?:New|Gone) .)</a>", text) for text in texts] == [
+        ["New A", "New B"], ["New C", "Gone A"], ["Gone B", "Gone C"]
+    ]  # fmt: skip
+    assert "1 to 2 of 6 findings" in texts[0]
+    assert ">4 more</a>" in texts[0]
+    assert 'rel="next"' not in texts[-1]
+
+
+def test_files_without_stored_lines_are_not_called_the_same(bob: Client) -> None:
+    binary = added("//depot/main/logo.png", None, skipped=SkipReason.BINARY)
+    generated = replaced("line 3\n", "three\n", "//depot/main/lock.py")
+    files = (binary, replace(generated, generated="a lock file"), deleted("//depot/main/old.py"))
+    version(1, *files, replaced("line 12\n", "one\n"))
+    later = version(2, *files, replaced("line 12\n", "two\n"))
+    text = page(bob, later)
+    assert "1 differs, 1 the same in both versions, 2 not compared" in text
+    assert "2 files are not compared" in text
+    version(3, binary)
+    version(4, binary)
+    text = page(bob, ReviewJob.objects.get(review_version=4))
+    assert "No file that is open to you could be compared" in text
+    assert "0 the same in both versions, 1 not compared" in text
+
+
+def test_a_file_that_got_lines_is_not_called_whole(bob: Client) -> None:
+    version(1, added("//depot/main/a.py", None, skipped=SkipReason.BINARY))
+    later = version(2, added("//depot/main/a.py", "a\n"))
+    text = page(bob, later)
+    assert lines(text) == ["+a"]
+    assert "Not every line of this file was stored" in text
+
+
+def test_a_page_says_where_the_steps_of_matching_were_not_enough(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "MAX_LINES", 3)
-    version(1, added("//depot/main/a.py", "a\n"), added("//depot/main/b.py", "b\n"))
-    later = version(2, added("//depot/main/a.py", "a\n" * 9), added("//depot/main/b.py", "c\n"))
+    files = ["//depot/main/a.py", "//depot/main/b.py"]
+    version(1, added(files[0], "a\nb\nc\n"), added(files[1], "a\n"))
+    later = version(2, added(files[0], "c\nb\na\n"), added(files[1], "a\nb\n"))
+    said = "Lines that did not change may appear here as removed and added"
+    assert said not in page(bob, later)
+    monkeypatch.setattr(comparison, "MAX_STEPS", 3)
     text = page(bob, later)
-    assert lines(text) == ["-b", "+c"]
-    assert "8 lines added, 0 removed" in text
-    assert text.count("These lines are not in this page") == 1
+    assert text.count(said) == 1
+    assert text.index(f">{files[0]}<") < text.index(said) < text.index(f">{files[1]}<")
 
 
 def test_words_of_hostile_lines_cost_a_page_no_more_than_its_budget(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many files and hunks have them, and also in the tab Files of a version."""
+    monkeypatch.setattr(comparison, "MAX_LINES", 1_500)
     old, new = "a " * 50, "a b " * 25
     hostile = "".join(f"{n} {old}\n" + "".join(f"{n}.{at}\n" for at in range(12)) for n in range(30))
     paths = [f"//depot/main/{n}.py" for n in range(3)]
