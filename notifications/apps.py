@@ -11,7 +11,7 @@ class NotificationsConfig(AppConfig):
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS
         from criticizer.security.lifetimes import COPIES, Copy
-        from notifications import health_checks, metrics
+        from notifications import checks, health_checks, metrics  # noqa: F401  registers system checks
 
         GAUGES.extend(metrics.GAUGES)
         COUNTED_TABLES.extend(metrics.COUNTED_TABLES)

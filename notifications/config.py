@@ -163,12 +163,13 @@ def build(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str
     return made, broken
 
 
-def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) -> str:
-    """Return the dependency (circuit, rate limit) of a normalised recipient of `provider`.
+def dependency_of(recipient: str, provider: Provider | None = None, *, looking: bool = False) -> str:
+    """Return the dependency (circuit, rate limit) of a normalised recipient.
 
     `provider:webhook:<host[:port]>`, so that one dead receiver does not stop the others; mail is
     `provider:mail`, or `provider:maildir`; a pull request its host's, such as `github:<host>:<owner>`.
-    `looking`: for a look-up, which may need another server than the send: `provider:mail-archive`.
+    `provider`: the one that serves it; unless given, the one that the settings name. `looking`: for a
+    look-up, which may need another server than the send: `provider:mail-archive`.
     """
     channel, address = split(recipient)
     if channel == "webhook":
@@ -178,6 +179,7 @@ def dependency_of(recipient: str, provider: Provider, *, looking: bool = False) 
             return name_of("provider", channel, "unusable")
     if (on := channel.removesuffix("-review")) in HOSTS:
         return name_of(host(on).dependency(address.partition("#")[0]))
-    if looking and provider.capabilities.looks_elsewhere:
+    if looking and provider is not None and provider.capabilities.looks_elsewhere:
         return name_of("provider", f"{channel}-archive")
-    return name_of("provider", "maildir" if provider.name == "maildir" else channel)
+    name = provider.name if provider is not None else mail.provider()
+    return name_of("provider", mail.MAILDIR if channel == "mail" and name == mail.MAILDIR else channel)

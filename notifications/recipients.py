@@ -136,10 +136,7 @@ def _swarm(address: str) -> str:
 def _pull_request(channel: str, address: str, form: re.Pattern[str] = _PULL_REQUEST) -> str:
     found = form.fullmatch(address.lower())
     if found is None:
-        raise ValueError(
-            f"A recipient of {channel} is a pull request by its repository and number."
-            f" Write {channel}:owner/repository#12."
-        )
+        raise ValueError(f"A {channel} recipient names a pull request. Write {channel}:owner/repository#12.")
     return f"{found[1]}#{int(found[2])}"
 
 
@@ -156,15 +153,22 @@ _CHANNELS: Mapping[str, Callable[[str], str]] = {
 CHANNELS = tuple(_CHANNELS)
 # Recipients whose messages no review waits for, nor fails without.
 OPTIONAL_CHANNELS = ("github-review",)
-# The variables that configure a channel.
+# The variables that configure a channel: all of them are needed.
+_APP = ("GITHUB_APP_ID", "GITHUB_PRIVATE_KEY")
 VARIABLES = {
-    "slack": "SLACK_BOT_TOKEN",
-    "swarm": "SWARM_URL, SWARM_USER and SWARM_TICKET",
-    "github": "GITHUB_APP_ID and GITHUB_PRIVATE_KEY",
-    "github-review": "GITHUB_APP_ID and GITHUB_PRIVATE_KEY",
-    "gitea": "GITEA_URL and GITEA_TOKEN",
-    "gitlab": "GITLAB_URL and GITLAB_TOKEN",
+    "slack": ("SLACK_BOT_TOKEN",),
+    "swarm": ("SWARM_URL", "SWARM_USER", "SWARM_TICKET"),
+    "github": _APP,
+    "github-review": _APP,
+    "gitea": ("GITEA_URL", "GITEA_TOKEN"),
+    "gitlab": ("GITLAB_URL", "GITLAB_TOKEN"),
 }
+
+
+def variables_of(channel: str) -> str:
+    """Return the variables that configure a channel, in words; "" where it needs none."""
+    *first, last = VARIABLES.get(channel) or ("",)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def missing_provider_reason(channel: str, problem: str = "") -> str:
@@ -174,5 +178,5 @@ def missing_provider_reason(channel: str, problem: str = "") -> str:
     """
     if problem:
         return f"the provider of {channel} recipients cannot be made: {problem}"
-    variables = VARIABLES.get(channel)
+    variables = variables_of(channel)
     return f"no provider is configured for {channel} recipients" + (f": set {variables}" if variables else "")

@@ -51,14 +51,18 @@ def _problem_of_repository(path: Path) -> str:
 @check()
 def code_hosts() -> Messages:
     """Check what the variables of each code host mean together (criticizer.E008, W018, W019)."""
-    addresses = {"github": "GITHUB_API_URL", "gitea": "GITEA_URL", "gitlab": "GITLAB_URL"}
-    for host, variable in addresses.items():
+    addresses = {
+        "github": ("GITHUB_API_URL", "https://ghe.example.com/api/v3"),
+        "gitea": ("GITEA_URL", "https://gitea.example.com"),
+        "gitlab": ("GITLAB_URL", "https://gitlab.example.com"),
+    }
+    for host, (variable, example) in addresses.items():
         site = urlsplit(getattr(settings, variable))
         if site.scheme == "http" and site.hostname not in {"127.0.0.1", "::1", "localhost"}:
             yield message(
                 "E008",
                 f"{variable}: is not https, so that tokens would be sent in clear.",
-                "Set the https address of the server, such as https://ghe.example.com/api/v3.",
+                f"Set the https address of the server, such as {example}.",
             )
         yield from _webhooks(host, f"{host.upper()}_WEBHOOK_SECRETS")
 

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from criticizer import mail
 from criticizer.checks import Messages, check, message
 
-_SIGN = "Set WEBHOOK_SECRETS to a secret made with: echo whsec_$(openssl rand -base64 32)"
+SIGN_WEBHOOKS = "Set WEBHOOK_SECRETS to a secret made with: echo whsec_$(openssl rand -base64 32)"
 
 
 @check()
@@ -97,28 +97,6 @@ def perforce_server() -> Messages:
         )
 
 
-@check()
-def configured_recipients() -> Messages:
-    """Check the channels of the recipients named in settings (criticizer.W005, W006)."""
-    for variable in ("DEFAULT_RECIPIENTS", "OPERATOR_ALERTS"):
-        channels = {recipient.partition(":")[0].lower() for recipient in getattr(settings, variable)}
-        if "webhook" in channels and not settings.WEBHOOK_SECRETS:
-            problem = f"{variable} names webhooks, which are sent unsigned: receivers cannot verify them."
-            yield message("W005", problem, _SIGN)
-        needed = {
-            "slack": "SLACK_BOT_TOKEN", "swarm": "SWARM_URL", "github": "GITHUB_APP_ID",
-            "github-review": "GITHUB_APP_ID",
-            "gitea": "GITEA_TOKEN", "gitlab": "GITLAB_TOKEN",
-        }  # fmt: skip
-        for channel, name in needed.items():
-            if channel in channels and not getattr(settings, name):
-                yield message(
-                    "W006",
-                    f"{variable} names a recipient of {channel}, but {name} is not set: its deliveries fail.",
-                    f"Set {name}, or remove the recipient.",
-                )
-
-
 # -- check --deploy ---------------------------------------------------------------------------
 
 
@@ -192,4 +170,4 @@ def signed_webhooks() -> Messages:
     """Report that webhooks are sent unsigned (criticizer.I015)."""
     if not settings.WEBHOOK_SECRETS:
         problem = "WEBHOOK_SECRETS is not set, so webhooks are sent unsigned: receivers cannot verify them."
-        yield message("I015", problem, _SIGN)
+        yield message("I015", problem, SIGN_WEBHOOKS)

@@ -18,6 +18,7 @@ import structlog
 from criticizer.codehosts import answers
 from criticizer.codehosts.answers import Refusals
 from criticizer.codehosts.base import Comment, Verdict
+from criticizer.codehosts.fields import MAX_ID
 from criticizer.codehosts.names import Repository
 from criticizer.codehosts.signatures import ProvenWebhooks
 from criticizer.http_client import Answer, Limits, Request, host_and_port
@@ -174,7 +175,10 @@ class TokenClient(RestClient):
 
         def ask(token: str) -> tuple[str, int]:
             answer = self._sent("GET", self._url("/user"), self._headers(token), None, acts=False)
-            return token, number_of(self._judged(answer, acts=False), self._refusals.label)
+            number = self._judged(answer, acts=False).content.get("id")
+            if not isinstance(number, int) or not 0 < number <= MAX_ID:
+                raise answers.unreadable(self._refusals, answer, self._place, acts=False)
+            return token, number
 
         token, account = self._tokens.call(ask)
         if self._account not in (0, account):
@@ -280,7 +284,7 @@ def object_at(content: Mapping[str, object], name: str) -> Mapping[str, object]:
 def number_of(made: Reply, label: str) -> int:
     """Return the id of what was made. Raises UncertainFailure for one that no column holds."""
     number = made.content.get("id")
-    if isinstance(number, int) and 0 < number < 2**63:
+    if isinstance(number, int) and 0 < number <= MAX_ID:
         return number
     detail = f"{label} accepted the request without returning an id"
     raise UncertainFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, detail)

@@ -21,7 +21,7 @@ from notifications.delivery.uncertainty_policy import can_only_hold
 from notifications.models import DeliveryAttempt
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.recipients import CHANNELS as CHANNELS
-from notifications.recipients import VARIABLES
+from notifications.recipients import variables_of
 
 MAX_CIRCUITS = 20  # per channel: every webhook host has its own
 # Errors are rare: the newest one is searched among the newest attempts, not in the whole table.
@@ -76,7 +76,7 @@ def views(user: Any) -> list[ProviderView]:
                 channel=channel,
                 provider=provider.name if provider else "",
                 facts=facts_of(provider.capabilities) if provider else None,
-                to_set=VARIABLES.get(channel, ""),
+                to_set=variables_of(channel),
                 example=_EXAMPLES.get(channel, ""),
                 circuits=[(circuit, circuit_badge(circuit)) for circuit in listed[:MAX_CIRCUITS]],
                 hidden_circuits=max(len(listed) - MAX_CIRCUITS, 0),

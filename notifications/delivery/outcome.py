@@ -52,7 +52,7 @@ class Tally:
             self.waits.append(result)
             self.tried[str(delivery_id)] = WAITS + result.dependency
             return
-        result.context.setdefault("delivery_id", delivery_id)
+        result.context.setdefault("delivery", delivery_id)
         self.failures.append(result)
         if isinstance(result, RetryableFailure):
             self.tried[str(delivery_id)] = str(result.error_class)

@@ -21,9 +21,9 @@ from criticizer.codehosts.github.host import EVENTS
 from criticizer.codehosts.github.tokens import PERMISSIONS
 from criticizer.codehosts.registry import HOSTS
 from criticizer.redaction import clean
-from criticizer.resilience.failures import Failure, classify
+from criticizer.resilience.failures import classify
 from notifications.config import host as host_of
-from notifications.recipients import VARIABLES
+from notifications.recipients import variables_of
 from reviews.admin import github_app
 from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation
 from reviews.roles import READS_REPOSITORIES
@@ -90,7 +90,7 @@ def _view(name: str) -> HostView:
     checks = HostCheck.objects.exclude(error_class="").filter(version__change__host=name)
     return HostView(
         host,
-        "" if host.is_connected else VARIABLES[name],
+        "" if host.is_connected else variables_of(name),
         len(getattr(settings, f"{variable}_WEBHOOK_SECRETS")),
         ", ".join(patterns) or f"those below //{name}/ in the allow-list",
         _url(reverse("api-host-webhook", args=[name])),
@@ -139,11 +139,11 @@ def check_connection(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404
     host = host_of(name)
     if not host.is_connected:
-        return _page(request, Tested(name, f"Set {VARIABLES[name]} and restart.", is_ok=False))
+        return _page(request, Tested(name, f"Set {variables_of(name)} and restart.", is_ok=False))
     try:
         text, missing = host.probe(), host.lacks()
     except Exception as error:  # noqa: BLE001 - whatever the other side or its address does
-        failure = error if isinstance(error, Failure) else classify(error)
+        failure = classify(error)
         return _page(
             request,
             Tested(name, clean(failure.detail, 300), False, failure.kind.hint, str(failure.error_class)),

@@ -13,8 +13,8 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -22,7 +22,7 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db.models import F
+from django.db.models import F, Max
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -80,16 +80,25 @@ def run() -> int:
     until = time.monotonic() + RUN_SECONDS
     _part("failed webhooks", partial(_deliver_again, host))
     missing = 0
-    for repository in _repositories(host):
+    known = _known(host)
+    for repository in _chosen(host, known):
         if time.monotonic() > until:
             break
         missing += _part(repository.name, partial(_compare, host, repository))
+    # What is polled no longer has no problem with its poll.
+    polled = [_stream(name) for name in ("failed webhooks", *known)]
+    gone = SourcePosition.objects.filter(stream__startswith=_stream("")).exclude(stream__in=polled)
+    gone.exclude(problem="").update(problem="")
     return missing
 
 
 def _host() -> GitHubHost | None:
     host = notification_config.host("github", Component.SOURCE)
     return host if isinstance(host, GitHubHost) and host.is_connected else None
+
+
+def _stream(name: str) -> str:
+    return f"github {name}"[:192]
 
 
 def _part(name: str, work: Callable[[], int]) -> int:
@@ -106,7 +115,7 @@ def _part(name: str, work: Callable[[], int]) -> int:
     if problem:
         log.warning("host_poll_stopped", part=name, reason=clean(problem, 300))
     counted = {"missing": F("missing") + missing, "last_missing_at": Now()} if missing else {}
-    position, _ = SourcePosition.objects.get_or_create(stream=f"github {name}"[:192])
+    position, _ = SourcePosition.objects.get_or_create(stream=_stream(name))
     SourcePosition.objects.filter(pk=position.pk).update(
         polled_at=Now(), problem=clean(problem, 500), **counted
     )
@@ -156,26 +165,32 @@ def _deliver_again(host: GitHubHost) -> int:
     return 0
 
 
-def _repositories(host: GitHubHost) -> list[Repository]:
-    """Return the enabled repositories that are known: from events, and those that a variable names."""
-    found: dict[str, int] = {
-        name: 0 for name in settings.GITHUB_REPOSITORIES if not any(sign in name for sign in "*?[")
-    }
+def _known(host: GitHubHost) -> dict[str, int]:
+    """Return the known repositories' names and ids: those of events, and those that a variable names."""
+    newest: dict[int, str] = {}
     seen = HostDelivery.objects.filter(host=host.name).exclude(repository_id=None)
     changes = HostChange.objects.filter(host=host.name).exclude(state=HostChange.State.REMOVED)
-    for rows in (seen.order_by("pk"), changes.order_by("pk")):
-        for name, number in rows.values_list("full_name", "repository_id").distinct():
+    for rows in (seen, changes):
+        named = rows.values_list("repository_id", "full_name").annotate(newest=Max("pk"))
+        for number, name, _ in named.order_by("newest"):
             assert number is not None
-            found[name.lower()] = number
-    made = []
-    for name, number in found.items():
-        try:
+            newest[number] = name.lower()
+    settled = [
+        name.lower() for name in settings.GITHUB_REPOSITORIES if not any(sign in name for sign in "*?[")
+    ]
+    return {**dict.fromkeys(settled, 0), **{name: number for number, name in newest.items()}}
+
+
+def _chosen(host: GitHubHost, known: Mapping[str, int]) -> Iterator[Repository]:
+    """Yield the enabled ones of the known repositories in random order, at most MAX_REPOSITORIES."""
+    made = 0
+    for name in random.sample(list(known), len(known)):
+        if made == MAX_REPOSITORIES:
+            return
+        with suppress(ValueError):  # no name of a repository
             if config.is_enabled_repository(host.name, name):
-                made.append(host.repository(name, number))
-        except ValueError:
-            continue
-    random.shuffle(made)
-    return made[:MAX_REPOSITORIES]
+                yield host.repository(name, known[name])
+                made += 1
 
 
 def _compare(host: GitHubHost, repository: Repository) -> int:
@@ -183,29 +198,36 @@ def _compare(host: GitHubHost, repository: Repository) -> int:
     missing = 0
     with _permitted(gate.name_of(host.dependency(repository.name))):
         events = [event for page in islice(host.open_pulls(repository), MAX_PAGES) for event in page]
+    found = [
+        (event.repository.number, event.asked.pull.number)
+        for event in events
+        if event.repository is not None and isinstance(event.asked, (Wanted, Noted))
+    ]
+    rows = HostChange.objects.filter(
+        host=host.name, repository_id__in={one for one, _ in found}, number__in=[one for _, one in found]
+    )
+    changes = {(row.repository_id, row.number): row for row in rows}
     for event in events:
-        if _is_known(host.name, event):
+        if _is_known(changes, event):
             continue
         assert event.repository is not None
         assert isinstance(event.asked, (Wanted, Noted))
         pull = event.asked.pull
         at = f"{pull.reported_at.timestamp():.0f}"
-        found = f"poll:{event.repository.number}#{pull.number}:{at}:{pull.head_sha}"
-        answer = pull_requests.receive(host.name, found[:128], event)
+        delivery = f"poll:{event.repository.number}#{pull.number}:{at}:{pull.head_sha}"
+        answer = pull_requests.receive(host.name, delivery[:128], event)
         if answer.job_id is not None and not answer.is_duplicate:
             missing += 1
             log.warning("head_found_without_webhook", job=answer.job_id, pull_request=pull.number)
     return missing
 
 
-def _is_known(host: str, event: HostEvent) -> bool:
+def _is_known(changes: Mapping[tuple[int, int], HostChange], event: HostEvent) -> bool:
     """Say whether a pull request is known as it is, or as it was reported later."""
     if event.repository is None or not isinstance(event.asked, (Wanted, Noted)):
         return True
     pull = event.asked.pull
-    known = HostChange.objects.filter(
-        host=host, repository_id=event.repository.number, number=pull.number
-    ).first()
+    known = changes.get((event.repository.number, pull.number))
     if known is None:
         return False
     is_same = (known.head_sha, known.base_ref, known.state) == (pull.head_sha, pull.base_ref, pull.state)

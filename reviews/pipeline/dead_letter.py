@@ -13,7 +13,7 @@ from reviews.states import Stage
 def draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraft:
     """Return the draft for a stage that just failed; `stack` is already redacted."""
     kind = failure.kind
-    delivery = failure.context.get("delivery", failure.context.get("delivery_id"))
+    delivery = failure.context.get("delivery")
     facts = prepared.row(
         """
         SELECT j.changelist_id, j.review_version, s.attempts, s.max_attempts, s.first_failure_at,
@@ -54,5 +54,5 @@ def draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraf
         attempts=facts["attempts"],
         first_failure_at=facts["first_failure_at"],
         last_failure_at=facts["last_failure_at"],
-        source=source_of(job_id, stage, facts["changelist_id"], failure.context.get("delivery")),
+        source=source_of(job_id, stage, facts["changelist_id"], delivery),
     )

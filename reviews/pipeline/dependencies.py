@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from urllib.parse import urlsplit
 
 from django.db.models import Q
 
 from criticizer import mail
 from criticizer.models import Circuit
-from criticizer.resilience.gate import name_of
 from criticizer.resilience.states import CircuitState
 from deadletters.types import Failed
 from notifications import config as notification_config
+from notifications.config import dependency_of
 from notifications.models import Delivery
 from notifications.recipients import CHANNELS, missing_provider_reason
 from notifications.states import WITHDRAWN_DELIVERY, DeliveryStatus
@@ -46,7 +45,7 @@ def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()
         named = [(job_id, recipient) for job_id, everybody in recipients for recipient in everybody]
         unsent += [one for one in named if one not in done]
     for job_id, recipient in unsent:
-        name = of_recipient(recipient)
+        name = dependency_of(recipient)
         if name not in names[job_id] and len(names[job_id]) < MAX_NAMES:
             names[job_id].append(name)
     return names
@@ -75,24 +74,14 @@ def source_of(job_id: int, stage: str, changelist_id: str, delivery_id: object =
         return config.model_dependency()
     if isinstance(delivery_id, int):
         recipient = Delivery.objects.filter(pk=delivery_id).values_list("recipient", flat=True).first()
-        return of_recipient(recipient) if recipient else ""
+        return dependency_of(recipient) if recipient else ""
     return ""
 
 
 def why_not_configured(name: str) -> str:
     """Return what to set when the channel of a dependency has no provider; "" when it has."""
     kind, _, rest = name.partition(":")
-    channel = {mail.MAILDIR: "mail"}.get(rest, rest.partition(":")[0])
-    if kind != "provider" or channel not in CHANNELS or channel in notification_config.providers():
+    channel = {mail.MAILDIR: "mail"}.get(rest, rest.partition(":")[0]) if kind == "provider" else kind
+    if channel not in CHANNELS or channel in notification_config.providers():
         return ""
     return missing_provider_reason(channel, notification_config.problems().get(channel, ""))
-
-
-def of_recipient(recipient: str) -> str:
-    """Return the dependency of a normalised recipient (`config.dependency_of`, without a provider)."""
-    channel, _, address = recipient.partition(":")
-    if channel == "webhook":
-        return name_of("provider", channel, urlsplit(address).netloc)
-    if channel == "mail" and mail.provider() == mail.MAILDIR:
-        return name_of("provider", mail.MAILDIR)
-    return name_of("provider", channel)

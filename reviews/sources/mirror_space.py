@@ -70,6 +70,8 @@ def delete_unused(directory: Path, older_than_seconds: float, max_bytes: float) 
             continue
         with mirror.with_name(f"{mirror.name}.flock").open("w") as file, contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if mirror.stat().st_mtime != used[mirror]:
+                continue  # it was fetched while the others were measured
             shutil.rmtree(mirror)
             del sizes[mirror]
             deleted += 1

@@ -171,11 +171,11 @@ class FindingView:
 
     @cached_property
     def fix(self) -> str:
-        return fixes.to_paste(self.suggestion)
+        return fixes.code_of(self.row.suggestion)
 
     @cached_property
     def has_patch(self) -> bool:
-        return bool(fixes.patch_of(self.row, self.suggestion))
+        return bool(fixes.patch_of(self.row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,14 +402,11 @@ def _code(row: FindingRow, words: Budget) -> Sequence[CodeRow]:
     )
 
 
-def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool) -> list[Notice]:
-    """Return the banners above the findings: what did not run, what ended the job.
-
-    The job's own banner counts files of the whole change, so only users who see every file get it.
-    """
+def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
+    """Return the banners above the findings: what did not run, what ended the job."""
     notices = []
     if job.status == JobStatus.SUPERSEDED:
-        notices.append(_superseded(job, scope))
+        notices.append(_superseded(job))
     if job.status == JobStatus.DEAD_LETTERED:
         notices += _dead_letters(job, for_operator=for_operator)
     if job.status == JobStatus.TIMED_OUT:
@@ -418,7 +415,7 @@ def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool)
         notices.append(Notice("info", "This review was cancelled.", job.status_reason))
     if job.is_late and job.status != JobStatus.TIMED_OUT:
         notices.append(Notice("warn", "This review finished after its deadline."))
-    if job.banner and scope.everything:
+    if job.banner:
         notices.append(Notice("info", job.banner))
     if job.series:
         notices.append(Notice("info", limited_to(job)))
@@ -438,10 +435,10 @@ def _timed_out(job: ReviewJob, *, for_operator: bool) -> Notice:
     )
 
 
-def _superseded(job: ReviewJob, scope: Scope) -> Notice:
+def _superseded(job: ReviewJob) -> Notice:
     newest = newer_than(job)
     text = "A newer version of this changelist was requested, so this review was stopped."
-    if newest is None or not scope.jobs().filter(pk=newest.pk).exists():
+    if newest is None:
         return Notice("info", text)
     address = reverse("reviews:detail", args=[newest.pk])
     return Notice("info", text, url=address, link=f"Open version {newest.review_version}")

@@ -15,6 +15,7 @@ from django.core.checks import CheckMessage, Error, registry
 
 from criticizer.checks import environment as start_checks
 from criticizer.checks import settings as checks
+from notifications import checks as channel_checks
 from tests.sources.gitrepo import GitRepo
 
 
@@ -171,19 +172,25 @@ def test_a_service_with_a_short_key_starts_all_the_same_and_says_so(tmp_path: Pa
 def test_configured_webhooks_without_a_secret_are_a_warning(settings: Any) -> None:
     settings.DEFAULT_RECIPIENTS = ["ann@example.com", "webhook:https://ci.example.com/hook"]
     settings.WEBHOOK_SECRETS = []
-    (found,) = checks.configured_recipients(None)
+    (found,) = channel_checks.configured_recipients(None)
     assert ids([found]) == ["W005"]
     assert "DEFAULT_RECIPIENTS names webhooks, which are sent unsigned" in found.msg
     settings.WEBHOOK_SECRETS = ["whsec_bm90LWEtcmVhbC1zZWNyZXQ="]
-    assert checks.configured_recipients(None) == []
+    assert channel_checks.configured_recipients(None) == []
 
 
 def test_configured_recipients_of_a_channel_without_a_provider_are_a_warning(settings: Any) -> None:
     settings.DEFAULT_RECIPIENTS, settings.OPERATOR_ALERTS = ["slack:C0123ABCD"], ["swarm:review-1"]
     settings.SLACK_BOT_TOKEN = settings.SWARM_URL = ""
-    assert ids(checks.configured_recipients(None)) == ["W006", "W006"]
+    assert len(channel_checks.configured_recipients(None)) == 4
     settings.SLACK_BOT_TOKEN, settings.SWARM_URL = ("xoxb",), "https://swarm.example.com"
-    assert checks.configured_recipients(None) == []
+    found = channel_checks.configured_recipients(None)
+    assert ids(found) == ["W006", "W006"]
+    assert [one.hint for one in found] == [
+        f"Set {name}, or remove the recipient." for name in ("SWARM_USER", "SWARM_TICKET")
+    ]
+    settings.SWARM_USER, settings.SWARM_TICKET = "bot", ("t",)
+    assert channel_checks.configured_recipients(None) == []
 
 
 # -- check --deploy -------------------------------------------------------------------------------

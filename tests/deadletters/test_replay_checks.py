@@ -208,6 +208,20 @@ def test_a_channel_without_its_variables_does_not_answer(
     assert said[f"answers provider:{recipient.partition(':')[0]}"] == says
 
 
+def test_a_pull_request_waits_for_its_host_as_a_send_does(
+    fail: Callable[..., DeadLetter], settings: Any
+) -> None:
+    settings.GITHUB_API_URL = "https://api.github.test"
+    made = fail(stage="notify", failure=denied())
+    for recipient in ("github:acme/web#7", "github-review:acme/web#7"):
+        factories.DeliveryFactory(job=made.job, recipient=recipient, status="failed")
+    failed = Failed(made.job_id, "notify")
+    assert dependencies_of([failed]) == {made.job_id: ["github:api.github.test:443:acme"]}
+    assert why_not_configured("github:api.github.test:443:acme") == (
+        "no provider is configured for github recipients: set GITHUB_APP_ID and GITHUB_PRIVATE_KEY"
+    )
+
+
 def test_channels_that_are_served_and_other_dependencies_lack_nothing(settings: Any) -> None:
     settings.SLACK_BOT_TOKEN = ("xoxb-for-tests",)
     names = ["provider:slack", "provider:mail", "provider:maildir", "provider:webhook:a.example.com", LLM]

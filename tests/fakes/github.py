@@ -374,7 +374,8 @@ class GitHubServer:
         return {
             "number": number, "state": pull.state, "draft": pull.is_draft, "locked": pull.is_locked,
             "head": {"sha": pull.head}, "updated_at": pull.updated_at, "base": {
-                "sha": BASE, "ref": "main", "repo": {"id": repo.number, "full_name": name},
+                "sha": BASE, "ref": "main",
+                "repo": {"id": repo.number, "full_name": name, "archived": repo.is_archived},
             },
         }  # fmt: skip
 

@@ -126,6 +126,35 @@ def test_repositories_that_events_named_are_asked_and_others_are_not(
     assert host_poll.run() == 1
 
 
+def test_nothing_begins_in_an_archived_repository(github: GitHubServer, send: Send) -> None:
+    pulls(github)[7] = Pull(NEW)
+    assert send("pull_request", payload(github))[0] == 202
+    HostChange.objects.update(state="removed")
+    github.repos["acme/web"].is_archived = True
+    pulls(github)[7].updated_at = "2026-01-31T13:00:00Z"
+    assert host_poll.run() == 0
+    assert HostChange.objects.get().state == "removed"
+    assert len(heads()) == 1
+
+
+def test_a_renamed_repository_is_asked_by_its_newest_name(github: GitHubServer, send: Send) -> None:
+    for name in ("acme/lib-old", "acme/lib-new"):
+        send("star", {"action": "created", "repository": {"id": 77, "full_name": name}})
+    repo = github.add("acme/lib-new", {3: Pull(NEW)})
+    repo.number = 77
+    assert host_poll.run() == 1
+    assert github.count("GET", "/repos/acme/lib-old/.*") == 0
+
+
+def test_what_is_polled_no_longer_has_no_problem(github: GitHubServer, settings: Any) -> None:
+    github.repos["acme/web"].is_hidden = True
+    host_poll.run()
+    assert SourcePosition.objects.get(stream="github acme/web").problem
+    settings.GITHUB_REPOSITORIES = ["acme/lib-*"]
+    host_poll.run()
+    assert SourcePosition.objects.get(stream="github acme/web").problem == ""
+
+
 def test_a_limit_is_waited_for_and_the_next_run_finds_it(github: GitHubServer, settings: Any) -> None:
     settings.RETRY_TIME_SCALE = 1
     pulls(github)[7] = Pull(NEW)

@@ -255,6 +255,15 @@ def test_after_a_change_of_account_what_is_not_found_is_not_known_to_be_absent(
     assert "host_account_changed" in caplog.text
 
 
+def test_an_account_without_a_number_is_asked_for_again() -> None:
+    with GitLabServer() as server:
+        repo = server.add("acme/web")
+        server.account = 0
+        host = GitLabHost(TokenConfig(server.url, (TOKEN,)))
+        with pytest.raises(RetryableFailure):  # nothing was sent: no outcome is uncertain
+            host.git_password(host.repository("acme/web", repo.number))
+
+
 def test_a_project_of_gitlab_is_named_by_its_number_or_its_whole_path() -> None:
     with GitLabServer() as server:
         repo = server.add("acme/lib/web.site")

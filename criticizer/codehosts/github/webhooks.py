@@ -114,8 +114,13 @@ def of_pull_request(action: str, content: Mapping[str, Any]) -> Asked:
 
 
 def open_pull(pull: Mapping[str, Any]) -> HostEvent | None:
-    """Read one of a list of open pull requests as its webhook would be; None where a field is unreadable."""
+    """Read one of a list of open pull requests as its webhook would be.
+
+    None where a field is unreadable, and for those of an archived repository, which takes no answer.
+    """
     content = {"number": pull.get("number"), "pull_request": pull}
+    if fields.at(pull, "base", "repo", "archived") is True:
+        return None
     try:
         asked = of_pull_request("opened", content)
         return HostEvent("poll.pull_request", asked, fields.repository(pull, "base", "repo"))
