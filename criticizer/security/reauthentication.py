@@ -178,7 +178,10 @@ class ChangePassword(PasswordChangeView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         note_password(self.request)
-        messages.success(self.request, "Your password is changed. Your other sessions are logged out.")
+        messages.success(
+            self.request,
+            "Your password is changed. Your other sessions are logged out, and your feed links are closed.",
+        )
         return super().form_valid(form)
 
 

@@ -136,7 +136,10 @@ class AuditSeal(models.Model):
 
 
 class FeedKey(models.Model):
-    """How often a person reset their feed links: those of before are closed (`reviews.web.feeds`)."""
+    """How often a person's feed links were reset: those of before are closed (`reviews.web.feeds`).
+
+    A trigger on the accounts counts changes of the password and deactivations as well.
+    """
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True)
     resets = models.IntegerField(db_default=0)

@@ -1,7 +1,10 @@
 """Atom feeds of the two lists, for programs that cannot log in (guarantee G332).
 
-A link is signed for one person. It shows titles of what that person may see at that moment, and closes
-when they reset their links, lose the role or are deactivated. The key is in the query, which no log keeps.
+A link is signed for one person. It shows titles of what that person may see at that moment. It closes when
+they lose the role, and for good when they reset their links or are deactivated, or when their stored password
+changes: also when a login stores it anew after an upgrade of Django (a trigger, migration 0027).
+
+The key is in the query. Our own logs leave queries out; the log of a proxy in front may keep them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from criticizer.models import SavedView
@@ -74,7 +74,9 @@ def test_scopes_are_those_of_the_moment() -> None:
     assert (entries(findings), entries(reviews)) == ([], [])
 
 
-@pytest.mark.parametrize("ended", ["reset", "inactive", "role", "deleted"])
+@pytest.mark.parametrize(
+    "ended", ["reset", "password", "inactive", "inactive for a while", "role", "deleted"]
+)
 def test_old_links_close(ended: str) -> None:
     found("A")
     user = reviewer("dora", "//depot/main/...")
@@ -84,8 +86,12 @@ def test_old_links_close(ended: str) -> None:
     if ended == "reset":
         answer = dora.post("/subscriptions/", {"action": "reset_feeds"}, follow=True)
         assert "Your feed links are closed" in answer.content.decode()
-    elif ended == "inactive":
+    elif ended == "password":
+        user.set_password("a password that mallory does not know")
+        user.save()
+    elif ended.startswith("inactive"):
         type(user).objects.filter(pk=user.pk).update(is_active=False)
+        type(user).objects.filter(pk=user.pk).update(is_active=ended != "inactive")
     elif ended == "role":
         user.groups.remove(*Group.objects.filter(name="reviewer"))
         user.user_permissions.clear()
@@ -97,6 +103,15 @@ def test_old_links_close(ended: str) -> None:
         assert entries(feed_of(dora)) == ["High: A"]
         dora.post("/subscriptions/", {"action": "reset_feeds"})
         assert Client().get(address).status_code == 404
+
+
+def test_links_stay_open_when_an_account_changes_otherwise(bob: Client) -> None:
+    address = feed_of(bob)
+    user = User.objects.get(username="bob")
+    bob.force_login(user)
+    user.email = "bob@example.org"
+    user.save()
+    assert Client().get(address).status_code == 200
 
 
 def test_an_account_without_an_address_resets_its_links() -> None:
