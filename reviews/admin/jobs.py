@@ -24,11 +24,11 @@ from deadletters.admin.forms import ReasonForm
 from deadletters.models import DeadLetter
 from reviews import pipeline
 from reviews.admin import message_preview
-from reviews.models import ReviewJob, StageRun
+from reviews.models import FindingFate, ReviewJob, StageRun
 from reviews.recipients.scopes import scope_of
 from reviews.search import JOB_WORDS
 from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
-from reviews.web.review_page import results_of, stages_of
+from reviews.web.review_page import MAX_FINDINGS, fates_of, ledger_of, results_of, stages_of
 
 _ERROR_CLASSES = [(name.value, name.value) for name in ErrorClass]
 _ENDED = Q(finished_at__isnull=False)
@@ -42,6 +42,11 @@ def _stage_key(key: Key, **also: Any) -> Key:
         return Q(Exists(stages))
 
     return replace(key, condition=condition)
+
+
+def _fates(job: ReviewJob) -> QuerySet[FindingFate]:
+    rows = fates_of(job).select_related("finding", "merged_into__finding")
+    return rows.defer("finding__excerpt", "merged_into__finding__excerpt")[:MAX_FINDINGS]
 
 
 @admin.register(ReviewJob)
@@ -123,6 +128,8 @@ class ReviewJobAdmin(KeysetAdmin):
             "letters": of_registered(DeadLetter, request.user).filter(job=row).order_by("-id")[:20],
             # Like the details of attempts, their texts may name any file.
             "events": row.events.order_by("-id")[:50] if scope.everything else (),
+            "ledger": ledger_of(row, scope),
+            "fates": _fates(row) if scope.everything else (),
             "may_read_message": message_preview.may_read(request.user),
             "may_accept_late": request.user.has_perm("reviews.accept_late")
             and not pipeline.why_not_acceptable(row.pk),

@@ -372,15 +372,18 @@ def worst_first_rows(rows: QuerySet[FindingRow]) -> QuerySet[FindingRow]:
     return rows.order_by(_WORST_FIRST, "file", "line", "id")
 
 
-def ledger_of(job: ReviewJob, scope: Scope) -> Ledger:
-    """Return the ledger of the newest run."""
+def fates_of(job: ReviewJob) -> QuerySet[FindingFate]:
+    """Return the fates of the raw findings of the newest run that succeeded; none where it had none."""
     newest = job.fates.order_by("-attempt_id").values_list("attempt_id", flat=True).first()
     later = Attempt.objects.filter(
         stage_run__job=job, stage_run__stage=Stage.LLM, outcome=AttemptOutcome.SUCCEEDED, pk__gt=newest or 0
     )
-    if newest is None or later.exists():
-        return Ledger()
-    fates = job.fates.filter(scope.files(), attempt=newest)
+    return job.fates.none() if newest is None or later.exists() else job.fates.filter(attempt=newest)
+
+
+def ledger_of(job: ReviewJob, scope: Scope) -> Ledger:
+    """Return the ledger of the newest run."""
+    fates = fates_of(job).filter(scope.files())
     word = Case(When(fate=Fate.DROPPED, then="reason"), default=Value(""))
     counts = fates.order_by().annotate(word=word).values_list("fate", "word").annotate(n=Count("id"))
     refuted = fates.filter(fate=Fate.REFUTED)[:MAX_FINDINGS] if scope.everything else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from criticizer.admin_site import base as console
 from criticizer.models import SecurityEvent
 from reviews import roles
 from tests import factories
+from tests.pages.test_verdicts import client_of, reviewer
 
 pytestmark = pytest.mark.django_db
 READ_ONLY = ["reviews.reviewjob", "criticizer.securityevent", "criticizer.workercluster"]
@@ -87,6 +89,36 @@ def test_security_events_are_narrowed_by_kind(root: Client) -> None:
     factories.SecurityEventFactory(kind=SecurityEvent.Kind.AUTH_FAILED)
     answer = root.get("/admin/criticizer/securityevent/?kind=auth_failed")
     assert [row.kind for row in answer.context["cl"].result_list] == ["auth_failed"]
+
+
+def test_the_job_shows_what_became_of_each_raw_finding(root: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded")
+    run = factories.StageRunFactory(job=job, stage="llm", status="succeeded")
+    earlier, newest = (factories.AttemptFactory(stage_run=run, outcome="succeeded") for _ in range(2))
+    factories.FindingFateFactory(attempt=earlier, title="Of an earlier attempt")
+    shown = factories.FindingFateFactory(attempt=newest, fate="shown", reason="", title="")
+    factories.FindingRowFactory(job=job, fate=shown, title="Division by zero")
+    factories.FindingFateFactory(
+        attempt=newest, fate="merged", merged_into=shown, reason="", title="", line=77
+    )
+    factories.FindingFateFactory(attempt=newest, title="<b>Refuted</b>", reason="Line 3: So.")
+    factories.FindingFateFactory(attempt=newest, fate="dropped", title="Nowhere", reason="unknown_file")
+    address = f"/admin/reviews/reviewjob/{job.pk}/change/"
+    text = root.get(address).content.decode()
+    table = text[text.index("What became of the model's findings") : text.index("<h2>Coverage")]
+    rows = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall("<tr>.*?</tr>", table)][1:]
+    assert "4 found: 1 shown, 1 merged, 1 refuted, 1 unknown file" in table
+    words = [" ".join(row) for row in rows]
+    assert [word.partition("pass 1 ")[2] for word in words] == [
+        "Shown Division by zero //depot/main/app.py:12",
+        "Merged Division by zero //depot/main/app.py:77",
+        "Refuted &lt;b&gt;Refuted&lt;/b&gt; //depot/main/app.py:12 Line 3: So.",
+        "Dropped Nowhere //depot/main/app.py:12 unknown_file",
+    ]
+    factories.CoverageRowFactory(job=job, file="//depot/main/app.py")
+    answer = client_of(reviewer("dora", "//depot/main/...", is_staff=True)).get(address)
+    assert answer.status_code == 200
+    assert "What became" not in answer.content.decode()  # their reasons may name any file
 
 
 def test_the_job_shows_everything_it_has(root: Client) -> None:
