@@ -4,7 +4,7 @@ A link is signed for one person. It shows titles of what that person may see at 
 they lose the role, and for good when they reset their links or are deactivated, or when their stored password
 changes: also when a login stores it anew after an upgrade of Django (a trigger, migration 0027).
 
-The key is in the query. Our own logs leave queries out; the log of a proxy in front may keep them.
+The key is in the query. Our own logs leave queries out; the proxy in front must too (docs/deploy/nginx.conf).
 """
 
 from __future__ import annotations

@@ -63,6 +63,11 @@ def test_proxy_sets_the_headers_that_the_service_trusts() -> None:
     assert headers["X-Forwarded-For"] == "$remote_addr"  # not $proxy_add_x_forwarded_for
     assert headers["X-Forwarded-Proto"] == "https"
     assert headers["Host"] == "$host"
+    # Queries hold keys of feeds.
+    assert text.count("access_log /var/log/nginx/access.log without_query;") == text.count("server {")
+    assert not re.search(
+        r"\$(request|request_uri|args|query_string|http_referer)\b", text.partition("server {")[0]
+    )
 
 
 def test_ci_definitions_only_call_the_ci_script() -> None:

@@ -136,6 +136,15 @@ def test_forged_keys_are_not_found(bob: Client, how: str) -> None:
     assert Client().get("/feeds/findings.atom", {"key": key}).status_code == 200
 
 
+def test_our_logs_leave_the_key_out(bob: Client, caplog: pytest.LogCaptureFixture) -> None:
+    address = feed_of(bob)
+    key = parse_qs(urlsplit(address).query)["key"][0]
+    for suffix in ("", "x", "&severity=nonsense"):  # also of requests that are refused
+        Client().get(f"{address}{suffix}")
+    assert caplog.text.count("/feeds/findings.atom") >= 3
+    assert key not in caplog.text
+
+
 def test_a_feed_that_is_known_is_not_sent_again(bob: Client) -> None:
     found("A")
     address = feed_of(bob)
