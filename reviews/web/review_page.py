@@ -405,11 +405,14 @@ def _code(row: FindingRow, words: Budget) -> Sequence[CodeRow]:
     )
 
 
-def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
-    """Return the banners above the findings: what did not run, what ended the job."""
+def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool) -> list[Notice]:
+    """Return the banners above the findings: what did not run, what ended the job.
+
+    The job's own banner counts files of the whole change, so only users who see every file get it.
+    """
     notices = []
     if job.status == JobStatus.SUPERSEDED:
-        notices.append(_superseded(job))
+        notices.append(_superseded(job, scope))
     if job.status == JobStatus.DEAD_LETTERED:
         notices += _dead_letters(job, for_operator=for_operator)
     if job.status == JobStatus.TIMED_OUT:
@@ -418,7 +421,7 @@ def notices_of(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
         notices.append(Notice("info", "This review was cancelled.", job.status_reason))
     if job.is_late and job.status != JobStatus.TIMED_OUT:
         notices.append(Notice("warn", "This review finished after its deadline."))
-    if job.banner:
+    if job.banner and scope.everything:
         notices.append(Notice("info", job.banner))
     if job.series:
         notices.append(Notice("info", limited_to(job)))
@@ -438,10 +441,10 @@ def _timed_out(job: ReviewJob, *, for_operator: bool) -> Notice:
     )
 
 
-def _superseded(job: ReviewJob) -> Notice:
+def _superseded(job: ReviewJob, scope: Scope) -> Notice:
     newest = newer_than(job)
     text = "A newer version of this changelist was requested, so this review was stopped."
-    if newest is None:
+    if newest is None or not scope.jobs().filter(pk=newest.pk).exists():
         return Notice("info", text)
     address = reverse("reviews:detail", args=[newest.pk])
     return Notice("info", text, url=address, link=f"Open version {newest.review_version}")

@@ -168,12 +168,33 @@ def test_banner_of_a_checks_only_review_is_above_the_findings(bob: Client) -> No
     assert text.index("Only the deterministic checks ran.") < text.index("findings-title")
 
 
+def test_a_reader_of_some_files_gets_no_banner_that_counts_all_of_them(bob: Client) -> None:
+    banner = "3 files were skipped: binary file (2), generated file."
+    job = factories.ReviewJobFactory(status="succeeded", banner=banner)
+    factories.CoverageRowFactory(job=job, file="//depot/main/a.py", status="reviewed")
+    assert banner in text_of(bob, job)
+    assert "files were skipped" not in text_of(reader_of_some_files(), job)
+
+
 def test_superseded_version_links_to_the_newest(bob: Client) -> None:
     old = factories.ReviewJobFactory(status="superseded")
     newest = factories.ReviewJobFactory(changelist_id=old.changelist_id, review_version=3)
     text = text_of(bob, old)
     assert f'<a href="/reviews/{newest.pk}/">Open version 3</a>' in text
     assert 'aria-label="Versions of this changelist"' in text
+
+
+def test_a_superseded_version_does_not_name_a_newer_one_that_the_reader_may_not_see() -> None:
+    old = factories.ReviewJobFactory(status="superseded")
+    factories.CoverageRowFactory(job=old, file="//depot/main/a.py")
+    newest = factories.ReviewJobFactory(changelist_id=old.changelist_id, review_version=3)
+    dave = reader_of_some_files()
+    hidden = text_of(dave, old)
+    assert "A newer version of this changelist was requested" in hidden
+    assert f"/reviews/{newest.pk}/" not in hidden
+    assert "version 3" not in hidden.lower()
+    factories.CoverageRowFactory(job=newest, file="//depot/main/a.py")
+    assert f'<a href="/reviews/{newest.pk}/">Open version 3</a>' in text_of(dave, old)
 
 
 def test_dead_letter_notice_shows_hint_and_link_to_operators_only(client: Client) -> None:
