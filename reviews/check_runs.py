@@ -242,6 +242,8 @@ def _result(job: ReviewJob) -> Told:
     report = report_of(job)
     headline = summarise(report).headline
     # What did not run, or a file that was read in part: the absence of findings proves less.
+    if job.stopped:
+        return Told(job.status, "Partial scan", f"{headline}. {job.banner}", "neutral")
     if job.banner or any(file.status == CoverageStatus.PARTIAL for file in report.coverage):
         return Told(job.status, "Partial scan", f"{headline}. Not everything was read completely.", "neutral")
     return Told(job.status, headline, f"{headline}.", "neutral" if report.findings else "success")

@@ -12,6 +12,7 @@ from django.db.models import F, QuerySet
 from django.http import HttpResponse
 
 from criticizer.admin_site.csv_export import to_csv
+from notifications.rendering.report import evidence_note
 from reviews.models import FindingRow
 from reviews.reviewers.base import FindingSeverity, Side
 from reviews.sources.paths import decode_path
@@ -60,7 +61,8 @@ def _path(row: FindingRow) -> str:
 
 
 def _text(row: FindingRow) -> str:
-    parts = [row.title, row.message, f"Suggestion: {row.suggestion}" if row.suggestion else ""]
+    note = evidence_note(row.demoted, row.confidence)
+    parts = [row.title, note, row.message, f"Suggestion: {row.suggestion}" if row.suggestion else ""]
     return "\n\n".join(filter(None, parts))
 
 

@@ -29,6 +29,8 @@ from notifications.rendering.summary import in_order
 from notifications.states import DeliveryStatus
 from reviews.models import FindingRow, HostVersion, ReviewJob
 from reviews.recipients import verdict_links
+from reviews.recipients.scopes import Scope
+from reviews.reviewers.coverage_texts import stopped_banner
 from reviews.states import Stage
 from reviews.verdicts import Verdict, verdicts_of
 
@@ -50,6 +52,7 @@ def report_of(job: ReviewJob) -> Report:
         url=settings.BASE_URL.rstrip("/") + path,
         reviewed_at=llm.finished_at or job.created_at,
         banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
+        is_partial=bool(job.stopped),
         findings=tuple(as_reported(row, verdicts.get(row.identity)) for row in findings),
         status_lines=(limited_to(job),) if job.series else (),
         budget=settings.FINDING_BUDGET,
@@ -75,6 +78,14 @@ def _ended(job: ReviewJob) -> tuple[EarlierFinding, ...]:
     ranks = {id(finding): rank for rank, finding in enumerate(in_order(entry.finding for entry in entries))}
     statuses = tuple(Ending)
     return tuple(sorted(entries, key=lambda entry: (statuses.index(entry.status), ranks[id(entry.finding)])))
+
+
+def banner_within(banner: str, stopped: str, scope: Scope) -> str:
+    """Return what a reader is told of a job's banner, which counts files and parts of the whole change.
+
+    A reader who may not see every file is told that the review is partial, without numbers.
+    """
+    return banner if scope.everything else stopped_banner(stopped) if stopped else ""
 
 
 def limited_to(job: ReviewJob) -> str:
@@ -130,6 +141,8 @@ def as_reported(row: FindingRow, verdict: Verdict | None = None) -> ReportFindin
         **{name: getattr(row, name) for name in FindingRow.PUBLISHED if name != "evidence"},
         evidence=tuple(row.evidence),
         excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
+        confidence=row.confidence,
+        demoted=row.demoted,
         anchor=f"{ANCHOR}{row.pk}",
         is_new=row.is_new,
         verdict=verdict.kind if verdict else "",

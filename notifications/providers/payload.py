@@ -146,6 +146,8 @@ def _finding(found: dict[str, Any]) -> ReportFinding:
         is_new=is_new if isinstance(is_new, bool) else None,
         verdict=_text(found, "verdict"),
         verdict_note=_text(found, "verdict_note"),
+        confidence=_number(found, "confidence") if found.get("confidence") is not None else None,
+        demoted=found.get("demoted") is True,
         in_diff=_place(found.get("in_diff")),
     )
 

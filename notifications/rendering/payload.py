@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from notifications.rendering.report import Report, ReportFinding, link_to
+from notifications.rendering.report import Report, ReportFinding, evidence_note, link_to
 from notifications.rendering.summary import Summary, in_order
 
 MAX_FINDINGS = 50
@@ -26,6 +26,7 @@ def payload_of(report: Report, summary: Summary) -> dict[str, object]:
             "url": report.url,
             "headline": summary.headline,
             "banner": report.banner,
+            "partial": report.is_partial,
             "status_lines": list(report.status_lines),
             "severities": dict(summary.severities),
             "findings": [_finding(report, finding) for finding in shown],
@@ -66,6 +67,9 @@ def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
         "message": finding.message,
         "suggestion": finding.suggestion,
         "source": finding.source,
+        "confidence": finding.confidence,
+        "demoted": finding.demoted,
+        "evidence_note": evidence_note(finding.demoted, finding.confidence),
         "url": link_to(report, finding),
         "is_new": finding.is_new,
         "verdict": finding.verdict,

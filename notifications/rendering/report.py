@@ -37,6 +37,16 @@ class Ending(StrEnum):
     NOT_READ = "not_read"  # its file was not read completely again
 
 
+def evidence_note(demoted: bool, confidence: int | None) -> str:
+    """Return what every channel says of a finding whose quote is not in the change, "" of others (G387)."""
+    if not demoted:
+        return ""
+    sure = "" if confidence is None else f" (confidence {confidence} of 100)"
+    return (
+        f"Insufficient evidence{sure}: the text that it quotes is not in the change. Check it before acting."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ExcerptLine:
     """One line of code. `kind` is `+`, `-` or a space; `line` counts on its side."""
@@ -81,12 +91,19 @@ class ReportFinding:
     evidence: tuple[str, ...] = ()  # paths of other files it rests on
     excerpt: tuple[ExcerptLine, ...] = ()
     anchor: str = ""
+    confidence: int | None = None
+    demoted: bool = False  # what it quotes is not in the change
     is_folded: bool = False
     is_new: bool | None = None
     verdict: str = ""  # useful, or one of DISMISSALS
     verdict_note: str = ""  # such as `Dismissed as wrong by ann on 2026-11-22`
     verdict_url: str = ""  # the recipient's own link to give one
     in_diff: DiffPlace | None = None  # where an inline comment can stand
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what is to be known before the message is read: of its evidence, and people's verdict."""
+        return tuple(filter(None, (evidence_note(self.demoted, self.confidence), self.verdict_note)))
 
     @property
     def is_dismissed(self) -> bool:
@@ -169,6 +186,7 @@ class Report:
     url: str
     reviewed_at: datetime
     banner: str = ""
+    is_partial: bool = False  # parts of the change are not reviewed: the banner says why
     findings: tuple[ReportFinding, ...] = ()
     coverage: tuple[ReportFile, ...] = ()
     status_lines: tuple[str, ...] = ()

@@ -54,9 +54,7 @@ def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
     worth, others = _within_budget(report)
     full = _fitting(worth[:MAX_FINDINGS], size, FINDINGS_BYTES) or worth[:1]
     rest = in_order([*worth[len(full) :], *others])
-    brief = _fitting(
-        rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity, f.verdict_note), BRIEF_BYTES
-    )
+    brief = _fitting(rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity, *f.notes), BRIEF_BYTES)
     earlier = list(report.since.earlier) if report.since else []
     shown_earlier = _fitting(
         earlier[:MAX_EARLIER], lambda e: _row(e.finding.title, e.finding.place), EARLIER_BYTES

@@ -54,7 +54,7 @@ def _earlier(report: Report, shown: Shown) -> Iterator[str]:
 
 def _item(finding: ReportFinding, what: str = "") -> str:
     named = wrapped(f"- {what}{finding.title} ({finding.severity})", _INDENT, first="")
-    noted = f"\n{wrapped(finding.verdict_note, _INDENT)}" if finding.verdict_note else ""
+    noted = "".join(f"\n{wrapped(note, _INDENT)}" for note in finding.notes)
     return f"{named}\n{_INDENT}{finding.place}{noted}"
 
 
@@ -75,8 +75,7 @@ def _finding(report: Report, finding: ReportFinding) -> Iterator[str]:
     lines = [wrapped(finding.title), finding.place, wrapped(" · ".join(tags(finding)))]
     link = link_to(report, finding) if finding.anchor else ""
     verdict = f"Useful, wrong or won't fix? {finding.verdict_url}" if finding.verdict_url else ""
-    noted = wrapped(finding.verdict_note) if finding.verdict_note else ""
-    yield "\n".join(line for line in (*lines, noted, link, verdict) if line)
+    yield "\n".join(line for line in (*lines, *map(wrapped, finding.notes), link, verdict) if line)
     yield from _text(finding.message, _INDENT)
     if finding.excerpt:
         yield "\n".join(_code_lines(finding))

@@ -41,6 +41,7 @@ from reviews.models import CoverageRow, FindingFate, FindingRow, RecipientMode, 
 from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope
 from reviews.recipients.visibility import masked
+from reviews.reports import banner_within
 from reviews.reviewers.base import Fate
 from reviews.roles import READS_ADDRESSES
 from reviews.states import STAGE_ORDER, JobStatus, Stage, StageStatus
@@ -83,8 +84,8 @@ _OF_JOB_AND_PAYLOAD = {
 }
 _JOBS = _read(
     schemas.JobSerializer,
-    ReviewJob.objects.annotate(dead_letter=Subquery(_OPEN_LETTER[:1])),
-    "recipients", "recipients_are", "requested_by", "series", "scope_prefixes",
+    ReviewJob.objects.annotate(dead_letter=Subquery(_OPEN_LETTER[:1]), partial=Q(stopped__gt="")),
+    "recipients", "recipients_are", "requested_by", "series", "scope_prefixes", "stopped",
     omit=("stage", "findings_left_out", "coverage_left_out"),
 )  # fmt: skip
 _STAGES = _read(schemas.StageSerializer, StageRun.objects.all(), "job_id")
@@ -193,6 +194,8 @@ def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient)
         "created_at": result.created_at,
         "finished_at": None,
         "is_late": False,
+        "partial": False,
+        "stopped": "",
         "banner": "",
         "dead_letter": None,
         "findings_left_out": 0,
@@ -253,8 +256,7 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
     reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
     for name in ("findings", "coverage"):
         row[f"{name}_left_out"] = max(0, row[f"{name}_left_out"] - len(children[name]))
-    if not client.scope.everything:
-        row["banner"] = ""  # it counts the files of the whole change
+    row["banner"] = banner_within(row["banner"], row.pop("stopped"), client.scope)
     if not client.requested(*requester):
         if not client.scope.everything:
             row["idempotency_key"], children["deliveries"] = "", []

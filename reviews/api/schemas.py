@@ -74,8 +74,12 @@ class FindingSerializer(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="Depot paths of other files that it rests on."
     )
     id = serializers.IntegerField(help_text="The finding.")
-    confidence = serializers.IntegerField(allow_null=True, help_text="The model's own, of 100; null: none.")
-    demoted = serializers.BooleanField(help_text="The quoted text has no certain line in the change.")
+    confidence = serializers.IntegerField(
+        allow_null=True, help_text="The model's own, of 100, less 30 where demoted; null: none."
+    )
+    demoted = serializers.BooleanField(
+        help_text="Insufficient evidence: the text that it quotes is not in the change."
+    )
     verification = serializers.ChoiceField(
         choices=[(v.value, v.value) for v in Verification if v],
         allow_blank=True,
@@ -148,8 +152,12 @@ class JobSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="When it became final; null while it is active."
     )
     is_late = serializers.BooleanField(help_text="True when the result came after the deadline.")
+    partial = serializers.BooleanField(  # type: ignore[assignment]
+        help_text="The review ended before its last part; the banner and the coverage say why."
+    )
     banner = serializers.CharField(
-        help_text="What did not run or was not read, such as skipped files; empty for a key with prefixes."
+        help_text="What did not run or was not read, such as skipped files; for a key with prefixes only that"
+        " the review is partial."
     )
     stages = StageSerializer(many=True, help_text="All three stages.")
     deliveries = DeliverySerializer(

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from criticizer.db.triggers import append_only
 from criticizer.security.sealed_field import SealedListField
 from notifications.rendering import Ending
+from notifications.rendering.report import evidence_note
 from reviews.models.jobs import Attempt, ReviewJob
 from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
 from reviews.states import FindingEventKind, FindingStatus
@@ -177,6 +178,10 @@ class FindingRow(models.Model):
     @property
     def status_label(self) -> str:
         return str(FindingStatus(self.status).label)
+
+    @property
+    def evidence_note(self) -> str:
+        return evidence_note(self.demoted, self.confidence)
 
 
 class FindingEvent(models.Model):

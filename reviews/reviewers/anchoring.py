@@ -33,6 +33,7 @@ __all__ = ["Anchored", "anchor", "excerpt", "merged"]
 MAX_CANDIDATES = 5  # of an ambiguous quote, shown
 EXCERPT_LINES = 3  # on either side
 EXCERPT_OTHER_LINES = 10  # of what was replaced
+LESS_CONFIDENCE, LEAST_CONFIDENCE = 30, 20  # of a finding without evidence: specification 002, scenario 5
 PLACEHOLDER = "<REDACTED"
 
 
@@ -55,8 +56,8 @@ def anchor(
     `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real
     ones. `quotes` says what counts as the same text. A quote that occurs in several places which
     nothing tells apart gives a finding without a line that names them; without any place the
-    finding keeps its file, loses its line, and counts at most medium (guarantee G201). Context is never
-    a place: what a finding takes from there is its evidence (G177).
+    finding keeps its file, loses its line and some confidence, and counts at most medium (guarantee G201).
+    Context is never a place: what a finding takes from there is its evidence (G177).
     """
     dropped = [Fated(RawId(1, 1, n), Fate.DROPPED, reason) for n, reason in answer.get("dropped", ())]
     kept: list[Finding] = []
@@ -132,7 +133,10 @@ def _trigger(text: str) -> str:
 
 def _demoted(finding: Finding) -> Finding:
     severity = max(finding.severity, FindingSeverity.MEDIUM, key=SEVERITY_ORDER.__getitem__)
-    return replace(finding, severity=severity, demoted=True)
+    sure = finding.confidence
+    if sure is not None:
+        sure = min(sure, max(sure - LESS_CONFIDENCE, LEAST_CONFIDENCE))
+    return replace(finding, severity=severity, confidence=sure, demoted=True)
 
 
 def _file_of(named: str, shown_paths: Mapping[int, str]) -> int | None:

@@ -127,10 +127,14 @@ def refuted_text(claims: int, asked: int) -> str:
     )
 
 
-def stopped_banner(status: str, reviewed: int, parts: int) -> str:
-    """Return the banner of a review that stopped early, by its job's status or by why it stopped."""
+def stopped_banner(status: str, reviewed: int = 0, parts: int = 0) -> str:
+    """Return the banner of a review that stopped early, by its job's status or by why it stopped.
+
+    Without `parts` it is for those who may not see all files, and says no numbers of the whole change.
+    """
+    how_far = f"after {reviewed} of {parts} parts" if parts else "before its last part"
     return (
-        f"Review {_ENDED.get(status, 'stopped')} after {reviewed} of {parts} parts."
+        f"Review {_ENDED.get(status, 'stopped')} {how_far}."
         " Results shown are from the completed portion; the rest will be checked with the next version."
     )
 

@@ -35,7 +35,7 @@ from reviews.models import (
 )
 from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
-from reviews.reports import limited_to
+from reviews.reports import banner_within, limited_to
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, Fate, FindingSeverity, Side
 from reviews.sources import pull
 from reviews.states import AttemptOutcome, JobStatus, Stage, StageStatus
@@ -408,7 +408,8 @@ def _code(row: FindingRow, words: Budget) -> Sequence[CodeRow]:
 def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool) -> list[Notice]:
     """Return the banners above the findings: what did not run, what ended the job.
 
-    The job's own banner counts files of the whole change, so only users who see every file get it.
+    The job's own banner counts files of the whole change, so others than users who see every file only learn
+    that the review is partial.
     """
     notices = []
     if job.status == JobStatus.SUPERSEDED:
@@ -421,8 +422,8 @@ def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool)
         notices.append(Notice("info", "This review was cancelled.", job.status_reason))
     if job.is_late and job.status != JobStatus.TIMED_OUT:
         notices.append(Notice("warn", "This review finished after its deadline."))
-    if job.banner and scope.everything:
-        notices.append(Notice("info", job.banner))
+    if banner := banner_within(job.banner, job.stopped, scope):
+        notices.append(Notice("warn" if job.stopped else "info", banner))
     if job.series:
         notices.append(Notice("info", limited_to(job)))
     return notices

@@ -12,6 +12,7 @@ from notifications.models import Digest
 from reviews.api import schemas
 from reviews.intake import api_keys
 from reviews.models import FindingRow
+from reviews.reviewers.coverage_texts import stopped_banner
 from reviews.states import JobStatus, Stage, StageStatus
 from tests.api.conftest import ApiClient, review
 from tests.factories import (
@@ -87,7 +88,8 @@ def answer_of(job: Any, letter: Any) -> dict[str, Any]:
     return {
         "id": job.pk, "idempotency_key": "k-1", "changelist_id": "77", "review_version": 3,
         "status": "dead_lettered", "stage": "llm", "deadline_at": LATER_TEXT, "created_at": NOON_TEXT,
-        "finished_at": LATER_TEXT, "is_late": True, "banner": "1 file was skipped: submodule (1).",
+        "finished_at": LATER_TEXT, "is_late": True, "partial": False,
+        "banner": "1 file was skipped: submodule (1).",
         "stages": [
             {"stage": "fetch", "status": "succeeded", "attempts": 2, "max_attempts": 5,
              "next_attempt_at": None, "error_class": ""},
@@ -136,7 +138,8 @@ def test_list_answer_is_complete(reviewer: ApiClient) -> None:
             {
                 "id": untold.pk, "idempotency_key": "k-2", "changelist_id": "78", "review_version": 1,
                 "status": "queued", "stage": "notify", "deadline_at": LATER_TEXT, "created_at": LATER_TEXT,
-                "finished_at": None, "is_late": False, "banner": "", "stages": [], "deliveries": [],
+                "finished_at": None, "is_late": False, "partial": False, "banner": "",
+                "stages": [], "deliveries": [],
                 "findings": [],
                 "findings_left_out": 0, "fates": [], "coverage": [], "coverage_left_out": 0,
                 "dead_letter": None,
@@ -161,6 +164,18 @@ def test_key_with_depot_trees_gets_the_findings_and_coverage_below_them(db: None
     found = other.get(f"{URL}{job.pk}/").json()
     assert [finding["file"] for finding in found["findings"]] == ["description", "//depot/other/x.py"]
     assert found["coverage"] == []
+
+
+def test_a_partial_review_says_so_without_numbers_to_a_key_with_depot_trees(db: None) -> None:
+    job, _ = dead_lettered()
+    banner = stopped_banner("timed_out", 3, 10)
+    type(job).objects.filter(pk=job.pk).update(stopped="timed_out", banner=banner)
+    told = {}
+    for name, trees in (("all", []), ("narrow", ["//depot/main/..."])):
+        found = ApiClient(api_keys.create(name, "reviewer", trees)).get(f"{URL}{job.pk}/").json()
+        told[name] = found["partial"], found["banner"]
+    assert told["all"] == (True, banner)
+    assert told["narrow"] == (True, banner.replace("after 3 of 10 parts", "before its last part"))
 
 
 def test_dead_letter_answers_are_complete(operator: ApiClient) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 URL = "/api/v1/reviews/"
 JOB_KEYS = {
     "id", "idempotency_key", "changelist_id", "review_version", "status", "stage", "deadline_at",
-    "created_at", "finished_at", "is_late", "banner", "stages", "deliveries", "fates", "findings",
+    "created_at", "finished_at", "is_late", "partial", "banner", "stages", "deliveries", "fates", "findings",
     "findings_left_out",
     "coverage", "coverage_left_out", "dead_letter", "links",
 }  # fmt: skip

@@ -18,6 +18,7 @@ from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import gate
 from reviews import check_runs
 from reviews.models import HostChange, HostCheck, HostVersion, ReviewJob
+from reviews.reviewers.coverage_texts import stopped_banner
 from reviews.states import JobStatus, Stage
 from tests import factories
 from tests.fakes.github import APP_ID, HEAD, SLUG, Act, GitHubServer, private_key
@@ -145,7 +146,14 @@ def test_findings_are_neutral_and_a_partial_review_says_so(github: GitHubServer)
     ReviewJob.objects.filter(pk=partial.pk).update(banner="The model did not run.")
     to(partial, JobStatus.SUCCEEDED)
     settle()
-    first, second = checks(github)
+    late = pull_request(github, version=3)
+    banner = stopped_banner("timed_out", 3, 10)
+    ReviewJob.objects.filter(pk=late.pk).update(banner=banner, stopped="timed_out")
+    to(late, JobStatus.SUCCEEDED)
+    settle()
+    first, second, third = checks(github)
+    assert (third["conclusion"], third["output"]["title"]) == ("neutral", "Partial scan")
+    assert third["output"]["summary"].endswith(banner)
     assert (first["conclusion"], first["output"]["title"][:9]) == ("neutral", "1 finding")
     assert (second["conclusion"], second["output"]["title"]) == ("neutral", "Partial scan")
 

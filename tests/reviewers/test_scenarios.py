@@ -136,6 +136,16 @@ def test_scenario_05_a_finding_without_evidence_is_demoted(quote: str) -> None:
     assert (finding.line, finding.demoted, finding.severity) == (None, True, FindingSeverity.MEDIUM)
 
 
+@pytest.mark.parametrize(("sure", "left"), [(90, 60), (45, 20), (10, 10), (None, None)])
+def test_scenario_05_a_finding_without_evidence_is_less_certain(sure: int | None, left: int | None) -> None:
+    with FakeLlm() as llm:
+        llm.script(Reply(answer=answer_of(raw_finding(quote="nowhere", confidence=sure))))
+        (finding,) = review(llm, ONE).review.findings
+        llm.script(Reply(answer=answer_of(raw_finding(confidence=sure))))
+        (placed,) = review(llm, ONE).review.findings
+    assert (finding.confidence, placed.confidence) == (left, sure)
+
+
 def test_scenario_05_a_finding_with_evidence_keeps_its_place_and_severity() -> None:
     with FakeLlm() as llm:
         llm.script(Reply(answer=answer_of(raw_finding(severity="critical"))))

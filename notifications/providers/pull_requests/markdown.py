@@ -162,8 +162,8 @@ def _finding(finding: ReportFinding, root: str) -> str:
 
 def _heading(finding: ReportFinding, place: str = "") -> list[str]:
     title = f"**{plain(finding.severity.upper(), 20)}: {plain(finding.title, _SHORT)}**"
-    note, text = plain(finding.verdict_note, _SHORT), plain(finding.message, len(finding.message))
-    return [part for part in (title, place, note, text) if part]
+    notes = (plain(note, _SHORT) for note in finding.notes)
+    return [part for part in (title, place, *notes, plain(finding.message, len(finding.message))) if part]
 
 
 def _unread(files: Sequence[str]) -> str:

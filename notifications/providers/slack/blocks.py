@@ -93,7 +93,7 @@ def _finding(finding: ReportFinding) -> str:
     parts = [
         f"*{escaped(finding.severity.upper(), 20)}: {escaped(finding.title, _SHORT)}*",
         f"`{escaped(_unticked(finding.location), _SHORT)}`" if finding.location else "",
-        escaped(finding.verdict_note, _SHORT),
+        *(escaped(note, _SHORT) for note in finding.notes),
         escaped(finding.message, _MESSAGE),
         f"```{escaped(_unticked(finding.suggestion), _SUGGESTION)}```" if finding.suggestion else "",
     ]

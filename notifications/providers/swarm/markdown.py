@@ -57,7 +57,7 @@ def _finding(finding: ReportFinding) -> str:
     parts = [f"**{_plain(finding.severity.upper(), 20)}: {_plain(finding.title, _SHORT)}**"]
     if finding.location:
         parts.append(f"`{_code(finding.location, 1100)}`")
-    parts += [_plain(finding.verdict_note, _SHORT), _plain(finding.message, _MESSAGE)]
+    parts += [*(_plain(note, _SHORT) for note in finding.notes), _plain(finding.message, _MESSAGE)]
     if finding.suggestion:
         parts.append(f"```\n{_code(finding.suggestion, _SUGGESTION)}\n```")
     return "\n\n".join(filter(None, parts))
