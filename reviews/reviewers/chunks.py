@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 
 from criticizer.redaction import RedactedText
@@ -34,7 +34,7 @@ _DOCUMENTS = re.compile(
 )
 
 
-def tokens(text: RedactedText | str) -> int:
+def tokens(text: Sized) -> int:
     """Estimate how many tokens a text costs, rather too many than too few."""
     return int(len(text) / CHARS_PER_TOKEN) + 1
 
@@ -82,6 +82,10 @@ class ContextBlock:
     def shown(self) -> RedactedText:
         """Return the text with the block's id before it."""
         return RedactedText.template(f"[{self.name}] {{text}}", text=self.text)
+
+    def __len__(self) -> int:
+        """Return the number of characters of what is shown."""
+        return len("[] ") + len(self.name) + len(self.text)
 
 
 @dataclass(frozen=True, slots=True)

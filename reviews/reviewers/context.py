@@ -171,7 +171,7 @@ def _blocks(
         if lead.file is None and elsewhere == MAX_BLOCKS_FROM_REPOSITORY:
             continue
         block = _block(f"C{len(blocks) + 1}", lead, outlines[lead.path], *texts[lead.path], max_lines)
-        cost = tokens(block.shown) + 1
+        cost = tokens(block) + 1
         if cost <= budget_tokens:
             budget_tokens -= cost
             blocks.append(block)

@@ -189,13 +189,20 @@ def _hunks_of(change: ChangeText, chunk: Chunk) -> RedactedText:
 
 def _manifest(change: ChangeText, chunk: Chunk) -> tuple[RedactedText, RedactedText | None]:
     """List the files as far as they fit, the same for all parts, and those of this part that are left out."""
-    lines = [_entry_line(entry, f"F{index + 1} ") for index, entry in enumerate(change.manifest)]
-    sizes = accumulate(len(line) + 1 for line in lines)
-    count = max(1, sum(size <= MAX_MANIFEST_CHARS for size in sizes))
-    text, left_out = RedactedText.joined(lines[:count]), len(lines) - count
+    all_lines = (_entry_line(entry, f"F{index + 1} ") for index, entry in enumerate(change.manifest))
+    lines: list[RedactedText] = []
+    room = MAX_MANIFEST_CHARS
+    for line in all_lines:
+        room -= len(line) + 1
+        if lines and room < 0:
+            break
+        lines.append(line)
+    text, left_out = RedactedText.joined(lines), len(change.manifest) - len(lines)
     if left_out:
         text = RedactedText.template(f"{{lines}}\n... and {left_out} more files", lines=text)
-    missing = [lines[index] for index in chunk.files if index >= count]
+    missing = [
+        _entry_line(change.manifest[index], f"F{index + 1} ") for index in chunk.files if index >= len(lines)
+    ]
     return text, RedactedText.joined(missing) if missing else None
 
 

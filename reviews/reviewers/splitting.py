@@ -27,8 +27,7 @@ class Part:
 
     @property
     def characters(self) -> int:
-        texts = [hunk.text for hunk in self.chunk.hunks] + [block.shown for block in self.chunk.context]
-        return sum(map(len, texts))
+        return sum(len(hunk.text) for hunk in self.chunk.hunks) + sum(map(len, self.chunk.context))
 
     def halves(self) -> tuple[Part, ...]:
         """Return two parts without context in place of this one; none when it cannot be shorter.

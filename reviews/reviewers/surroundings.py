@@ -35,8 +35,8 @@ def shown_again(chunk: Chunk, findings: Sequence[Finding], paths: Sequence[str],
         *(block for block in chunk.context if block.symbol in words),
         *chunk.context,
     ):
-        if block.name not in kept and len(block.shown) < room:
-            room -= len(block.shown) + 1
+        if block.name not in kept and len(block) < room:
+            room -= len(block) + 1
             kept.add(block.name)
     return Chunk(hunks, tuple(block for block in chunk.context if block.name in kept))
 

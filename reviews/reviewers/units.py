@@ -18,7 +18,7 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, takewhile
 from typing import Any
@@ -122,38 +122,51 @@ def packed(prepared: Prepared, units: Sequence[int]) -> tuple[Chunk, ...]:
     """Return the parts that ask about these units; those of the whole change for all of its units."""
     if len(units) == len(prepared.units):
         return prepared.chunks
+    asked = [prepared.units[index] for index in units]
+    parts = _filled(prepared, map(_as_asked, asked))
+    if len(parts) > len(prepared.chunks):  # what each brings would cost more requests than the whole change
+        parts = _filled(prepared, (Chunk(unit.hunks) for unit in asked))
+    return parts
+
+
+def _filled(prepared: Prepared, units: Iterable[Chunk]) -> tuple[Chunk, ...]:
+    """Return parts of units in their order, each as full as the room of a request lets it be."""
+    names = [file_tokens(entry) for entry in prepared.text.manifest]
     parts: list[Chunk] = []
-    for unit in (_as_asked(prepared.units[index]) for index in units):
-        both = _together(parts[-1], unit) if parts else unit
-        if parts and _cost(prepared, both) <= prepared.room:
-            parts[-1] = both
-        else:
-            parts.append(unit)
+    blocks: dict[str, ContextBlock] = {}  # of the last part, by their text
+    files: set[int] = set()
+    used = 0
+    for unit in units:
+        if parts:
+            new = {block.text.text: block for block in unit.context if block.text.text not in blocks}
+            named = {
+                text: replace(block, name=f"C{number}")
+                for number, (text, block) in enumerate(new.items(), start=len(blocks) + 1)
+            }
+            more = _cost(unit.hunks, named.values()) + sum(names[file] for file in {*unit.files} - files)
+            if used + more <= prepared.room:
+                blocks |= named
+                files.update(unit.files)
+                used += more
+                parts[-1] = Chunk((*parts[-1].hunks, *unit.hunks), tuple(blocks.values()))
+                continue
+        parts.append(unit)
+        blocks = {block.text.text: block for block in unit.context}
+        files = {*unit.files}
+        used = _cost(unit.hunks, unit.context) + sum(names[file] for file in files)
     return tuple(parts)
 
 
 def _as_asked(unit: Chunk) -> Chunk:
     """Return a unit with the best of its context, about as much as it would have in a full request."""
     room = max(LEAST_CONTEXT_TOKENS, int(sum(tokens(hunk.text) for hunk in unit.hunks) * CONTEXT_OF_HUNKS))
-    kept = takewhile(
-        lambda used: used[0] <= room, zip(accumulate(map(_tokens, unit.context)), unit.context, strict=True)
-    )
+    costs = accumulate(tokens(block) + 1 for block in unit.context)
+    kept = takewhile(lambda used: used[0] <= room, zip(costs, unit.context, strict=True))
     return Chunk(unit.hunks, tuple(block for _, block in kept))
 
 
-def _tokens(block: ContextBlock) -> int:
-    return tokens(block.shown) + 1
-
-
-def _together(one: Chunk, other: Chunk) -> Chunk:
-    blocks = {block.text.text: block for block in (*one.context, *other.context)}
-    named = (replace(block, name=f"C{number}") for number, block in enumerate(blocks.values(), start=1))
-    return Chunk((*one.hunks, *other.hunks), tuple(named))
-
-
-def _cost(prepared: Prepared, chunk: Chunk) -> int:
-    names = sum(file_tokens(prepared.text.manifest[index]) for index in chunk.files)
-    return sum(tokens(hunk.text) for hunk in chunk.hunks) + sum(map(_tokens, chunk.context)) + names
+def _cost(hunks: Iterable[ShownHunk], blocks: Iterable[ContextBlock]) -> int:
+    return sum(tokens(hunk.text) for hunk in hunks) + sum(tokens(block) + 1 for block in blocks)
 
 
 def carried(prepared: Prepared, known: Mapping[int, KnownUnit]) -> Carried:

@@ -15,9 +15,11 @@ import pytest
 from criticizer.redaction import RedactedText, Redactor
 from reviews.reviewers import units
 from reviews.reviewers.base import CoverageStatus, Fate, Finding
+from reviews.reviewers.chunks import Chunk, ContextBlock
 from reviews.reviewers.model import ModelAnswer
 from reviews.reviewers.model_review import ModelReview
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prompt import file_tokens
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of
@@ -324,9 +326,31 @@ def test_parts_of_what_is_missing_hold_no_more_than_others() -> None:
     known = {key: KnownUnit([], "m", 1, "before") for key in keys_of(prepared, LIMITS, "m", "")[::2]}
     asking = ModelReview(prepared, Scripted(), LIMITS, {}, ReviewContext(known=known))
     assert sorted(index for chunk in asking.chunks for index in chunk.files) == [1, 3, 5, 7, 9, 11]
-    largest = max(units._cost(prepared, chunk) for chunk in asking.chunks)
+    largest = max(_cost(prepared, chunk) for chunk in asking.chunks)
     assert largest <= prepared.room
     assert len(asking.chunks) <= len(prepared.chunks) // 2 + 1
+
+
+def _cost(prepared: Prepared, chunk: Chunk) -> int:
+    names = sum(file_tokens(prepared.text.manifest[index]) for index in chunk.files)
+    return units._cost(chunk.hunks, chunk.context) + names
+
+
+def test_context_of_small_files_takes_no_more_requests_than_the_whole_change() -> None:
+    prepared = prepared_of(*(added(D + f"f{n}.py", code(f"a{n}", lines=3)) for n in range(60)))
+    text = RedactedText.joined([hunk.text for hunk in prepared.chunks[0].hunks]).truncated(600)
+    blocks = [
+        tuple(
+            ContextBlock(f"C{c}", D + f"l{n}{c}.py", "", RedactedText.template(f"{n} {c}\n{{all}}", all=text))
+            for c in (1, 2)
+        )
+        for n in range(60)
+    ]
+    each = tuple(replace(unit, context=block) for unit, block in zip(prepared.units, blocks, strict=True))
+    with_context = replace(prepared, units=each)
+    parts = units.packed(with_context, range(1, 60))
+    assert len(parts) <= len(prepared.chunks)
+    assert [hunk for part in parts for hunk in part.hunks] == [h for unit in each[1:] for h in unit.hunks]
 
 
 def _edit(files: dict[str, list[str]], source: random.Random) -> None:
