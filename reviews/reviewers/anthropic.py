@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from criticizer.http_client import Answer
 from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.model import ModelAnswer, token_count
+from reviews.reviewers.model import ModelAnswer, TokenCounts, token_count
 from reviews.reviewers.prompt import shared_characters
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 from reviews.reviewers.transport import HttpModelClient
@@ -55,28 +57,38 @@ class AnthropicClient(HttpModelClient):
 
     def _parse(self, answer: Answer, call_id: str) -> ModelAnswer:
         failed = partial(failure, call=call_id, status=answer.status)
-        try:
+        body: Any = None
+        with suppress(ValueError, RecursionError):
             body = json.loads(answer.body)
+        usage = _usage(body)
+        try:
             text = "".join(part["text"] for part in body["content"] if part.get("type") == "text")
             stop_reason = str(body.get("stop_reason") or "")
-        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
-            raise failed(ErrorClass.SCHEMA_INVALID, "the answer is not a message") from None
+        except (TypeError, KeyError, AttributeError):
+            raise failed(ErrorClass.SCHEMA_INVALID, "the answer is not a message", **usage) from None
         if stop_reason == "refusal":
-            raise failed(ErrorClass.POLICY_REJECTED, "the model refused to review this part")
+            raise failed(ErrorClass.POLICY_REJECTED, "the model refused to review this part", **usage)
         if stop_reason == "model_context_window_exceeded":
-            raise failed(ErrorClass.TOKEN_LIMIT, "the request is longer than the model's window")
-        usage = body.get("usage")
-        read, written = (token_count(usage, f"cache_{how}_input_tokens") for how in ("read", "creation"))
+            raise failed(ErrorClass.TOKEN_LIMIT, "the request is longer than the model's window", **usage)
         return ModelAnswer(
             text=text,
-            # What is cached is counted apart, but the model read it all.
-            input_tokens=token_count(usage, "input_tokens") + read + written,
-            cached_tokens=read,
-            cache_write_tokens=written,
-            output_tokens=token_count(usage, "output_tokens"),
+            **usage,
             finish_reason=stop_reason[:40],
             model=str(body.get("model") or self._config.model)[:200],
         )
+
+
+def _usage(body: object) -> TokenCounts:
+    """Return what an answer reports of its tokens, be it of use or not."""
+    usage = body.get("usage") if isinstance(body, dict) else None
+    read, written = (token_count(usage, f"cache_{how}_input_tokens") for how in ("read", "creation"))
+    return {
+        # What is cached is counted apart, but the model read it all.
+        "input_tokens": token_count(usage, "input_tokens") + read + written,
+        "cached_tokens": read,
+        "cache_write_tokens": written,
+        "output_tokens": token_count(usage, "output_tokens"),
+    }
 
 
 def _text(text: str) -> dict[str, object]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from enum import StrEnum
+from typing import Protocol, TypedDict
 
 from criticizer.redaction import RedactedText
 
@@ -40,6 +41,15 @@ class LlmConfig:
         )
 
 
+class TokenCounts(TypedDict):
+    """What an answer reports of its tokens, as `ModelAnswer` has it; zeros where it reports nothing."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
     """The raw answer of one call. `text` is untrusted; `finish_reason` is the provider's term."""
@@ -53,6 +63,28 @@ class ModelAnswer:
     characters: int = 0  # of the request, if its tokens are known
     cached_tokens: int = 0  # of `input_tokens`, read from the server's cache of prefixes
     cache_write_tokens: int = 0  # of `input_tokens`, put there
+
+
+class TokenLimit(StrEnum):
+    """What a limit of tokens holds for; the last two begin anew each day."""
+
+    REVIEW = "review"
+    CHANGE = "change"
+    SOURCE = "source"
+    DAY = "day"
+
+    @property
+    def is_daily(self) -> bool:
+        return self in (TokenLimit.SOURCE, TokenLimit.DAY)
+
+
+class LimitReached(Exception):
+    """A call would exceed a limit of `tokens`, so it did not start: no later call of the review does."""
+
+    def __init__(self, limit: TokenLimit, tokens: int) -> None:
+        super().__init__(f"the limit {limit} of {tokens} tokens")
+        self.limit = limit
+        self.tokens = tokens
 
 
 class ModelClient(Protocol):

@@ -20,7 +20,7 @@ import structlog
 from criticizer.http_client import Answer
 from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.model import LlmConfig, ModelAnswer, token_count
+from reviews.reviewers.model import LlmConfig, ModelAnswer, TokenCounts, token_count
 from reviews.reviewers.provider_errors import failure, failure_of_answer, refused_parameter
 from reviews.reviewers.transport import HttpModelClient
 
@@ -106,25 +106,34 @@ class OpenAIClient(HttpModelClient):
             status = body["error"].get("code") if isinstance(body["error"], dict) else None
             status = status if isinstance(status, int) and 400 <= status < 600 else 500
             raise failure_of_answer(status, answer.headers, answer.body, call_id, self._now)
+        usage = _usage(body)
         try:
-            choice, usage = body["choices"][0], body.get("usage")
+            choice = body["choices"][0]
             content, refusal = choice["message"].get("content"), choice["message"].get("refusal")
             finish_reason = str(choice.get("finish_reason") or "")
             model = str(body.get("model") or self._config.model)
         except (TypeError, KeyError, IndexError, AttributeError):
-            raise failed(ErrorClass.SCHEMA_INVALID, "the answer is not a chat completion") from None
+            raise failed(ErrorClass.SCHEMA_INVALID, "the answer is not a chat completion", **usage) from None
         if refusal or finish_reason == "content_filter":
-            raise failed(ErrorClass.POLICY_REJECTED, "the model refused to review this part")
+            raise failed(ErrorClass.POLICY_REJECTED, "the model refused to review this part", **usage)
         return ModelAnswer(
             text=_text_of(content),
-            input_tokens=token_count(usage, "prompt_tokens"),
-            output_tokens=token_count(usage, "completion_tokens"),
-            cached_tokens=token_count(
-                usage.get("prompt_tokens_details") if isinstance(usage, dict) else None, "cached_tokens"
-            ),
+            **usage,
             finish_reason=finish_reason[:40],
             model=model[:200],
         )
+
+
+def _usage(body: object) -> TokenCounts:
+    """Return what an answer reports of its tokens, be it of use or not."""
+    usage = body.get("usage") if isinstance(body, dict) else None
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    return {
+        "input_tokens": token_count(usage, "prompt_tokens"),
+        "output_tokens": token_count(usage, "completion_tokens"),
+        "cached_tokens": token_count(details, "cached_tokens"),
+        "cache_write_tokens": 0,
+    }
 
 
 def _text_of(content: object) -> str:

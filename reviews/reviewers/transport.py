@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Self, TypeVar
 
 import structlog
@@ -133,20 +134,18 @@ class Transport:
 
     def _failure(self, error: ExchangeFailed, call_id: str) -> Failure:
         server = f"the model server at {self._server}"
+        failed = partial(failure, call=call_id, sent=error.phase is not Phase.BEFORE_SEND)
         if error.fault is Fault.TIMEOUT:
-            return failure(ErrorClass.NETWORK_TIMEOUT, f"the connection to {server} timed out", call=call_id)
+            return failed(ErrorClass.NETWORK_TIMEOUT, f"the connection to {server} timed out")
         if error.fault is Fault.UNUSABLE_REQUEST:
-            return failure(ErrorClass.CONFIG_INVALID, "LLM_BASE_URL or a key cannot be used", call=call_id)
+            return failed(ErrorClass.CONFIG_INVALID, "LLM_BASE_URL or a key cannot be used")
         if error.fault is Fault.CERTIFICATE:
-            return failure(
-                ErrorClass.CONFIG_INVALID, f"the certificate of {server} is not trusted", call=call_id
-            )
+            return failed(ErrorClass.CONFIG_INVALID, f"the certificate of {server} is not trusted")
         if error.phase is Phase.BEFORE_SEND:
-            return failure(ErrorClass.NETWORK_UNREACHABLE, f"no connection to {server}", call=call_id)
-        return failure(
+            return failed(ErrorClass.NETWORK_UNREACHABLE, f"no connection to {server}")
+        return failed(
             ErrorClass.NETWORK_UNREACHABLE,
             f"the connection to {self._server} broke before the answer was complete",
-            call=call_id,
             error=error.cause,
         )
 

@@ -23,7 +23,7 @@ import asyncio
 import json
 import re
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -52,6 +52,7 @@ class Reply:
     finish_reason: str = "stop"
     repeat: int = 1
     input_tokens: int | None = None
+    usage: Mapping[str, object] = field(default_factory=dict)  # further fields of it
 
 
 def error(status: int, message: str, code: str | None = None, **headers: str) -> Reply:
@@ -137,6 +138,7 @@ class LlmServer:
         self.requests: list[Recorded] = []
         self.replies: deque[Reply] = deque()
         self.calls = self.in_flight = self.peak_in_flight = 0
+        self.billed: Counter[str] = Counter()  # tokens in the answers that were sent whole
         self.connections = 0
         self.port = 0
         self.pages: Mapping[str, object] | None = None  # what it says of itself, by path; None: its models
@@ -219,7 +221,12 @@ class LlmServer:
             await asyncio.Event().wait()
         if reply.reset:
             return False
-        body = reply.body if reply.body is not None else json.dumps(_completion(request, reply))
+        body = reply.body
+        if body is None:
+            completion = _completion(request, reply)
+            body = json.dumps(completion)
+            if not reply.truncate:
+                self.billed.update({k: v for k, v in completion["usage"].items() if isinstance(v, int)})
         await _write(writer, reply.status, reply.headers, body, truncate=reply.truncate)
         return not reply.truncate
 
@@ -264,7 +271,7 @@ class LlmServer:
         }
 
 
-def _completion(request: Recorded, reply: Reply) -> dict[str, object]:
+def _completion(request: Recorded, reply: Reply) -> dict[str, Any]:
     answer = EMPTY_ANSWER if reply.answer is None else reply.answer
     text = answer if isinstance(answer, str) else json.dumps(answer)
     model = request.body.get("model", "")
@@ -281,7 +288,7 @@ def _completion(request: Recorded, reply: Reply) -> dict[str, object]:
             "stop_reason": {"stop": "end_turn", "length": "max_tokens"}.get(
                 reply.finish_reason, reply.finish_reason
             ),
-            "usage": {"input_tokens": tokens_in, "output_tokens": tokens_out},
+            "usage": {"input_tokens": tokens_in, "output_tokens": tokens_out, **reply.usage},
         }
     message = {"role": "assistant", "content": None if reply.refusal else text, "refusal": reply.refusal}
     return {
@@ -293,6 +300,7 @@ def _completion(request: Recorded, reply: Reply) -> dict[str, object]:
             "prompt_tokens": tokens_in,
             "completion_tokens": tokens_out,
             "total_tokens": tokens_in + tokens_out,
+            **reply.usage,
         },
     }
 
