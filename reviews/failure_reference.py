@@ -9,6 +9,7 @@ from criticizer.resilience.failures import TABLE, Component, ErrorClass, kind_of
 from reviews.api.error_catalog import API_TABLE
 from reviews.reviewers import coverage_texts
 from reviews.reviewers.base import Stopped
+from reviews.reviewers.model import LimitReached, TokenLimit
 from reviews.states import JobStatus
 
 _SHOWN = (3, 10)  # parts reviewed and parts in all, in the example texts
@@ -97,7 +98,9 @@ def _review_texts() -> Iterator[Sequence[str]]:
         yield ("", ended.value, "banner", coverage_texts.stopped_banner(ended, *_SHOWN))
     over = Stopped.OVER_LIMIT
     yield ("", over.value, "coverage", coverage_texts.UNREACHED[over])
-    yield ("", over.value, "banner", coverage_texts.stopped_banner(over, *_SHOWN))
+    for limit in TokenLimit:
+        reached = LimitReached(limit, 1_000_000)
+        yield ("", over.value, "banner", coverage_texts.limit_banner(reached, *_SHOWN))
 
 
 def _named(error_class: ErrorClass, place: Component) -> tuple[str, str]:

@@ -66,6 +66,7 @@ _READ_OPERATIONS = (
     "reviews.view_hostinstallation",
     "reviews.view_hostchange",
     "reviews.view_hostdelivery",
+    "reviews.view_ledgerentry",
 )
 _READ_SECURITY = (
     "criticizer.view_securityevent",

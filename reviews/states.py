@@ -81,6 +81,14 @@ class AttemptOutcome(models.TextChoices):
     LOST = "lost", "Lost"  # its worker died or lost the lease
 
 
+class LedgerState(models.TextChoices):
+    """A call in the token ledger; `reviews.token_ledger` writes it."""
+
+    RESERVED = "reserved", "Reserved"  # it may be running: its estimate counts
+    SETTLED = "settled", "Settled"  # the provider reported its tokens, or did not serve it: none
+    UNKNOWN = "unknown", "Unknown"  # it ended without a report: its estimate counts
+
+
 class FindingStatus(models.TextChoices):
     """A finding compared with the versions before and after its own."""
 

@@ -44,6 +44,8 @@ from notifications.recipients import normalise
 from reviews.sources.allowlist import AllowList
 from reviews.sources.perforce.client import validate_port
 
+MAX_TOKENS = 1_000_000_000_000  # of a limit
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -385,6 +387,17 @@ _DELIVERIES = (
 _LIMITS = (
     Variable("REVIEW_SLA_SECONDS", integer(1, 7 * 86_400), "The deadline of a review, from its creation.",
              "1200"),
+    Variable("TOKEN_LIMIT_PER_REVIEW", integer(0, MAX_TOKENS),
+             "Tokens of all calls to language models for one review, read and written, retries and the second"
+             " pass included. No call starts that would exceed it: the rest is not reviewed, and the"
+             " review says so. 0: no limit, as for the next three.", "0"),
+    Variable("TOKEN_LIMIT_PER_CHANGE", integer(0, MAX_TOKENS),
+             "The same for all reviews of a changelist in the last 30 days.", "0"),
+    Variable("TOKEN_LIMIT_PER_DAY", integer(0, MAX_TOKENS),
+             "The same for all reviews of a day (UTC). A review that finds it used up waits for the next day,"
+             " at most until its deadline.", "0"),
+    Variable("TOKEN_LIMIT_PER_SOURCE", integer(0, MAX_TOKENS),
+             "The same for each source a day: Perforce, or one repository.", "0"),
     Variable("DLQ_MAX_AGE_DAYS", integer(1, 3650),
              "When dead letters without activity are archived and removed.", "7"),
     Variable("DLQ_MAX_SIZE", integer(1, 10_000_000),

@@ -19,6 +19,7 @@ class Lock(IntEnum):
     ROLL_UP = 7_100_004
     DIGEST_JOIN = 7_100  # key: the recipient; two concurrent joins make one digest
     DIGEST_ASK = 7_101  # key: the carrier's id; one job at a time looks its message up
+    TOKEN_LIMITS = 7_103  # one key; reservations are made one after another
     CEILING = 7_102  # one key; processes that start together record one change of the ceiling
 
 

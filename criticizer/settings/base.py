@@ -228,6 +228,7 @@ MAINTENANCE = [
     "deadletters.alerts.ensure",
     "reviews.replay.delivery_audit.ensure",
     "reviews.check_runs.ensure",
+    "reviews.token_ledger.maintain",
     "reviews.dashboard.rollup.roll_up",
 ]
 

@@ -9,6 +9,7 @@ from reviews.admin import (
     jobs,
     sources,
     subscriptions,
+    token_ledger,
     viewer_scopes,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "jobs",
     "sources",
     "subscriptions",
+    "token_ledger",
     "viewer_scopes",
 ]

@@ -17,6 +17,7 @@ from reviews.models.results import (
 from reviews.models.rollup import Rollup
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
+from reviews.models.tokens import LedgerEntry
 
 __all__ = [
     "FINDING_FACETS",
@@ -39,6 +40,7 @@ __all__ = [
     "HostInstallation",
     "HostVersion",
     "JobEvent",
+    "LedgerEntry",
     "RecipientMode",
     "RecipientOrigin",
     "ReviewJob",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from criticizer.resilience.failures import ErrorClass
 from criticizer.wording import plural_count
 from reviews.reviewers.base import Coverage, CoverageStatus, Stopped
+from reviews.reviewers.model import LimitReached, TokenLimit
 from reviews.sources.base import SkipReason
 
 NO_MODEL_BANNER = "Only deterministic checks ran: no language model is configured."
@@ -77,7 +78,14 @@ _ENDED = {
     "timed_out": "timed out",
     "cancelled": "was cancelled",
     "superseded": "was superseded",
-    "over_limit": "reached its limit of tokens",
+}
+
+
+_PER = {
+    TokenLimit.REVIEW: "a review",
+    TokenLimit.CHANGE: "for this changelist",
+    TokenLimit.SOURCE: "a day for this source",
+    TokenLimit.DAY: "a day",
 }
 
 
@@ -137,6 +145,22 @@ def stopped_banner(status: str, reviewed: int = 0, parts: int = 0) -> str:
         f"Review {_ENDED.get(status, 'stopped')} {how_far}."
         " Results shown are from the completed portion; the rest will be checked with the next version."
     )
+
+
+def limit_text(reached: LimitReached) -> str:
+    """Return the sentence about a limit of tokens that is reached."""
+    return f"The limit of {reached.tokens:,} tokens {_PER[reached.limit]} is reached."
+
+
+def limit_banner(reached: LimitReached, reviewed: int, parts: int) -> str:
+    """Return the banner of a review that a limit of tokens ended, or kept from verifying its findings."""
+    said, missing = limit_text(reached), parts - reviewed
+    if not missing:
+        return said
+    were = "was" if missing == 1 else "were"
+    then = "tomorrow" if reached.limit.is_daily else "when an operator has raised it"
+    what = f"{missing} of {plural_count(parts, 'part')} {were} not reviewed"
+    return f"{said.removesuffix('.')}; {what}. Request a rerun {then}."
 
 
 def unread_banner(coverage: Iterable[Coverage]) -> str:

@@ -32,7 +32,7 @@ from reviews.reviewers.answer import (
 from reviews.reviewers.base import Stopped, Usage
 from reviews.reviewers.coverage_texts import OUT_OF_ROOM
 from reviews.reviewers.instructions import system_prompt
-from reviews.reviewers.model import ModelAnswer, ModelClient
+from reviews.reviewers.model import LimitReached, ModelAnswer, ModelClient
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prompt import repair_text
 from reviews.reviewers.prompt_leaks import marks_of, without_leaks, words_in
@@ -92,6 +92,7 @@ class ModelCalls:
         self.endings: list[Failure | DependencyUnavailable] = []
         self._has_results = has_results
         self.stopped: Stopped | None = None
+        self.limit: LimitReached | None = None  # which stopped it
         self.prompts: list[str] = []
         self.answers: list[str] = []
 
@@ -194,6 +195,10 @@ class ModelCalls:
                 answer = await client.complete(
                     self.system, user, schema, call_id, has_more_room=self._has_more_room
                 )
+            except LimitReached as reached:
+                calls.pop()  # it did not start
+                self.stopped, self.limit = self.stopped or Stopped.OVER_LIMIT, reached
+                raise NoFurtherCall from None
             except RedactionBlocked as blocked:
                 raise PermanentFailure(
                     ErrorClass.REDACTION_BLOCKED,

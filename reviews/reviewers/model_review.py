@@ -119,6 +119,9 @@ class ModelReview:
             self.calls.stopped = Stopped.TIMED_OUT  # there is no time for another attempt
         may_be_partial = self.calls.stopped is Stopped.ENDED or all(map(_is_of_model, self.calls.endings))
         if self.calls.stopped is not None and may_be_partial:
+            if self.calls.stopped is Stopped.OVER_LIMIT and not self._has_results():
+                assert self.calls.limit is not None
+                raise self.calls.limit
             return self.known_parts(UNREACHED[self.calls.stopped], results)
         if self.calls.endings:
             raise _worst([*self.calls.endings, *_retryable(chain.from_iterable(results.values()))])

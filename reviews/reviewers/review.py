@@ -31,7 +31,7 @@ from reviews.reviewers.coverage_texts import (
     unverified_banner,
 )
 from reviews.reviewers.merging import merged
-from reviews.reviewers.model import ModelClient
+from reviews.reviewers.model import LimitReached, ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.ranking import within_budget
@@ -48,8 +48,9 @@ class ReviewOutcome:
     taken over from an earlier attempt are not repeated. `fates` holds the end of each raw finding;
     `refuted_of` is (called refuted, asked about) when the verifier refuted too many to be believed.
     Of `parts` parts, `reviewed` have a useful answer and `failed[class]` failed; the rest was
-    never sent: `stopped` says why, or the review went on without its model. Parts that earlier reviews spared
-    count as reviewed; `units` are for the later ones.
+    never sent: `stopped` says why, or the review went on without its model. `limit` is what kept a call from
+    starting, be it only one of the second pass. Parts that earlier reviews spared count as reviewed; `units`
+    are for the later ones.
     """
 
     review: Review
@@ -62,6 +63,7 @@ class ReviewOutcome:
     reviewed: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     stopped: Stopped | None = None
+    limit: LimitReached | None = None
 
 
 def checks_only(prepared: Prepared, limits: ReviewLimits = ReviewLimits()) -> ReviewOutcome:  # noqa: B008
@@ -82,13 +84,14 @@ async def review_prepared(
 
     `progress` maps a part's digest to its finished answer as JSON; it is read first and added
     to as answers arrive, also when this raises. No findings is a valid outcome. When
-    `around.may_continue` returns False, or at `around.until`, the outcome is `stopped`: what was finished
-    until then.
+    `around.may_continue` returns False, at `around.until` or at a limit of tokens, the outcome is
+    `stopped`: what was finished until then.
 
-    Raises RetryableFailure as the client does and DependencyUnavailable as it may too,
-    once the calls in flight have ended; PermanentFailure AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND
-    or CONFIG_INVALID at the first such answer; SCHEMA_INVALID or POLICY_REJECTED when no part could
-    be reviewed for that reason; REDACTION_BLOCKED when the guard refuses a request.
+    Raises LimitReached when a limit left nothing, RetryableFailure as the client does and
+    DependencyUnavailable as it may too, once the calls in flight have ended; PermanentFailure
+    AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND or CONFIG_INVALID at the first such answer; SCHEMA_INVALID or
+    POLICY_REJECTED when no part could be reviewed for that reason; REDACTION_BLOCKED when the guard refuses
+    a request.
     """
     asking = ModelReview(
         prepared, client, limits, progress if progress is not None else {}, around or ReviewContext()
@@ -104,7 +107,8 @@ async def review_prepared(
     judged = await verified(asking, results, findings)
     parts = len(results) + _spared(asking)
     banner = "" if stopped else incomplete_banner(len(failures), parts)
-    return replace(_outcome(prepared, client, asking, results, judged, banner), stopped=stopped)
+    outcome = _outcome(prepared, client, asking, results, judged, banner)
+    return replace(outcome, stopped=stopped, limit=asking.calls.limit)
 
 
 def review_without_model(

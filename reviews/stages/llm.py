@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,10 +41,13 @@ from reviews.reviewers.base import CoverageStatus, Fate, Fated, RawId, Stopped
 from reviews.reviewers.coverage_texts import (
     ALERT_ABOVE,
     alert_text,
+    limit_banner,
+    limit_text,
     refuted_text,
     stopped_banner,
     unread_banner,
 )
+from reviews.reviewers.model import LimitReached
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.reviewers.review_context import ReviewContext
@@ -51,6 +55,7 @@ from reviews.reviewers.units import KnownUnit, keys_of
 from reviews.sources.allowlist import AllowList
 from reviews.stages import units, versions
 from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, verifier_of, wait_of
+from reviews.token_ledger import TokenLedger
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -149,7 +154,7 @@ def _ready(claim: StageClaim, models: Sequence[Model], change_of: Callable[[], R
         waiting = None  # no call is made: the answers are published
     allow_list = with_reconnect(config.allow_list)
     change = change_of()
-    verifier = verifier_of(models, is_last_attempt=False)
+    verifier = verifier_of(models, TokenLedger.of(claim), is_last_attempt=False)
     keys = keys_of(
         change.prepared, recipe.limits(), models[0].client.model, verifier.model if verifier else ""
     )
@@ -165,13 +170,14 @@ async def _review(
         return await in_thread(lambda: _is_wanted(claim, ready))
 
     is_last_attempt = claim.attempt >= claim.max_attempts
-    client = Backed(models, is_last_attempt)
+    ledger = TokenLedger.of(claim)
+    client = Backed(models, ledger, is_last_attempt)
     around = ReviewContext(
         slots=models[0].slots,
         may_continue=may_continue,
         on_progress=keeper.note,
         keep=keeper.keep,
-        verifier=verifier_of(models, is_last_attempt),
+        verifier=verifier_of(models, ledger, is_last_attempt),
         redact=lambda texts: Redactor(settings.REDACTION_POLICY).redact_all(texts),
         is_last_attempt=is_last_attempt,
         known=ready.known,
@@ -181,6 +187,10 @@ async def _review(
         if ready.away is not None:
             raise ready.away
         return await review_prepared(ready.change.prepared, client, recipe.limits(), ready.progress, around)
+    except LimitReached as reached:
+        why = limit_text(reached)
+        if settings.LLM_REQUIRED:
+            raise _over_limit(reached) from None
     except (Failure, DependencyUnavailable) as error:
         reason = error
         why = await in_thread(lambda: _why_without(claim, models, reason))
@@ -188,6 +198,21 @@ async def _review(
             raise
     log.warning("review_without_model", job=claim.job_id, dependency=models[0].name, why=why)
     return review_without_model(ready.change.prepared, client, recipe.limits(), ready.progress, why, around)
+
+
+def _over_limit(reached: LimitReached) -> Exception:
+    """Return why a review ends of which nothing was reviewed: it waits for the next day, or fails."""
+    if reached.limit.is_daily:
+        midnight = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        seconds = (midnight - timezone.now()).total_seconds()
+        return DependencyUnavailable("", seconds, limit_text(reached))
+    return PermanentFailure(
+        ErrorClass.POLICY_REJECTED,
+        Component.INTERNAL,
+        f"{limit_text(reached)} Nothing was reviewed."
+        f" Raise TOKEN_LIMIT_PER_{reached.limit.name}, then replay.",
+        context={"limit": reached.limit.value, "tokens": reached.tokens},
+    )
 
 
 def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:
@@ -343,9 +368,13 @@ def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
 
 
 def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
-    if not outcome.stopped:
+    if not outcome.stopped and not outcome.limit:
         return outcome.review.banner
-    why: str = outcome.stopped
+    if outcome.limit and outcome.stopped is not Stopped.ENDED:
+        return (
+            f"{limit_banner(outcome.limit, outcome.reviewed, outcome.parts)} {outcome.review.banner}".rstrip()
+        )
+    why = str(outcome.stopped)
     if outcome.stopped is Stopped.ENDED:
         # Only the transaction that stores it knows how the job has ended.
         why = ReviewJob.objects.values_list("status", flat=True).get(pk=claim.job_id)
@@ -356,8 +385,10 @@ def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
 def _log_partial(claim: StageClaim, outcome: ReviewOutcome) -> None:
     """Log what was reviewed of a partial review, once it is stored (specification 002, scenario 20)."""
     created_at = ReviewJob.objects.values_list("created_at", flat=True).get(pk=claim.job_id)
+    over = outcome.stopped is Stopped.OVER_LIMIT
+    error_class = ErrorClass.POLICY_REJECTED if over else ErrorClass.DEADLINE_EXCEEDED
     facts = {
-        "code": kind_of(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL).code,
+        "code": kind_of(error_class, Component.INTERNAL).code,
         "stopped": str(outcome.stopped),
         "interrupted_stage": claim.stage.value,
         "parts_completed": outcome.reviewed,

@@ -8,8 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 from django.conf import settings
@@ -19,15 +28,16 @@ from criticizer.queue import outbox
 from criticizer.redaction import RedactedText
 from criticizer.resilience import gate, rate_limit
 from criticizer.resilience.failures import Component, DependencyUnavailable, Failure
-from reviews import config, pipeline
+from reviews import config, pipeline, token_ledger
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
 from reviews.pipeline.dependencies import away
 from reviews.pipeline.executor import with_reconnect
 from reviews.reviewers.anthropic import AnthropicClient
-from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelClient
+from reviews.reviewers.model import LimitReached, LlmConfig, ModelAnswer, ModelClient
 from reviews.reviewers.model_calls import OF_THE_PART
 from reviews.reviewers.openai import OpenAIClient
+from reviews.token_ledger import TokenLedger
 
 SHORT_SECONDS = 2.0  # shorter waits are slept: giving the attempt back costs more
 PATIENCE_SECONDS = 10.0  # of such waits before one call; then the attempt is given back
@@ -76,6 +86,7 @@ class Backed:
     """
 
     models: tuple[Model, ...]
+    ledger: TokenLedger
     is_last_attempt: bool = False
 
     @property
@@ -92,11 +103,16 @@ class Backed:
         *,
         has_more_room: bool = False,
     ) -> ModelAnswer:
-        """Ask once each (see `ModelClient.complete`); raises DependencyUnavailable also."""
+        """Ask once each (see `ModelClient.complete`); raises DependencyUnavailable and LimitReached also."""
+        characters = len(system) + len(user)
 
         async def ask(model: Model) -> ModelAnswer:
+            ask_once = partial(
+                model.client.complete, system, user, schema, call_id, has_more_room=has_more_room
+            )
+            reserve = partial(self.ledger.reserve, call_id, model.name, model.client.model, characters)
             async with model.calling(has_backup=model is not self.models[-1]):
-                return await model.client.complete(system, user, schema, call_id, has_more_room=has_more_room)
+                return await _settled(reserve, ask_once)
 
         first, *others = self.models
         try:
@@ -127,10 +143,38 @@ class Backed:
         pass  # the loop closes its clients
 
 
-def verifier_of(models: Sequence[Model], is_last_attempt: bool) -> ModelClient | None:
+async def _settled(reserve: Callable[[], int], call: Callable[[], Awaitable[ModelAnswer]]) -> ModelAnswer:
+    """Make a call between its reservation in the token ledger and its settlement (guarantee G390)."""
+    reserving = asyncio.ensure_future(in_thread(lambda: with_reconnect(reserve)))
+    try:
+        entry = await asyncio.shield(reserving)
+    except asyncio.CancelledError:
+        with contextlib.suppress(LimitReached):
+            unsent = await reserving
+            await in_thread(lambda: _settle(unsent, None))
+        raise
+    try:
+        answer = await call()
+    except BaseException as error:
+        failure = error
+        await asyncio.shield(in_thread(lambda: _settle(entry, failure)))
+        raise
+    await asyncio.shield(in_thread(lambda: _settle(entry, answer)))
+    return answer
+
+
+def _settle(entry: int, outcome: ModelAnswer | BaseException | None) -> None:
+    """Settle a call, across a lost connection. An answer is not lost for it: the estimate stays."""
+    try:
+        with_reconnect(lambda: token_ledger.settle(entry, outcome))
+    except (DatabaseError, InterfaceError) as error:
+        log.warning("call_not_settled", entry=entry, error=type(error).__name__)
+
+
+def verifier_of(models: Sequence[Model], ledger: TokenLedger, is_last_attempt: bool) -> ModelClient | None:
     """Return the client that judges findings, or None with LLM_VERIFY=off."""
     judges = tuple(replace(model, client=model.verifier) for model in models if model.verifier)
-    return Backed(judges, is_last_attempt) if judges else None
+    return Backed(judges, ledger, is_last_attempt) if judges else None
 
 
 def wait_of(models: Sequence[Model]) -> DependencyUnavailable | None:

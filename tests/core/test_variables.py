@@ -166,6 +166,7 @@ WRONG: Mapping[str, list[str]] = {
     "WEBHOOK_NOT_IDEMPOTENT": ["https://ci.example.com", "ci example"],
     "WEBHOOK_SECRETS": ["abc", "whsec_", "whsec_not base64", "whsec_bm90LWEtcmVhbC1zZWNyZXQ=,abc"],
     "WORKERS": [*_NUMBERS, "0"],
+    **{f"TOKEN_LIMIT_PER_{what}": _NUMBERS for what in ("REVIEW", "CHANGE", "SOURCE", "DAY")},
 }  # fmt: skip
 # Every line of text is valid here. System checks look at programs and at the length of SECRET_KEY.
 ANY_TEXT = {

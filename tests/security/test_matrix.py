@@ -68,6 +68,7 @@ TABLES = {
     },
     "reviews_apikey": {**read_only(SECURITY), "add": "SX"},
     "reviews_attempt": read_only("ROAUX"),
+    "reviews_ledgerentry": read_only(TROUBLE),
     "reviews_sourceevent": read_only(TROUBLE),
     "reviews_sourceposition": read_only(TROUBLE),
     "reviews_hostinstallation": read_only(TROUBLE),

@@ -6,7 +6,7 @@ from typing import Any
 
 from criticizer.models import SecurityEvent
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch, ReplayItem
-from reviews.models import HostChange, HostDelivery, HostInstallation, JobEvent, SourceEvent
+from reviews.models import HostChange, HostDelivery, HostInstallation, JobEvent, LedgerEntry, SourceEvent
 from tests import factories
 
 
@@ -25,6 +25,10 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
     attempt = factories.AttemptFactory(
         stage_run=run, outcome="failed", error_class="NOT_FOUND", detail=f"{mark} attempt at {files[-1]}",
         context={"path": f"{mark} context"},
+    )  # fmt: skip
+    call = LedgerEntry.objects.create(
+        job=job, attempt=attempt, call=f"{mark}-call", dependency="llm:openai", model="m",
+        source=f"git:{mark}", reserved_tokens=1,
     )  # fmt: skip
     delivery = factories.DeliveryFactory(
         job=job, status="uncertain", recipient=f"mail:{mark}@example.com", subject=f"{mark} subject",
@@ -74,6 +78,7 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
         "criticizer_securityevent": seen.pk,
         "reviews_reviewjob": job.pk,
         "reviews_attempt": attempt.pk,
+        "reviews_ledgerentry": call.pk,
         "reviews_artifact": factories.ArtifactFactory(job=job, name=f"{mark}-artifact").pk,
         "reviews_sourceevent": event.pk,
         "reviews_hostinstallation": installation.pk,
