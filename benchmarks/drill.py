@@ -3,10 +3,12 @@
 `manage.py up` runs as it does for everybody: embedded PostgreSQL, web, all clusters. Posters
 send a stream of review requests and repeat each with its idempotency key until it is answered.
 The model server, two webhook receivers, an SMTP server and a maildir misbehave on schedule
-(`drill_peers`), processes die (`drill_faults`). Another key posts a flood whose webhooks go to a
-receiver that hangs or drips; the summary has how long the reviews of the first key took. When the
-faults are over and everything is quiet, what was posted, the database and the receivers' ledgers
-are compared (`drill_ledger`).
+(`drill_peers`), processes die (`drill_faults`). Pull requests are opened and pushed to on a code
+host that reaches its limits and loses webhooks (`drill_host`). Another key posts a flood whose
+webhooks go to a receiver that hangs or drips; the summary has how long the reviews of the first key
+took. When the faults are over and everything is quiet, each pull request is pushed to once more; then
+what was posted, the database and the receivers' ledgers are compared (`drill_ledger`,
+`drill_host_ledger`).
 
 The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck
 and wrong_state are 0. A drill that fails keeps its directory. The same SEED repeats the schedule.
@@ -27,7 +29,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks import drill_ledger, drill_peers, drill_schedule
+from benchmarks import drill_host_ledger, drill_ledger, drill_peers, drill_schedule
 from benchmarks.drill_faults import Hit, Injector, Recovery, recovery_of
 from benchmarks.drill_ledger import Posted, Verdict
 from benchmarks.drill_load import Stream, make_flood, make_requests
@@ -40,6 +42,7 @@ from reviews.demo import free_port
 
 FLOOD_SHARE = 0.5  # of the jobs: posted by another key besides, all at once
 FLOOD_AT = 0.25  # of the length of the run
+PULL_SHARE = 0.1  # of the jobs: pull requests besides those that faults open
 SETTLE_SECONDS = 180.0  # after the last fault; then what is not final is stuck
 
 
@@ -59,7 +62,7 @@ class Drill:
         repository = self.files / "repository"
         flood = int(FLOOD_SHARE * self.jobs)
         commits = make_commits(repository, self.jobs + flood)
-        with drill_peers.running(self.files / "mail") as peers:
+        with drill_peers.running(self.files) as peers:
             options = {
                 "RETRY_TIME_SCALE": str(self.scale),
                 "LLM_PROVIDER": "openai",
@@ -69,6 +72,7 @@ class Drill:
                 "SMTP_HOST": "127.0.0.1",
                 "SMTP_PORT": str(peers.mail.port),
                 "WEBHOOK_SECRETS": peers.secret,
+                **peers.host.options,
             }
             installation = Installation(self.files, free_port(), environment(self.files, repository, options))
             try:
@@ -95,20 +99,25 @@ class Drill:
         started = time.monotonic()
         stream.start()
         flood.start()
+        peers.host.start(installation.base_url, max(1, int(PULL_SHARE * self.jobs)), 0.95 * length)
         faults = drill_schedule.schedule(self.faults, self.seed, self.only)
         injector.run(faults, started, lambda: time.monotonic() > until)
         peers.cease()
         say(f"drill: no more faults after {time.monotonic() - started:.0f} s")
-        unsettled = _settle(installation, (stream, flood), len(commits), until)
+        unsettled = _settle(installation, (stream, flood), peers, len(commits), until)
+        peers.host.push_to_all()
+        unsettled = unsettled or _settle(installation, (stream, flood), peers, len(commits), until)
         stream.stop()
         flood.stop()
         posted = stream.posted + flood.posted
         with installation.connect() as connection:
-            facts = drill_ledger.read(connection)
+            facts, versions = drill_ledger.read(connection), drill_host_ledger.read(connection)
             recovery = recovery_of(injector.hits, connection)
             waits = _waits(connection, stream.posted)
         receipts = peers.receipts()
         verdict = drill_ledger.reconcile(posted, facts, receipts)
+        books = peers.host.books()
+        verdict.add(drill_host_ledger.reconcile(books, versions))
         unanswered = {request.key for request in requests + flooded} - {entry.key for entry in posted}
         verdict.stuck += [f"{key} was never answered" for key in sorted(unanswered)]
         if unsettled and verdict.ok:
@@ -117,6 +126,12 @@ class Drill:
         _explain(verdict, recovery, stream, (self.files / "up.log").read_text(errors="replace"))
         summary = summary_of(self, verdict, injector.hits, recovery, seconds)
         summary |= {"webhook_requests": receipts.webhook_requests, "flood": len(flooded), **waits}
+        summary |= {
+            "pull_requests": len({number for number, _ in books.heads}),
+            "heads": len(books.heads),
+            "heads_without_webhook": len({head for _, head in books.heads} - books.taken_in),
+            "limited_calls": peers.host.limited,
+        }
         return summary, verdict
 
 
@@ -132,7 +147,9 @@ def _waits(connection: psycopg.Connection[Any], posted: Sequence[Posted]) -> dic
     return {f"others_wait_{name}_seconds": round(value, 2) for name, value in found.items()}
 
 
-def _settle(installation: Installation, streams: Sequence[Stream], jobs: int, until: float) -> str:
+def _settle(
+    installation: Installation, streams: Sequence[Stream], peers: Peers, jobs: int, until: float
+) -> str:
     """Wait until every job has an end and every role is filled; return what is not when time is up."""
     said = 0.0
     while True:
@@ -141,11 +158,13 @@ def _settle(installation: Installation, streams: Sequence[Stream], jobs: int, un
                 row = connection.execute(
                     "SELECT count(*), count(finished_at), (SELECT count(*) FROM outbox_messages"
                     " WHERE aggregate_type = 'stage_run') FROM jobs"  # others come round for ever
+                    f" WHERE idempotency_key NOT LIKE '{drill_ledger.PULL}:%'"
                 ).fetchone()
+                pulls = drill_host_ledger.reconcile(peers.host.books(), drill_host_ledger.read(connection))
         except psycopg.OperationalError:
-            row = None
+            row, pulls = None, Verdict()
         missing, is_done = installation.missing(), all(stream.is_done() for stream in streams)
-        if row and row[0] == row[1] == jobs and row[2] == 0 and is_done and not missing:
+        if row and row[0] == row[1] == jobs and row[2] == 0 and is_done and not missing and pulls.is_settled:
             time.sleep(1.0)  # whoever was thought dead may still be sending
             return ""
         if time.monotonic() > until:

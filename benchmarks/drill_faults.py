@@ -80,7 +80,7 @@ class Injector:
         hit = Hit(fault, at=time.time())
         try:
             verb, _, rest = fault.kind.partition("_")
-            if verb in {"model", "webhook", "smtp"}:
+            if verb in {"model", "webhook", "smtp", "host"}:
                 self.peers.begin(fault)
             elif "postgres" in rest:
                 self._database_fault(hit)

@@ -1,4 +1,4 @@
-"""The peers of the drill: a model server, three webhook receivers, an SMTP server and a maildir.
+"""The peers of the drill: a model server, three webhook receivers, SMTP server, maildir and code host.
 
 Real servers on loopback, in threads of this process, that misbehave for as long as a fault lasts
 and keep a ledger of everything they took over. Faults are constructed; the wire forms are those
@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import drill_host
+from benchmarks.drill_host import CodeHost
 from benchmarks.drill_ledger import Effect, Receipts
 from benchmarks.drill_schedule import Fault
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
@@ -93,6 +95,7 @@ class Peers:
     tarpit: WebhookReceiver
     mail: SmtpServer
     maildir: Path
+    host: CodeHost
     secret: str
     wrong: dict[str, Mischief]  # by the first word of a fault's kind
 
@@ -101,6 +104,9 @@ class Peers:
         peer = fault.kind.partition("_")[0]
         if peer == "webhook":
             peer = f"webhook{fault.number % len(self.receivers)}"  # the other one goes on
+        if peer == "host":
+            self.host.begin(fault)
+            return
         self.wrong[peer].begin(fault)
         if peer == "smtp":
             self._spoil_mail(fault)
@@ -123,6 +129,7 @@ class Peers:
         for mischief in self.wrong.values():
             mischief.cease()
         self.tarpit.respond = None
+        self.host.cease()
         self.mail.switches = Switches()
 
     def receipts(self) -> Receipts:
@@ -145,13 +152,14 @@ class Peers:
             for path in sorted((self.maildir / folder).glob("*")):
                 mail = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
                 effects.append(Effect(str(mail["X-Criticizer-Token"]), f"mail:{mail['To']}"))
+        effects += self.host.effects()
         requests = sum(len(receiver.requests) for receiver in (*self.receivers, self.tarpit))
         return Receipts(tuple(effects), unsigned, requests)
 
 
 @contextlib.contextmanager
-def running(maildir: Path) -> Iterator[Peers]:
-    """Start the peers; stop them afterwards. `maildir` is written by the product."""
+def running(files: Path) -> Iterator[Peers]:
+    """Start the peers; stop them afterwards. `files`: the drill's directory."""
     wrong = {name: Mischief() for name in ("model", "webhook0", "webhook1", "smtp")}
 
     def answer(request: Recorded) -> Reply:
@@ -167,5 +175,6 @@ def running(maildir: Path) -> Iterator[Peers]:
         receiver("webhook1") as second,
         WebhookReceiver(respond=_stuck) as tarpit,
         SmtpServer() as mail,
+        drill_host.running(files / "host") as host,
     ):
-        yield Peers(model, (first, second), tarpit, mail, maildir, secret, wrong)
+        yield Peers(model, (first, second), tarpit, mail, files / "mail", host, secret, wrong)

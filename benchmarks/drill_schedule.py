@@ -39,6 +39,12 @@ WEIGHTS = {
     "webhook_drop": 6,
     "smtp_4xx": 3,
     "smtp_drop": 4,
+    "host_limit": 4,
+    "host_drop": 4,
+    "host_revoke": 3,
+    "host_push": 4,
+    "host_redeliver": 4,
+    "host_lose": 3,
 }
 QUEUES = ("stages", "llm", "notify")
 SMTP_DOMAIN = "smtp.example.com"  # mail to it goes through SMTP, all other into a maildir

@@ -206,7 +206,7 @@ def environment(files: Path, repository: Path, options: Mapping[str, str]) -> di
         "CRITICIZER_DATA_DIR": str(files),
         "CHANGE_SOURCES": "git",
         "GIT_REPOSITORIES": f"drill={repository}",
-        "DEPOT_ALLOW_LIST": "//drill/...",
+        "DEPOT_ALLOW_LIST": "//drill/...,//github/...",
         "OUTBOUND_ALLOW": "127.0.0.0/8",
         "API_THROTTLE": "1000000/min",
         "WORKERS": "2",
