@@ -109,9 +109,9 @@ def host(name: str, place: Component = Component.PROVIDER) -> Host:
     return made
 
 
-def connected_hosts() -> dict[str, Host]:
-    """Return the code hosts that we have credentials for, by name."""
-    return {name: made for name in HOSTS if (made := host(name)).is_connected}
+def connected_hosts(place: Component = Component.PROVIDER) -> dict[str, Host]:
+    """Return the code hosts that we have credentials for, by name, as `host`."""
+    return {name: made for name in HOSTS if (made := host(name, place)).is_connected}
 
 
 @lru_cache(maxsize=16)

@@ -148,6 +148,10 @@ class Host(Protocol):
 
     def pull(self, repository: Repository, number: int) -> Pull: ...
 
+    def open_pulls(self, repository: Repository) -> Iterator[Sequence[HostEvent]]:
+        """Yield what webhooks would say of the open pull requests, those that changed last first."""
+        ...
+
     def own_comments(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
         """Yield our own comments, page by page, to the last one: also pages that have none of them."""
         ...

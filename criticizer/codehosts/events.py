@@ -58,6 +58,14 @@ class Stopped:
     reason: str
 
 
+COMMAND = "/review"
+
+
+def is_command(comment: str) -> bool:
+    """Say whether the first line of a comment asks for another review."""
+    return comment.strip().partition("\n")[0].strip() == COMMAND
+
+
 @dataclass(frozen=True, slots=True)
 class Rerun:
     """A person asks for another review: of a pull request's head, or of this head wherever it is."""

@@ -40,11 +40,11 @@ _SET_UP = {
     ),
     "gitea": (
         "Permissions of the account's token: issue and repository (read and write), user (read)",
-        "Events: pull request, pull request synchronized, repository",
+        "Events: pull request, pull request synchronized, pull request comment, repository",
     ),
     "gitlab": (
         "Scopes of the token: api, read_repository; role Developer",
-        "Trigger: merge request events",
+        "Triggers: merge request events, comments",
     ),
 }
 

@@ -1,6 +1,7 @@
-"""The poll of GitHub: what it never delivers again finds its way to a review all the same.
+"""The poll of code hosts: pull requests whose webhooks were lost are reviewed all the same.
 
     failed deliveries   of the last three days, which this installation does not have, are asked for again
+                        (GitHub; the other hosts tell of none)
     open pull requests  whose head, base or state is not the one that is known are taken in as if their
                         webhook had come
 
@@ -26,6 +27,7 @@ from django.db.models import F, Max
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from criticizer.codehosts.base import Host
 from criticizer.codehosts.events import HostEvent, Noted, Wanted
 from criticizer.codehosts.github.host import GitHubHost
 from criticizer.codehosts.names import Repository
@@ -34,7 +36,7 @@ from criticizer.queue.periodic import PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, DependencyUnavailable, Failure
-from notifications import config as notification_config
+from notifications.config import connected_hosts
 from reviews import config
 from reviews.intake import pull_requests
 from reviews.intake.pull_requests import Overtaken
@@ -50,13 +52,14 @@ MAX_PAGES = 10  # of one list, a hundred each
 DELIVERY_DAYS = 3  # for so long GitHub delivers again
 MAX_AGAIN = 20  # deliveries asked for in one run
 MAX_TRIES = 3  # of one delivery
+_FAILED = "failed webhooks"  # the part of a run that asks for them
 _PACE_SECONDS = 2.5  # the longest wait for one call a second
 _WRITE_SECONDS = 1.0  # between two writes
 
 
 def ensure() -> None:
-    """Start or stop the clock (SOURCE_POLL_SECONDS, GITHUB_APP_ID). Run by maintenance."""
-    CLOCK.ensure(is_enabled=_host() is not None and settings.SOURCE_POLL_SECONDS > 0)
+    """Start or stop the clock (SOURCE_POLL_SECONDS, credentials of a host). Run by maintenance."""
+    CLOCK.ensure(is_enabled=settings.SOURCE_POLL_SECONDS > 0 and bool(connected_hosts(Component.SOURCE)))
 
 
 def run_message(outbox_id: int, token: UUID) -> None:
@@ -74,34 +77,32 @@ def run_message(outbox_id: int, token: UUID) -> None:
 
 def run() -> int:
     """Poll once; return how many reviews were missing. Lets database errors through."""
-    host = _host()
-    if host is None:
-        return 0
     until = time.monotonic() + RUN_SECONDS
-    _part("failed webhooks", partial(_deliver_again, host))
+    hosts = list(connected_hosts(Component.SOURCE).values())
+    return sum(_poll(host, until) for host in random.sample(hosts, len(hosts)))
+
+
+def _poll(host: Host, until: float) -> int:
     missing = 0
+    if isinstance(host, GitHubHost):
+        _part(_stream(host, _FAILED), partial(_deliver_again, host))
     known = _known(host)
     for repository in _chosen(host, known):
         if time.monotonic() > until:
             break
-        missing += _part(repository.name, partial(_compare, host, repository))
+        missing += _part(_stream(host, repository.name), partial(_compare, host, repository))
     # What is polled no longer has no problem with its poll.
-    polled = [_stream(name) for name in ("failed webhooks", *known)]
-    gone = SourcePosition.objects.filter(stream__startswith=_stream("")).exclude(stream__in=polled)
+    polled = [_stream(host, name) for name in (_FAILED, *known)]
+    gone = SourcePosition.objects.filter(stream__startswith=_stream(host, "")).exclude(stream__in=polled)
     gone.exclude(problem="").update(problem="")
     return missing
 
 
-def _host() -> GitHubHost | None:
-    host = notification_config.host("github", Component.SOURCE)
-    return host if isinstance(host, GitHubHost) and host.is_connected else None
+def _stream(host: Host, name: str) -> str:
+    return f"{host.name} {name}"[:192]
 
 
-def _stream(name: str) -> str:
-    return f"github {name}"[:192]
-
-
-def _part(name: str, work: Callable[[], int]) -> int:
+def _part(stream: str, work: Callable[[], int]) -> int:
     """Do one part of a run and record how it ended; one that fails or waits does not stop the others."""
     missing, problem = 0, ""
     try:
@@ -113,9 +114,9 @@ def _part(name: str, work: Callable[[], int]) -> int:
     except Overtaken:
         problem = "other requests came first each time"
     if problem:
-        log.warning("host_poll_stopped", part=name, reason=clean(problem, 300))
+        log.warning("host_poll_stopped", part=stream, reason=clean(problem, 300))
     counted = {"missing": F("missing") + missing, "last_missing_at": Now()} if missing else {}
-    position, _ = SourcePosition.objects.get_or_create(stream=_stream(name))
+    position, _ = SourcePosition.objects.get_or_create(stream=stream)
     SourcePosition.objects.filter(pk=position.pk).update(
         polled_at=Now(), problem=clean(problem, 500), **counted
     )
@@ -165,7 +166,7 @@ def _deliver_again(host: GitHubHost) -> int:
     return 0
 
 
-def _known(host: GitHubHost) -> dict[str, int]:
+def _known(host: Host) -> dict[str, int]:
     """Return the known repositories' names and ids: those of events, and those that a variable names."""
     newest: dict[int, str] = {}
     seen = HostDelivery.objects.filter(host=host.name).exclude(repository_id=None)
@@ -175,13 +176,12 @@ def _known(host: GitHubHost) -> dict[str, int]:
         for number, name, _ in named.order_by("newest"):
             assert number is not None
             newest[number] = name.lower()
-    settled = [
-        name.lower() for name in settings.GITHUB_REPOSITORIES if not any(sign in name for sign in "*?[")
-    ]
+    enabled = getattr(settings, f"{host.name.upper()}_REPOSITORIES")
+    settled = [name.lower() for name in enabled if not any(sign in name for sign in "*?[")]
     return {**dict.fromkeys(settled, 0), **{name: number for number, name in newest.items()}}
 
 
-def _chosen(host: GitHubHost, known: Mapping[str, int]) -> Iterator[Repository]:
+def _chosen(host: Host, known: Mapping[str, int]) -> Iterator[Repository]:
     """Yield the enabled ones of the known repositories in random order, at most MAX_REPOSITORIES."""
     made = 0
     for name in random.sample(list(known), len(known)):
@@ -193,7 +193,7 @@ def _chosen(host: GitHubHost, known: Mapping[str, int]) -> Iterator[Repository]:
                 made += 1
 
 
-def _compare(host: GitHubHost, repository: Repository) -> int:
+def _compare(host: Host, repository: Repository) -> int:
     """Take in what differs from what is known of a repository's open pull requests; count its reviews."""
     missing = 0
     with _permitted(gate.name_of(host.dependency(repository.name))):

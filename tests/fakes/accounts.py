@@ -122,6 +122,7 @@ class GiteaServer(AccountServer):
 
     api, scheme, author = "/api/v1", "token", "user"
     routes = (
+        ("GET", r"/repos/([^/]+/[^/]+)/pulls", "list_pulls"),
         ("GET", r"/repos/([^/]+/[^/]+)/pulls/(\d+)", "pull"),
         ("GET", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "list"),
         ("POST", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "comment"),
@@ -158,6 +159,7 @@ class GitLabServer(AccountServer):
 
     api, scheme, author = "/api/v4", "Bearer", "author"
     routes = (
+        ("GET", r"/projects/([^/]+)/merge_requests", "list_pulls"),
         ("GET", r"/projects/([^/]+)/merge_requests/(\d+)", "pull"),
         ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "list"),
         ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "comment"),
@@ -167,8 +169,11 @@ class GitLabServer(AccountServer):
     post, edit = "POST /api/v4/projects/", "PUT /api/v4/projects/"
 
     def _described(self, repo: Repo, number: int, pull: Pull) -> dict[str, Any]:
+        name = next(name for name, known in self.repos.items() if known is repo)
         return {
-            "iid": number, "sha": pull.head, "state": "opened" if pull.state == "open" else pull.state,
+            "references": {"full": f"{name}!{number}"}, "target_branch": "main",
+            "updated_at": pull.updated_at, "iid": number, "sha": pull.head,
+            "state": "opened" if pull.state == "open" else pull.state,
             "draft": pull.is_draft, "has_conflicts": False, "project_id": repo.number,
             "web_url": f"{self.url}/acme/web/-/merge_requests/{number}",
         }  # fmt: skip

@@ -382,7 +382,10 @@ class GitHubServer:
     def _list_pulls(self, repo: Repo, asked: Asked) -> Said:
         wanted = asked.query.get("state", "open")
         pulls = sorted(repo.pulls.items(), key=lambda one: one[1].updated_at, reverse=True)
-        return self._paged(asked, [self._described(repo, *one) for one in pulls if one[1].state == wanted])
+        found = [
+            self._described(repo, *one) for one in pulls if one[1].state == wanted.replace("opened", "open")
+        ]
+        return self._paged(asked, found)
 
     def _list_comments(self, repo: Repo, asked: Asked, number: str) -> Said:
         found = [c for c in repo.comments.values() if c["number"] == int(number)]

@@ -32,6 +32,8 @@ class Kind:
     repeat: str
     proof: str
     unknown: tuple[str, Json]  # an event that asks for nothing
+    # Name and content of the event of a comment on pull request 7: `comment(text, has_rights=True)`.
+    comment: Callable[..., tuple[str, Json]]
 
     @property
     def path(self) -> str:
@@ -112,6 +114,29 @@ def gitlab_headers(
     }  # fmt: skip
 
 
+def github_comment(body: str, *, has_rights: bool = True) -> tuple[str, Json]:
+    return "issue_comment", deliveries.comment(body, association="MEMBER" if has_rights else "NONE")
+
+
+def gitea_comment(body: str, *, has_rights: bool = True) -> tuple[str, Json]:
+    """As Gitea's `services/webhook`: the repository's permissions are those of the comment's author."""
+    name, content = github_comment(body, has_rights=False)
+    del content["comment"]["author_association"]
+    permissions = {"admin": False, "push": has_rights, "pull": True}
+    return name, {**content, "repository": {**content["repository"], "permissions": permissions}}
+
+
+def gitlab_comment(body: str, *, has_rights: bool = True) -> tuple[str, Json]:
+    return "", {
+        "object_kind": "note",
+        "project": {"id": 500, "path_with_namespace": "Acme/Website"},
+        "object_attributes": {"note": body, "noteable_type": "MergeRequest", "author_id": 5},
+        "merge_request": {
+            "iid": 7, "state": "opened", "assignee_ids": [6], "reviewer_ids": [5] if has_rights else [],
+        },
+    }  # fmt: skip
+
+
 def github_headers(body: bytes, event: str = "pull_request", delivery: str = "") -> dict[str, str]:
     return deliveries.headers(body, event, delivery=delivery)
 
@@ -121,15 +146,15 @@ KINDS = {
     for kind in (
         Kind(
             "github", deliveries.pull_request, github_headers, "X-GitHub-Delivery", "X-Hub-Signature-256",
-            ("star", {"action": "created"}),
+            ("star", {"action": "created"}), github_comment,
         ),
         Kind(
             "gitea", gitea_event, gitea_headers, "X-Gitea-Delivery", "X-Hub-Signature-256",
-            ("push", {"ref": "refs/heads/main"}),
+            ("push", {"ref": "refs/heads/main"}), gitea_comment,
         ),
         Kind(
             "gitlab", gitlab_event, gitlab_headers, "Idempotency-Key", "Webhook-Signature",
-            ("", {"object_kind": "push"}),
+            ("", {"object_kind": "push"}), gitlab_comment,
         ),
     )
 }  # fmt: skip

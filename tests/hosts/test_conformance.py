@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from notifications.config import host as host_of
 from notifications.recipients import CHANNELS, normalise
 from notifications.recipients import split as split_recipient
 from reviews import config
-from reviews.models import Host, HostChange, HostDelivery, HostVersion, ReviewJob
+from reviews.intake import host_poll
+from reviews.models import Host, HostChange, HostDelivery, HostVersion, ReviewJob, SourcePosition
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action
 from reviews.sources.fetcher import ChangeFetcher
@@ -25,7 +26,7 @@ from reviews.sources.mirror import MirrorConfig
 from reviews.sources.pull import PullHead, PullSource, canonical_id, depot_prefix
 from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
 from tests.fakes.git_http import GitHost, PullRequests
-from tests.fakes.github import APP_ID, GitHubServer, Pull, private_key
+from tests.fakes.github import APP_ID, Act, GitHubServer, Pull, private_key
 from tests.hosts.deliveries import HEAD
 from tests.hosts.kinds import KINDS, SETTINGS, Kind, as_bytes
 
@@ -193,30 +194,75 @@ def test_wrong_forms_are_refused_after_the_proof(post: Post) -> None:
     assert not HostDelivery.objects.exists()
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_a_head_of_another_repository_under_the_name_is_not_requested(
-    kind: Kind, post: Post, settings: Any, is_ours: bool
-) -> None:
-    server: GitHubServer = {"github": GitHubServer, "gitea": GiteaServer, "gitlab": GitLabServer}[kind.name]()
-    with server:
-        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
-        settings.GITEA_TOKEN = settings.GITLAB_TOKEN = (TOKEN,)
-        settings.GITHUB_API_URL = settings.GITEA_URL = settings.GITLAB_URL = server.url
+@pytest.fixture
+def server(kind: Kind, settings: Any) -> Iterator[GitHubServer]:
+    """Run the host's double, with the one repository `acme/website` and its pull request 7 at OTHER."""
+    made: GitHubServer = {"github": GitHubServer, "gitea": GiteaServer, "gitlab": GitLabServer}[kind.name]()
+    with made:
+        if kind.name == "github":
+            settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+            settings.GITHUB_API_URL = made.url
+        else:
+            setattr(settings, f"{kind.name.upper()}_TOKEN", (TOKEN,))
+            setattr(settings, f"{kind.name.upper()}_URL", made.url)
         settings.RATE_LIMITS, settings.RETRY_TIME_SCALE = {kind.name: 1000.0}, 0.001
         gate.forget()
-        repo = server.add("acme/website", {7: Pull(OTHER)})
-        post(repository={"id": repo.number, "full_name": "Acme/Website"})
-        if not is_ours:
-            server.repos["acme/renamed"] = repo
-            repo.pulls[7].head = "d" * 40
-            server.add("acme/website", {7: Pull(OTHER)})
-        change = HostChange.objects.get()
-        try:
-            found = config.has_head(change, OTHER)
-        except PermanentFailure as refused:
-            found = refused.error_class is not ErrorClass.NOT_FOUND
+        made.add("acme/website", {7: Pull(OTHER)})
+        yield made
+        assert made.faults == []
     gate.forget()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_head_of_another_repository_under_the_name_is_not_requested(
+    post: Post, server: GitHubServer, is_ours: bool
+) -> None:
+    repo = server.repos["acme/website"]
+    post(repository={"id": repo.number, "full_name": "Acme/Website"})
+    if not is_ours:
+        server.repos["acme/renamed"] = repo
+        repo.pulls[7].head = "d" * 40
+        server.add("acme/website", {7: Pull(OTHER)})
+    change = HostChange.objects.get()
+    try:
+        found = config.has_head(change, OTHER)
+    except PermanentFailure as refused:
+        found = refused.error_class is not ErrorClass.NOT_FOUND
     assert found is is_ours
+
+
+def test_a_head_whose_webhook_was_lost_is_found_once_by_the_poll(
+    kind: Kind, post: Post, server: GitHubServer, settings: Any
+) -> None:
+    setattr(settings, f"{kind.name.upper()}_REPOSITORIES", ["acme/website"])
+    repo = server.repos["acme/website"]
+    repo.pulls |= {8: Pull(HEAD, is_draft=True), 9: Pull(HEAD, state="closed")}
+    assert [host_poll.run(), host_poll.run()] == [1, 0]
+    job = ReviewJob.objects.get()
+    assert (job.changelist_id, HostVersion.objects.get().head_sha) == (kind.pull, OTHER)
+    assert set(HostChange.objects.values_list("number", "state")) == {(7, "open"), (8, "draft")}
+    named = {"id": repo.number, "full_name": "acme/website"}
+    assert post(head=OTHER, repository=named) == (200, {"job": job.pk, "duplicate": True})  # after all
+    repo.pulls[7] = Pull("d" * 40, updated_at="2026-01-31T12:05:00Z")
+    assert host_poll.run() == 1
+    assert versions() == [(1, "superseded"), (2, "queued")]
+    server.script(Act(keep=False, status=503), on="GET ")
+    assert host_poll.run() == 0  # the next run asks again
+    assert SourcePosition.objects.get(stream=f"{kind.name} acme/website").missing == 2
+
+
+def test_a_command_asks_for_another_review_if_its_author_has_rights(kind: Kind, post: Post) -> None:
+    post()
+    event, content = kind.comment(" /review \nplease")
+    assert post(content=content, event=event, delivery="guid-1")[0] == 202
+    assert post(content=content, event=event, delivery="guid-1")[1]["duplicate"]
+    assert versions() == [(1, "superseded"), (2, "queued")]
+    for text, has_rights, reason in (
+        ("/review", False, "author of the command"), ("Please /review", True, "no command"),
+    ):  # fmt: skip
+        event, content = kind.comment(text, has_rights=has_rights)
+        assert reason in post(content=content, event=event)[1]["ignored"]
+    assert len(versions()) == 2
 
 
 def test_ids_prefixes_and_recipients_name_the_host(kind: Kind) -> None:

@@ -24,12 +24,11 @@ def test_a_pull_request_is_reviewed_commented_and_has_its_status(
     name: str, server: type[AccountServer], tmp_path: Path, transactional_db: None
 ) -> None:
     kind = KINDS[name]
-    with GitHost(tmp_path / "host", TOKEN) as host:
+    with GitHost(tmp_path / "host", TOKEN) as host, server() as api:
         repository = PullRequests(host, tmp_path, "Acme/Website")
         repository.branch("topic")
         head = repository.work.commit_files({"src/a.py": CONFLICT}, "Change a.")
         repository.push(REFERENCES[name])
-        api = server()
         repo = api.add("acme/website", {7: Pull(head)})
         host.api = api.answer
         environment = {

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from criticizer.codehosts import fields
 from criticizer.codehosts.base import Comment, Pull, Verdict
-from criticizer.codehosts.client import TokenHost, comments_of, is_by, number_of
-from criticizer.codehosts.events import Asked, NotAuthentic, Noted, Stopped, Wanted
+from criticizer.codehosts.client import comments_of, is_by, number_of
+from criticizer.codehosts.events import Asked, HostEvent, NotAuthentic, Noted, Stopped, Wanted
 from criticizer.codehosts.github import webhooks
 from criticizer.codehosts.github.host import pull_of
 from criticizer.codehosts.names import Repository
 from criticizer.codehosts.signatures import is_signed, known_id
+from criticizer.codehosts.token_host import TokenHost
 
+_PER_PAGE = 50  # more are not given
 # No state says "cancelled": a warning fails no check.
 _STATES = {
     "": "pending", "success": "success", "neutral": "success", "cancelled": "warning",
@@ -41,7 +43,7 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
         return known_id(headers.get("X-Gitea-Delivery") or headers.get("X-GitHub-Delivery"), body)
 
     def handler_of(self, kind: str) -> webhooks.Handler | None:
-        return {"pull_request": _pull_request, "repository": webhooks.of_repository}.get(kind)
+        return _HANDLERS.get(kind)
 
     def pull_url(self, full_name: str, number: int) -> str:
         return f"{self._config.url.rstrip('/')}/{full_name}/pulls/{number}"
@@ -61,6 +63,11 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
         is_ours = is_by(self.client.account()[1])
         for page in self.client.pages(f"/repos/{repository.name}/issues/{number}/comments"):
             yield comments_of(page, is_ours)
+
+    def open_pulls(self, repository: Repository) -> Iterator[Sequence[HostEvent]]:
+        query: dict[str, str | int] = {"state": "open", "sort": "recentupdate", "limit": _PER_PAGE}
+        for page in self.client.pages(f"/repos/{repository.name}/pulls", query):
+            yield [event for pull in page if (event := webhooks.open_pull(pull)) is not None]
 
     def post_comment(self, repository: Repository, number: int, body: str) -> int:
         path = f"/repos/{repository.name}/issues/{number}/comments"
@@ -91,3 +98,16 @@ def _pull_request(action: str, content: Mapping[str, object]) -> Asked:
     if pull.state == "draft" and has_new_title:
         return Stopped(pull, "the pull request became a draft")
     return Noted(pull, "the pull request is a draft or closed")
+
+
+def _comment(action: str, content: Mapping[str, object]) -> Asked:
+    """Read a comment as GitHub's, but that the permissions of its repository are those of its author."""
+    has_rights = fields.known_flag(content, "repository", "permissions", "push") is True
+    return webhooks.of_comment(action, content, has_rights)
+
+
+_HANDLERS: Mapping[str, webhooks.Handler] = {
+    "pull_request": _pull_request,
+    "issue_comment": _comment,
+    "repository": webhooks.of_repository,
+}

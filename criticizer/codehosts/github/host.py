@@ -85,7 +85,6 @@ class GitHubHost(Webhooks):
         self.client.patch(repository, path, {"body": body}, acts=True)
 
     def open_pulls(self, repository: Repository) -> Iterator[Sequence[HostEvent]]:
-        """Yield what webhooks would say of the open pull requests, those that changed last first."""
         query = {"state": "open", "sort": "updated", "direction": "desc"}
         for page in self.client.pages(repository, f"/repos/{repository.name}/pulls", query):
             yield [event for pull in page if (event := open_pull(pull)) is not None]

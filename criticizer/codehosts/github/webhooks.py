@@ -23,10 +23,10 @@ from criticizer.codehosts.events import (
     Stopped,
     Unreadable,
     Wanted,
+    is_command,
 )
 from criticizer.codehosts.signatures import ProvenWebhooks, is_signed, known_id
 
-COMMAND = "/review"
 MAY_COMMAND = frozenset(("OWNER", "MEMBER", "COLLABORATOR"))
 RERUN_BUTTON = "rerun"  # identifier of the button of our check run
 _WANTED = frozenset(("opened", "reopened", "ready_for_review", "synchronize", "synchronized"))
@@ -149,16 +149,21 @@ def _check(kind: str, app_id: str, action: str, content: Mapping[str, Any]) -> A
 
 
 def _issue_comment(action: str, content: Mapping[str, Any]) -> Asked:
+    return of_comment(action, content, fields.at(content, "comment", "author_association") in MAY_COMMAND)
+
+
+def of_comment(action: str, content: Mapping[str, Any], has_rights: bool) -> Asked:
+    """Read a comment. `has_rights`: its author may write to the repository, as the host says."""
     if action != "created":
         return Ignored(f"issue_comment.{action} asks for nothing here")
     if not fields.at(content, "issue", "pull_request"):
         return Ignored("the comment is not on a pull request")
-    if fields.text(content, "comment", "body").strip().partition("\n")[0].strip() != COMMAND:
+    if not is_command(fields.text(content, "comment", "body")):
         return Ignored("the comment is no command")
     authors = (fields.at(content, "sender", "type"), fields.at(content, "comment", "user", "type"))
     if "Bot" in authors or fields.at(content, "comment", "performed_via_github_app"):
         return Ignored("the command is a program's")
-    if fields.at(content, "comment", "author_association") not in MAY_COMMAND:
+    if not has_rights:
         return Ignored("the author of the command has no rights to the repository")
     if fields.at(content, "issue", "state") == "closed":
         return Ignored("the pull request is closed")

@@ -8,9 +8,11 @@ from urllib.parse import quote
 import structlog
 
 from criticizer.codehosts.base import Comment, Pull, Verdict
-from criticizer.codehosts.client import PER_PAGE, TokenHost, comments_of, is_by, number_of
-from criticizer.codehosts.gitlab.webhooks import Webhooks
+from criticizer.codehosts.client import PER_PAGE, comments_of, is_by, number_of
+from criticizer.codehosts.events import HostEvent
+from criticizer.codehosts.gitlab.webhooks import Webhooks, open_merge_request
 from criticizer.codehosts.names import Project, Repository
+from criticizer.codehosts.token_host import TokenHost
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 
 log = structlog.get_logger(__name__)
@@ -57,6 +59,13 @@ class GitLabHost(TokenHost, Webhooks):
         query: dict[str, str | int] = {"per_page": PER_PAGE, "sort": "asc", "order_by": "created_at"}
         for page in self.client.pages(f"{_path(repository, number)}/notes", query):
             yield comments_of(page, is_ours)
+
+    def open_pulls(self, repository: Repository) -> Iterator[Sequence[HostEvent]]:
+        query: dict[str, str | int] = {
+            "state": "opened", "order_by": "updated_at", "sort": "desc", "per_page": PER_PAGE,
+        }  # fmt: skip
+        for page in self.client.pages(f"{_project(repository)}/merge_requests", query):
+            yield [event for row in page if (event := open_merge_request(row)) is not None]
 
     def post_comment(self, repository: Repository, number: int, body: str) -> int:
         made = self.client.call("POST", f"{_path(repository, number)}/notes", {"body": body})

@@ -20,9 +20,11 @@ from criticizer.codehosts.events import (
     NotAuthentic,
     Noted,
     PullRequest,
+    Rerun,
     Stopped,
     Unreadable,
     Wanted,
+    is_command,
 )
 from criticizer.codehosts.names import Project
 from criticizer.codehosts.signatures import ProvenWebhooks, any_equal, known_id
@@ -70,13 +72,15 @@ class Webhooks(ProvenWebhooks):
         kind = content.get("object_kind")
         if not (isinstance(kind, str) and _KIND.fullmatch(kind)):
             raise Unreadable("object_kind", "the name of an event")
-        if kind != "merge_request":
+        if kind not in _HANDLERS:
             return HostEvent(kind, Ignored(f"{kind} asks for nothing here"))
         action = fields.at(content, "object_attributes", "action")
+        if kind == "note" and action is None:
+            action = "create"  # all that older versions report
         if not (isinstance(action, str) and _KIND.fullmatch(action)):
-            return HostEvent(kind, Ignored("a merge_request without an action asks for nothing here"))
+            return HostEvent(kind, Ignored(f"a {kind} without an action asks for nothing here"))
         name = f"{kind}.{action}"
-        asked = _merge_request(action, content)
+        asked = _HANDLERS[kind](action, content)
         repository = None
         with contextlib.suppress(Unreadable) if isinstance(asked, Ignored) else contextlib.nullcontext():
             repository = fields.repository(content, "project", name="path_with_namespace", kind=Project)
@@ -128,6 +132,44 @@ def _merge_request(action: str, content: Mapping[str, Any]) -> Asked:
     if pull.state != "open":
         return Noted(pull, "the merge request is closed")
     return Wanted(pull, is_opening=action == "reopen" or has_new_state)
+
+
+def _note(action: str, content: Mapping[str, Any]) -> Asked:
+    """Read a comment. An event does not tell the rights of its author: a project's members alone choose who
+    is asked to work on a merge request, and those may command.
+    """
+    found, request = "object_attributes", "merge_request"
+    if action != "create" or fields.at(content, found, "noteable_type") != "MergeRequest":
+        return Ignored("the comment is not a new one on a merge request")
+    if not is_command(fields.text(content, found, "note")):
+        return Ignored("the comment is no command")
+    chosen = [fields.at(content, request, name) for name in ("assignee_ids", "reviewer_ids")]
+    author = fields.whole(content, found, "author_id")
+    if not any(isinstance(people, list) and author in people for people in chosen):
+        return Ignored("the author of the command is neither assignee nor reviewer of the merge request")
+    if fields.at(content, request, "state") != "opened":
+        return Ignored("the merge request is closed")
+    return Rerun(fields.whole(content, request, "iid", maximum=fields.MAX_NUMBER))
+
+
+def open_merge_request(row: Mapping[str, Any]) -> HostEvent | None:
+    """Read one of a list of open merge requests as its webhook would be; None where a field is unreadable."""
+    try:
+        content = {"object_attributes": {**row, "last_commit": {"id": row.get("sha")}}}
+        name = fields.text(row, "references", "full").rpartition("!")[0]
+        project = {"id": row.get("project_id"), "path_with_namespace": name}
+        repository = fields.repository(
+            {"project": project}, "project", name="path_with_namespace", kind=Project
+        )
+        return HostEvent("poll.merge_request", _merge_request("open", content), repository)
+    except Unreadable:
+        return None
+
+
+_HANDLERS: Mapping[str, Callable[[str, Mapping[str, Any]], Asked]] = {
+    "merge_request": _merge_request,
+    "note": _note,
+}
 
 
 def _pull_of(content: Mapping[str, Any]) -> PullRequest:
