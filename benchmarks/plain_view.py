@@ -47,7 +47,7 @@ class ShortSerializer(serializers.ModelSerializer[ReviewJob]):
         validators: ClassVar[list[Any]] = []
 
     def create(self, validated_data: dict[str, Any]) -> ReviewJob:
-        deadline_at = timezone.now() + timedelta(seconds=settings.REVIEW_SLA_SECONDS)
+        deadline_at = timezone.now() + timedelta(seconds=settings.REVIEW_SLA_SECONDS[""])
         with transaction.atomic():
             job = ReviewJob.objects.create(**validated_data, deadline_at=deadline_at)
             runs = StageRun.objects.bulk_create([StageRun(job=job, stage=stage) for stage in STAGE_ORDER])

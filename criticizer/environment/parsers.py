@@ -307,6 +307,21 @@ def _limits(parse_limit: Callable[[str], float | None], accepts: str) -> Parser:
     return Parser(parse, accepts, dict)
 
 
+def _deadlines(text: str) -> dict[str, int]:
+    """Return seconds by source or kind of a review; those under "" hold for all others."""
+    found: dict[str, int] = {}
+    for item in items(text):
+        name, _, seconds = item.rpartition("=")
+        if name not in ("", *DEADLINE_NAMES):
+            raise ValueError(f"{name!r} is not one of: {', '.join(DEADLINE_NAMES)}")
+        if name in found:
+            raise ValueError(
+                f"{name!r} is named twice" if name else f"{item} is a second number for all others"
+            )
+        found[name] = _DEADLINE.parse(seconds)
+    return {"": DEADLINE_SECONDS, **found}
+
+
 def _calls_per_second(text: str) -> float | None:
     count, _, period = text.partition("/")
     if not re.fullmatch(r"[0-9]{1,6}", count) or not int(count) or period not in _PERIOD_SECONDS:
@@ -385,6 +400,12 @@ GITHUB_SLUG = Parser(
 REPOSITORY_GLOBS = Parser(_repository_globs, "repositories such as acme/website,acme/lib-*,octo/*", list)
 PROJECT_GLOBS = Parser(
     partial(_repository_globs, form=f"{_GLOB}(?:/{_GLOB})+"), "projects such as acme/website,acme/lib/*", list
+)
+_DEADLINE = integer(1, 7 * 86_400)
+DEADLINE_SECONDS = 1200
+DEADLINE_NAMES = ("submitted", "shelved", "scan", "perforce", "git", "github", "gitlab", "gitea")
+DEADLINES = Parser(
+    _deadlines, f"{_DEADLINE.accepts}, and others by source or kind such as 1200,shelved=600,github=900"
 )
 RATE_LIMITS = _limits(_calls_per_second, "limits such as llm:openai=60/m,provider:mail=10/s")
 CONCURRENCY_LIMITS = _limits(_concurrent_calls, "limits such as llm:openai=200")

@@ -385,8 +385,10 @@ _DELIVERIES = (
              "named"),
 )
 _LIMITS = (
-    Variable("REVIEW_SLA_SECONDS", integer(1, 7 * 86_400), "The deadline of a review, from its creation.",
-             "1200"),
+    Variable("REVIEW_SLA_SECONDS", parsers.DEADLINES,
+             "The deadline of a review, from its creation; by source (perforce, git, github, gitlab, gitea) "
+             "or kind (submitted, shelved), which goes first: docs/operations/deadlines.md.",
+             "1200", example="1200,shelved=600,github=900"),
     Variable("TOKEN_LIMIT_PER_REVIEW", integer(0, MAX_TOKENS),
              "Tokens of all calls to language models for one review, read and written, retries and the second"
              " pass included. No call starts that would exceed it: the rest is not reviewed, and the"

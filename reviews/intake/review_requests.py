@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 import structlog
-from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from psycopg.types.json import Jsonb
 
@@ -51,6 +50,7 @@ class ReviewRequest:
     finds_recipients: bool = False
     series: str = ""
     scope_prefixes: tuple[str, ...] = ()
+    kind: str = ""  # `submitted` or `shelved`, of a Perforce change of which that is known
 
     @property
     def sha256(self) -> str:
@@ -170,7 +170,7 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
             "flow": request.requested_by or outbox.SYSTEM,
             # The id of the HTTP request in the log; none for what was polled.
             "request_id": structlog.contextvars.get_contextvars().get("request_id", ""),
-            "sla": settings.REVIEW_SLA_SECONDS,
+            "sla": pipeline.deadline_seconds(request.changelist_id, request.kind),
             "rerun": rerun,
             "from_scratch": request.from_scratch,
             "delay": delay_seconds,

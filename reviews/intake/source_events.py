@@ -37,6 +37,7 @@ Kind, Origin, Outcome = SourceEvent.Kind, SourceEvent.Origin, SourceEvent.Outcom
 KEEP_DAYS = 30
 _DELETE_BATCH = 5000
 _TRIES = 5
+_KINDS = {Kind.CHANGE: "submitted", Kind.SHELVE: "shelved"}  # of a deadline
 _SHELF_KEYS = "^perforce:.*:shelve-commit:"  # the idempotency keys of jobs that were made for a shelf
 
 
@@ -247,6 +248,7 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
             rerun=newest > 0,
             requested_by=event.requested_by,
             finds_recipients=True,
+            kind=_KINDS.get(event.kind, ""),
         )
         result = review_requests.request_review(request, delay_seconds=_delay_seconds(event))
         if result.outcome is IntakeOutcome.CREATED:

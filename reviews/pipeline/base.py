@@ -60,6 +60,13 @@ def statement(text: str) -> str:
     return Template(text).substitute(_CONSTANTS)
 
 
+def deadline_seconds(changelist_id: str, kind: str = "") -> int:
+    """Return the seconds from the creation of a review to its deadline, by its kind or its source (G388)."""
+    limits: Mapping[str, int] = settings.REVIEW_SLA_SECONDS
+    source = changelist_id.partition(":")[0] if ":" in changelist_id else "perforce"
+    return next((limits[name] for name in (kind, source) if name and name in limits), limits[""])
+
+
 def soft_margin() -> float:
     """Return the seconds between the soft deadline of a review and that of its job, at most."""
     return float(settings.LLM_TIMEOUT_SECONDS + _NOTIFY_SECONDS)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from datetime import UTC
 
 import structlog
-from django.conf import settings
 from django.contrib.admin.utils import quote
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
@@ -29,7 +28,7 @@ from notifications.delivery import operator_actions
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews.models import ReviewJob
-from reviews.pipeline.base import AGGREGATE, MESSAGE, StageClaim, queue_of, statement
+from reviews.pipeline.base import AGGREGATE, MESSAGE, StageClaim, deadline_seconds, queue_of, statement
 from reviews.pipeline.deadline import fail_replay
 from reviews.states import ACTIVE_JOB, ENDED_JOB, JobStatus, Stage, StageStatus
 
@@ -304,7 +303,9 @@ def accept_late(job_id: int, actor: str, reason: str) -> str:
                     "job": job_id,
                     "actor": actor[:255],
                     "reason": clean(reason, 1000),
-                    "sla": settings.REVIEW_SLA_SECONDS,
+                    "sla": deadline_seconds(
+                        ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=job_id)
+                    ),
                 },
             )
             if notify is None:

@@ -145,7 +145,7 @@ WRONG: Mapping[str, list[str]] = {
     "RESEND_API_URL": _URLS,
     "RESEND_WEBHOOK_SECRETS": ["abc", "whsec_", "whsec_not base64"],
     "RETRY_TIME_SCALE": ["abc", "0", "-1", "nan", "11"],
-    "REVIEW_SLA_SECONDS": [*_NUMBERS, "0"],
+    "REVIEW_SLA_SECONDS": [*_NUMBERS, "0", "1,2", "shelved", "shelved=0", "pending=5", "scan=1,scan=2"],
     "SECRET_KEY": [""],
     "SHELVE_DEBOUNCE_SECONDS": ["abc", "-1", "nan", "3601"],
     "SLACK_API_URL": _URLS,
@@ -406,7 +406,7 @@ def test_settings_are_composed_from_the_variables(monkeypatch: pytest.MonkeyPatc
     assert (found["SMTP_PORT"], list(found["LLM_API_KEYS"]), found["LLM_REQUIRED"]) == (465, ["key"], True)
     assert "c.example.com" in found["ALLOWED_HOSTS"]
     assert found["SESSION_COOKIE_SECURE"] is True
-    assert found["REVIEW_SLA_SECONDS"] == 1200
+    assert found["REVIEW_SLA_SECONDS"] == {"": 1200}
 
 
 @pytest.mark.parametrize(
@@ -440,3 +440,15 @@ def test_the_example_and_the_page_are_current_and_name_every_variable(
         CommandError, match=r"docs/configuration\.md is not current: run manage.py environment_table"
     ):
         call_command("environment_table", check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("600", {"": 600}),
+        ("submitted=1200,shelved=600,scan=3600", {"": 1200, "submitted": 1200, "shelved": 600, "scan": 3600}),
+        ("900, github=300", {"": 900, "github": 300}),
+    ],
+)
+def test_deadlines_are_one_number_or_by_source_and_kind(text: str, seconds: dict[str, int]) -> None:
+    assert read({"REVIEW_SLA_SECONDS": text})["REVIEW_SLA_SECONDS"] == seconds

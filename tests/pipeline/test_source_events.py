@@ -472,3 +472,15 @@ def test_only_source_events_writes_events() -> None:
     )
     writers = [path for path in root.rglob("*.py") if writes.search(path.read_text())]
     assert [path.name for path in writers] == ["source_events.py"]
+
+
+# -- deadlines ---------------------------------------------------------------------------------
+
+
+def test_the_deadline_is_that_of_the_kind_then_of_the_source(settings: Any) -> None:
+    settings.REVIEW_SLA_SECONDS = {"": 1200, "shelved": 600, "perforce": 700, "github": 300}
+    ids = [shelve().job_id, submit("12346").job_id]
+    jobs = [ReviewJob.objects.get(pk=job_id) for job_id in ids]
+    assert [(job.deadline_at - job.created_at).total_seconds() for job in jobs] == [600.0, 700.0]
+    names = ("12345", "git:app@" + "a" * 40, "github:acme/app#7")
+    assert [pipeline.deadline_seconds(name) for name in names] == [700, 1200, 300]
