@@ -6,34 +6,28 @@ redacted change; a finding elsewhere is in the summary only (guarantee G311).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
-from urllib.parse import unquote
 
 import structlog
 
-from criticizer.invisible_characters import name_invisible
 from criticizer.resilience.failures import PermanentFailure
 from notifications.models import Delivery
 from notifications.rendering import Report, ReportFinding
 from notifications.rendering.report import DiffPlace
 from notifications.states import DeliveryStatus
+from reviews import fixes
 from reviews.artifacts import redactor
 from reviews.models import ReviewJob
+from reviews.reviewers.chunks import MAX_LINE_CHARS
 from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
+from reviews.sources.paths import decode_path
 from reviews.sources.pull import depot_prefix
 
 log = structlog.get_logger(__name__)
 
 CONTEXT_LINES = 3  # around a change, in the diffs of every host
 SUMMARY, INLINE = "github:", "github-review:"
-_FENCED = re.compile(r"(`{3,})[^`\n]*\n(.*?)\n?\1", re.DOTALL)
-# What we put into texts: in a replacement it would end up in the file.
-_CHANGED_BY_US = re.compile(r"<REDACTED|\[[:.]\]|\] [(:]")
-_LEAST_ALIKE = 0.5
-_LONGEST = 4000
 
 
 def with_places(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Report]:
@@ -86,19 +80,21 @@ def _placed(report: Report, diffs: Mapping[str, FileDiffText], done: bool) -> Re
 
 def place_of(finding: ReportFinding, diff: FileDiffText, prefix: str) -> DiffPlace | None:
     """Return the finding's lines as far as one hunk of the diff has them; None where no line is in it."""
-    path = unquote(diff.path.removeprefix(prefix))
+    path = decode_path(diff.path.removeprefix(prefix))
     if finding.line is None or not diff.path.startswith(prefix) or "<REDACTED" in path:
         return None
     first, last = finding.line, max(finding.line, finding.end_line or 0)
     other = "+" if finding.side == "old" else "-"
     for window in _windows(diff.hunks, with_context=finding.side != "old"):
-        lines = [line for line in window if line.kind != other and first <= line.number <= last]
-        if lines:
-            start, end = lines[0].number, lines[-1].number
-            is_whole = (start, end) == (first, last) and len(lines) == last - first + 1
+        lines = [line for line in window if line.kind != other]
+        found = [at for at, line in enumerate(lines) if first <= line.number <= last]
+        if found:
+            start, end = lines[found[0]].number, lines[found[-1]].number
+            is_whole = (start, end) == (first, last) and len(found) == last - first + 1
             text = ""
             if is_whole and finding.side != "old":
-                text = replacement_in(finding.suggestion, [line.text for line in lines])
+                texts = [line.text for line in lines]
+                text = replacement_in(finding.suggestion, texts, found[0], found[-1] + 1)
             return DiffPlace(path, end, start, finding.side, text)
     return None
 
@@ -119,21 +115,16 @@ def _windows(hunks: Iterable[Sequence[DiffLine]], *, with_context: bool) -> Iter
             yield [hunk[one] for one in run]
 
 
-def replacement_in(suggestion: str, quoted: Sequence[str]) -> str:
-    """Return what a suggestion puts in the place of exactly these lines, or "".
+def replacement_in(suggestion: str, texts: Sequence[str], first: int, end: int) -> str:
+    """Return what a suggestion puts in the place of exactly the lines `first:end` of `texts`, or "".
 
-    It must be one fenced block and nothing else, untouched by our redaction and escaping, that begins at the
-    same indentation and is more like the lines than unlike them: advice and fragments are no replacement.
+    It must be one fenced block and nothing else, and fit as the edit of a patch does (`fixes.of_lines`):
+    advice, a diff and fragments are no replacement. A line as long as MAX_LINE_CHARS may have lost its end.
     """
-    found = _FENCED.fullmatch(suggestion.strip())
-    old, new = "\n".join(quoted), found[2] if found else ""
-    if found is None or found[1] in new or new == old or len(old) > _LONGEST or "\r" in old:
+    found = fixes.parts(suggestion)
+    code, old = fixes.to_paste(found), texts[first:end]
+    if len(found) != 1 or not code or code == "\n".join(old):
         return ""
-    if any(_CHANGED_BY_US.search(text) or name_invisible(text) != text for text in (old, new)):
+    if any(len(text) >= MAX_LINE_CHARS or fixes.has_changed(text) for text in old):
         return ""
-    is_alike = SequenceMatcher(None, old, new, autojunk=False).ratio() >= _LEAST_ALIKE
-    return new if is_alike and _indent(new) == _indent(old) else ""
-
-
-def _indent(text: str) -> str:
-    return text[: len(text) - len(text.lstrip(" \t"))]
+    return code if fixes.of_lines(code, texts, first, end) else ""

@@ -16,15 +16,17 @@ CONTEXT_LINES = 3
 MIN_ALIKE = 0.5  # share of words that the lines and the code that replaces them have in common
 
 _FENCED = re.compile(
-    r"^ {0,3}(?P<mark>```|~~~)(?P<language>[\w+.#-]*)[^\S\n]*\n(?P<code>.*?)^ {0,3}(?P=mark)[^\S\n]*$",
+    r"^ {0,3}(?P<mark>`{3,}|~{3,})(?P<language>[\w+.#-]*)[^`\n]*\n(?P<code>.*?)^ {0,3}(?P=mark)[^\S\n]*$",
     re.MULTILINE | re.DOTALL,
 )
 _DIFFS = {"diff", "patch"}
 # Without a hunk's line, what begins with --- or +++ is a line of the file.
 _HEADER = re.compile(r"(?:(?:diff|index) .*\n)*(?:--- .*\n\+\+\+ .*\n)?@@.*\n")
 _BRACKETS = ("()", "[]", "{}")
-# What redaction, decoding and `plain` put into a text in the place of what was there.
-_CHANGED = re.compile(r"<REDACTED|\ufffd|\u2400|\r|\[:\]|\[\.\]")
+# What redaction and decoding put into a line in the place of what was there.
+_REPLACED = re.compile(r"<REDACTED|\ufffd|\u2400|\r")
+# What `plain` puts into a model's text.
+_ESCAPED = re.compile(r"\[[:.]\]|\] [(:]")
 # A keyword of Perforce, which stands expanded in the file.
 _KEYWORD = re.compile(r"\$(?:Id|Header|Date(?:Time(?:UTC|TZ)?)?|Change|File|Revision|Author)\$")
 _WORD = re.compile(r"\w")
@@ -33,10 +35,15 @@ _UNSAFE_NAME = re.compile(r'["\\\x00-\x1f\x7f]')
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a suggestion: prose, or the lines of a fenced block."""
+    """A part of a suggestion: prose, or the lines of a fenced block with the language that it names."""
 
     text: str
     is_code: bool = False
+    language: str = ""
+
+    @property
+    def is_diff(self) -> bool:
+        return self.language in _DIFFS
 
 
 def parts(suggestion: str) -> list[Part]:
@@ -45,28 +52,43 @@ def parts(suggestion: str) -> list[Part]:
     for fenced in _FENCED.finditer(suggestion):
         found += [
             Part(suggestion[done : fenced.start()].strip("\n")),
-            Part(fenced["code"].rstrip("\n"), True),
+            Part(fenced["code"].rstrip("\n"), True, fenced["language"]),
         ]
         done = fenced.end()
     found.append(Part(suggestion[done:].strip("\n")))
     return [part for part in found if part.text.strip()]
 
 
-def code_of(suggestion: str) -> str:
-    """Return the code of a suggestion that has one block of it, as it may be pasted; else ""."""
-    code = [part.text for part in parts(suggestion) if part.is_code]
-    return code[0] if len(code) == 1 and not _CHANGED.search(code[0]) else ""
+def code_of(found: Sequence[Part]) -> Part | None:
+    """Return the code of a suggestion that has one block of it, as its author wrote it; else None."""
+    code = [part for part in found if part.is_code]
+    if len(code) != 1 or has_changed(code[0].text) or _ESCAPED.search(code[0].text):
+        return None
+    return code[0]
 
 
-def patch_of(row: FindingRow) -> str:
+def has_changed(text: str) -> bool:
+    """Return whether redaction or decoding changed a text, or pages would show it otherwise than it is."""
+    return bool(_REPLACED.search(text)) or name_invisible(text) != text
+
+
+def to_paste(found: Sequence[Part]) -> str:
+    """Return the code of a suggestion, "" where there is none that may be pasted into the file as it is."""
+    code = code_of(found)
+    return code.text if code and not code.is_diff else ""
+
+
+def patch_of(row: FindingRow, found: Sequence[Part] | None = None) -> str:
     """Return a unified diff that applies the suggestion to the reviewed file; "" where that is not certain.
+
+    `found`: the parts of the suggestion, where the caller has them.
 
     Certain: one block of code, either a diff whose old lines stand once in the excerpt, or the new text of
     exactly the finding's lines. Nothing in it was redacted or clipped, and the file is stored as UTF-8 with
     the line ends of Unix.
     """
-    code = code_of(row.suggestion)
-    if not code or row.side != Side.NEW or row.line is None or row.demoted or not row.is_verbatim:
+    code = code_of(parts(row.suggestion) if found is None else found)
+    if code is None or row.side != Side.NEW or row.line is None or row.demoted or not row.is_verbatim:
         return ""
     shown = [(number, text) for number, kind, text in row.excerpt if number is not None and kind != "-"]
     # The last line may be the file's last, without an end of line; every other line has one.
@@ -75,12 +97,11 @@ def patch_of(row: FindingRow) -> str:
     if not shown or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         return ""
     texts = [text for _, text in shown]
-    fenced = _FENCED.search(row.suggestion)
-    if fenced is not None and fenced["language"] in _DIFFS:
-        edit = _of_diff(code, texts)
+    if code.is_diff:
+        edit = _of_diff(code.text, texts)
     else:
         first = row.line - numbers[0]
-        edit = _of_lines(code, texts, first, first + (row.end_line or row.line) - row.line + 1)
+        edit = of_lines(code.text, texts, first, first + (row.end_line or row.line) - row.line + 1)
     return (
         _written(
             path_in_repository(row.file, row.job.changelist_id if row.job_id else ""), numbers[0], texts, edit
@@ -105,10 +126,10 @@ def _of_diff(code: str, texts: Sequence[str]) -> Edit | None:
     return places[0], places[0] + len(old), [line[1:] for line in lines if line[:1] != "-"]
 
 
-def _of_lines(code: str, texts: Sequence[str], first: int, end: int) -> Edit | None:
-    """Return the edit if the code is a new text of these lines, and not of more or fewer."""
+def of_lines(code: str, texts: Sequence[str], first: int, end: int) -> Edit | None:
+    """Return the edit if the code is a new text of the lines `first:end` of `texts`, not of more or fewer."""
     old, new = list(texts[first:end]), code.split("\n")
-    if first < 0 or end > len(texts) or not new[0].strip() or _indent(old[0]) != _indent(new[0]):
+    if not 0 <= first < end <= len(texts) or not new[0].strip() or _indent(old[0]) != _indent(new[0]):
         return None
     added = {line.strip() for line in new if _WORD.search(line)} - {line.strip() for line in old}
     if added & {text.strip() for text in (*texts[:first], *texts[end:])}:
@@ -143,7 +164,9 @@ def _written(name: str, start: int, texts: Sequence[str], edit: Edit) -> str:
     # Without a line after them, programs look for the place at the end of the file.
     if list(old) == new or not after or _UNSAFE_NAME.search(name) or name_invisible(name) != name:
         return ""
-    if any(_CHANGED.search(text) or _KEYWORD.search(text) or len(text) >= MAX_EXCERPT_CHARS for text in used):
+    if any(
+        _REPLACED.search(text) or _KEYWORD.search(text) or len(text) >= MAX_EXCERPT_CHARS for text in used
+    ):
         return ""
     end_of_name = "\t" if " " in name else ""
     return "\n".join(

@@ -171,11 +171,11 @@ class FindingView:
 
     @cached_property
     def fix(self) -> str:
-        return fixes.code_of(self.row.suggestion)
+        return fixes.to_paste(self.suggestion)
 
     @cached_property
     def has_patch(self) -> bool:
-        return bool(fixes.patch_of(self.row))
+        return bool(fixes.patch_of(self.row, self.suggestion))
 
 
 @dataclass(frozen=True, slots=True)

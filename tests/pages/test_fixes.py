@@ -14,6 +14,7 @@ from criticizer.redaction import Redactor
 from reviews import fixes
 from reviews.models import FindingRow, ViewerScope
 from reviews.reviewers.anchoring import excerpt
+from reviews.reviewers.plaintext import plain
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.sources.base import Action, ListedFile
 from reviews.sources.content import file_change
@@ -141,6 +142,9 @@ def test_a_name_with_a_space_and_a_file_at_its_first_lines(tmp_path: Path) -> No
         ("open brackets", {"suggestion": fenced("    return (total / len(rows)")}),
         ("nothing changes", {"suggestion": fenced("    return total / len(rows)  # quoted")}),
         ("a broken address", {"suggestion": fenced("    return total / len(rows)  # https[:]//x")}),
+        ("a broken link", {"suggestion": fenced("    return total / len(rows)  # '[a-z] (x)'")}),
+        ("a broken definition", {"suggestion": fenced("    return total / len(rows)  # [rows] : x")}),
+        ("a glyph of private use", {"suggestion": fenced("    return total / len(rows)  # \ue900")}),
         ("a diff of other lines", {"suggestion": fenced("-    return 7\n+    return 8", "diff")}),
         ("a diff that is none", {"suggestion": fenced("return 7", "diff")}),
         ("more lines than are stored", {"suggestion": fenced(GUARDED), "lines": 14}),
@@ -211,6 +215,33 @@ def test_the_page_shows_code_as_code_and_offers_the_patch_as_a_file() -> None:
     assert answer.content.decode() == fixes.patch_of(row)
     assert answer["Content-Type"].startswith("text/x-diff")
     assert "attachment" in answer["Content-Disposition"]
+
+
+@pytest.mark.parametrize("code", ["'[a-z](x)'", "match = \ue900", "https://evil.example/x"])
+def test_code_that_pages_show_otherwise_than_it_was_written_is_not_pasted(code: str) -> None:
+    assert fixes.to_paste(fixes.parts(fenced("match = 1"))) == "match = 1"
+    assert fixes.to_paste(fixes.parts(plain(fenced(code)))) == ""
+
+
+def test_a_line_around_the_code_may_look_like_an_escape_of_ours(tmp_path: Path) -> None:
+    new = NEW.replace("line 12", "rows[:]; flag[0] ? a[1] : b[2] (c)")
+    assert applied(tmp_path, fixes.patch_of(found(fenced(GUARDED), new=new)), new).count(GUARDED) == 1
+
+
+def test_a_fence_may_be_longer_and_say_more_than_the_language() -> None:
+    text = f"````python title=x\n```\n{GUARDED}\n````"
+    assert fixes.parts(text) == [fixes.Part(f"```\n{GUARDED}", True, "python")]
+
+
+@pytest.mark.django_db
+def test_a_diff_is_offered_as_a_patch_and_not_to_paste() -> None:
+    bob = client_of(reviewer("bob"))
+    quoted = "    return total / len(rows)  # quoted"
+    row = stored(fenced(f"-{quoted}\n+{GUARDED}", "diff"))
+    text = bob.get(f"/reviews/{row.job_id}/").content.decode()
+    assert "data-copy-patch" in text
+    assert "data-fix" not in text
+    assert "data-copy-fix" not in text
 
 
 @pytest.mark.django_db

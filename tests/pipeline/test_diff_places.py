@@ -61,6 +61,13 @@ def test_a_file_that_the_repository_does_not_have_by_that_name_has_no_place(path
     assert place_of(finding(line=13, end_line=13), diff("   +   ", path=path), PREFIX) is None
 
 
+def test_only_what_a_depot_path_encodes_is_decoded() -> None:
+    path = PREFIX + "a%20b%40c.py"  # the repository's a%20b@c.py
+    place = place_of(finding(line=13, end_line=13, file=path), diff("   +   ", path=path), PREFIX)
+    assert place
+    assert place.path == "a%20b@c.py"
+
+
 def fenced(text: str, fence: str = "```", language: str = "python") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
@@ -69,9 +76,15 @@ QUOTED = ["    with lock:", "        read(path)"]
 BETTER = "    with lock:\n        return read(path)"
 
 
+def replaced(suggestion: str, quoted: list[str] = QUOTED) -> str:
+    """Return the replacement of these lines, which stand between two others."""
+    texts = ["def first():", *quoted, "    return None"]
+    return replacement_in(suggestion, texts, 1, 1 + len(quoted))
+
+
 def test_a_fenced_replacement_of_the_lines_is_taken() -> None:
-    assert replacement_in(fenced(BETTER), QUOTED) == BETTER
-    assert replacement_in(fenced(BETTER, "````", ""), QUOTED) == BETTER
+    assert replaced(fenced(BETTER)) == BETTER
+    assert replaced(fenced(BETTER, "````", "")) == BETTER
 
 
 @pytest.mark.parametrize(
@@ -90,11 +103,17 @@ def test_a_fenced_replacement_of_the_lines_is_taken() -> None:
         (fenced(BETTER.replace("path", "pa\u202eth")), QUOTED),
         (fenced(BETTER), ["    with lock:\r", "        read(path)\r"]),
         (fenced(BETTER), []),
-        (fenced("x" * 5000), ["x" * 5001]),
+        (fenced("x = [1, 2]" + " " * 1990), ["x = [1, 2, 3]" + " " * 1987]),  # may have lost its end
+        (fenced(BETTER), [QUOTED[0], "        read(\ufffd, path)"]),
+        (fenced(BETTER.replace("path", "'\u2400'")), QUOTED),
+        (fenced("-x = read(a)\n+x = read(b)", language="diff"), ["x = read(a)"]),
+        (fenced(BETTER.replace("path", "path, [a] (b)")), QUOTED),
+        (fenced(BETTER.replace("path)", "path")), QUOTED),  # an open bracket
+        (fenced(f"{BETTER}\n    return None"), QUOTED),  # repeats the line after them
     ],
 )
 def test_what_may_not_fit_is_no_replacement(suggestion: str, quoted: list[str]) -> None:
-    assert replacement_in(suggestion, quoted) == ""
+    assert replaced(suggestion, quoted) == ""
 
 
 def test_a_part_of_the_lines_gets_no_replacement() -> None:
