@@ -239,7 +239,7 @@ def test_link_fix_and_patch_are_copied_by_keyboard_and_without_a_clipboard_of_th
             copied.append(page.evaluate(pasted))
         link, fix, patch = copied
         assert urlsplit(link).path == f"/reviews/{job.pk}/findings/{row.pk}/"
-        assert fix == fixes.code_of(row.suggestion)
+        assert fix == fixes.to_paste(fixes.parts(row.suggestion))
         assert patch == fixes.patch_of(row)
         assert patch.startswith("--- a/payments/charge.py")
     page.set_viewport_size({"width": 390, "height": 900})
