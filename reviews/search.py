@@ -131,9 +131,14 @@ def named(word: str) -> Q:
 
 
 def _is_common(found: Q) -> bool:
+    """Return whether the newest jobs have enough that match; False when finding them takes long."""
     newest = list(ReviewJob.objects.order_by("-created_at", "-id").values_list("pk", flat=True)[:_LOOKED_AT])
-    # As a list: PostgreSQL reads these rows only.
-    return ReviewJob.objects.filter(is_one_of(newest), found)[:_COMMON].count() == _COMMON
+    try:
+        with statement_timeout(_MILLISECONDS):
+            # As a list: PostgreSQL reads these rows only.
+            return ReviewJob.objects.filter(is_one_of(newest), found)[:_COMMON].count() == _COMMON
+    except StatementTimeout:
+        return False
 
 
 def _jobs_with(found: Q) -> list[int] | None:

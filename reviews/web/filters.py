@@ -37,7 +37,7 @@ class FindingFilter(forms.Form):
         max_length=100,
         required=False,
         label="Words",
-        help_text="Of the title, the message or the path; each begins a word.",
+        help_text="Searches titles, messages and paths; the beginning of a word is enough.",
     )
     author = forms.CharField(max_length=255, required=False, help_text="Of the change.")
     path = forms.CharField(
@@ -81,7 +81,7 @@ class ReviewFilter(FindingFilter):
         max_length=100,
         required=False,
         label="Words",
-        help_text="Of the title or the author's name; or a commit's hash.",
+        help_text="Searches titles and authors; the beginning of a word is enough. Or a commit's hash.",
     )
     every = forms.BooleanField(required=False, label="Every version")
     field_order = ("changelist", "status", "text")

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import pytest
 from django.db import connection
+from django.db.models import BooleanField, Q
+from django.db.models.expressions import RawSQL
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -229,9 +231,37 @@ def test_a_search_that_takes_too_long_says_so(bob: Client, monkeypatch: pytest.M
     assert "The search took too long" in bob.get("/findings/?text=any").content.decode()
 
 
+@pytest.mark.parametrize("path", ["/", "/findings/", "/quality/"])
+def test_the_help_of_a_filter_is_on_the_page_that_refers_to_it(bob: Client, path: str) -> None:
+    text = bob.get(path).content.decode()
+    described = re.findall(r'aria-describedby="(\w+)"', text)
+    assert "id_path_helptext" in described
+    assert [name for name in described if f'id="{name}"' not in text] == []
+    assert "Such as //depot/main/" in text
+
+
+def test_each_query_before_the_list_has_a_time_limit(bob: Client) -> None:
+    found("A")
+    setting = "current_setting('statement_timeout')"
+    is_limited = Q(RawSQL(f"1 / ({setting} <> '0')::int = 1", [], output_field=BooleanField()))
+    assert ReviewJob.objects.filter(search.jobs_with_findings(is_limited)).query  # or: division by zero
+
+
+def test_words_whose_commonness_takes_too_long_to_tell_count_as_rare(
+    bob: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found("A")
+    monkeypatch.setattr(search, "_MILLISECONDS", 50)
+    slow = Q(RawSQL("pg_sleep(2) IS NOT NULL", [], output_field=BooleanField()))
+    monkeypatch.setattr(search, "ids_through_index", lambda rows, field: [])
+    assert not ReviewJob.objects.filter(search.jobs_with_findings(slow)).exists()
+
+
 def test_the_review_links_to_the_lists_of_its_author_and_file(bob: Client) -> None:
     row = found("A", author="Ann & Co")
     assert 'href="/?author=Ann%20%26%20Co"' in bob.get(f"/reviews/{row.job_id}/").content.decode()
     text = bob.get(f"/reviews/{row.job_id}/findings/{row.pk}/").content.decode()
-    assert "/findings/?path=%2F%2Fdepot%2Fmain" in text
+    assert re.findall(r'href="/findings/([^"]*)">Findings in this file', text) == [
+        f"?file={quote(MAIN, safe='')}"
+    ]
     assert ReviewJob.objects.count() == 1
