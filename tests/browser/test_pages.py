@@ -238,3 +238,54 @@ def test_a_folded_file_counts_as_viewed_until_its_lines_change(
     store_diff(job, added(path, "second\n"))
     page.reload()
     expect(viewed).not_to_be_checked()
+
+
+def test_live_updates_keep_an_opened_diff_the_marks_and_the_buttons(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_tab, "MAX_OPEN_LINES", 0)
+    job = scenes.running_review()
+    path = "//shop/payments/charge.py"
+    factories.CoverageRowFactory(job=job, file=path, status="reviewed")
+    factories.FindingRowFactory(job=job, file=path, line=1, end_line=1)
+    store_diff(job, added(path, "first\n"))
+    page = visit(f"/reviews/{job.pk}/?view=files", scenes.bob())
+    fold, lines = page.get_by_text("show the diff"), page.locator(".row.added")
+    fold.click()
+    expect(lines).to_have_count(1)
+
+    factories.FindingRowFactory(job=job, file=path, line=1, end_line=1, title="Found later")
+    expect(page.get_by_role("heading", name="Found later")).to_be_visible()
+    expect(lines).to_have_count(0)  # the lines that are here lack the new finding
+    fold.click()
+    expect(lines).to_have_count(1)
+
+    page.get_by_label("Viewed").check()
+    finish(job)
+    expect(page.get_by_role("heading", name="Found just now")).to_be_visible()
+    expect(lines).to_have_count(1)
+    expect(page.get_by_label("Viewed")).to_be_checked()
+    expect(page.locator("section.file.is-viewed")).to_have_count(1)
+    expect(page.get_by_role("button", name="Keys")).to_be_visible()
+    expect(page.get_by_role("button", name="Copy link").last).to_be_visible()
+
+
+def test_keys_of_the_comparison_move_among_its_files_and_versions(visit: Visit) -> None:
+    path = "//shop/payments/charge.py"
+    jobs = [
+        factories.ReviewJobFactory(changelist_id="4711", review_version=version, status="succeeded")
+        for version in (1, 2, 3)
+    ]
+    for job in jobs:
+        factories.CoverageRowFactory(job=job, file=path, status="reviewed")
+        store_diff(job, added(path, f"version {job.review_version}\n"))
+    page = visit(f"/reviews/{jobs[1].pk}/compare/?with=1", scenes.bob())
+    file = page.locator("section.file")
+    page.keyboard.press("j")
+    expect(file).to_be_focused()
+    for key in "xjk[":  # no mark, no other file, and no older version to compare
+        page.keyboard.press(key)
+    expect(file).to_be_focused()
+    expect(file).not_to_have_class(re.compile("is-viewed"))
+    page.keyboard.press("]")
+    expect(page).to_have_url(re.compile(rf"/reviews/{jobs[2].pk}/compare/\?with=1$"))

@@ -49,5 +49,7 @@
   });
 
   show();
-  new MutationObserver(show).observe(document.getElementById("content"), { childList: true, subtree: true });
+  new MutationObserver(show).observe(document.getElementById("content"), {
+    childList: true, subtree: true, attributes: true, attributeFilter: ["hidden"], // live.js takes over the server's
+  });
 }

@@ -11,6 +11,7 @@
     try { return JSON.parse(localStorage.getItem(STORE)) || {}; } catch { return {}; }
   };
   const setViewed = (file, isViewed) => {
+    if (!file.querySelector(".viewed")) return; // the comparison of versions has no marks
     const kept = Object.entries(marks()).filter(([path]) => path !== file.dataset.path).slice(-500);
     if (isViewed) kept.push([file.dataset.path, file.dataset.content]);
     try { localStorage.setItem(STORE, JSON.stringify(Object.fromEntries(kept))); } catch { /* private mode */ }
@@ -49,6 +50,7 @@
       const file = details.closest("section.file");
       for (const old of file.querySelectorAll(":scope > article.finding")) old.remove();
       details.replaceWith(document.importNode(body, true));
+      file.dataset.loaded = ""; // live.js keeps the lines
     } catch {
       details.dataset.src = address;
       details.open = false;
@@ -80,7 +82,8 @@
     go(files(), step, (item) => item === inside);
   };
   const toVersion = (step) => {
-    const links = [...document.querySelectorAll(".versions li a")];
+    const list = document.querySelector(".versions [aria-current]")?.closest("ul");
+    const links = list ? [...list.querySelectorAll("a")] : [];
     const next = links[links.findIndex((link) => link.hasAttribute("aria-current")) - step];
     if (next) location.assign(next.href);
   };
@@ -164,5 +167,7 @@
 
   prepare();
   resume();
-  new MutationObserver(prepare).observe(document.getElementById("content"), { childList: true, subtree: true });
+  new MutationObserver(prepare).observe(document.getElementById("content"), {
+    childList: true, subtree: true, attributes: true, attributeFilter: ["hidden"], // live.js takes over the server's
+  });
 }

@@ -34,10 +34,15 @@
     if (seconds && !paused && !document.hidden) timer = setTimeout(ask, delay * 1000);
   };
 
+  const findingsOf = (file) => [...file.querySelectorAll("article.finding")].map(({ id }) => id).sort().join();
+  // A folded file whose lines files.js has fetched: the server's answer has it folded.
+  const isOpened = (old, fresh) =>
+    old.dataset?.loaded === "" && old.dataset.content === fresh.dataset.content && findingsOf(old) === findingsOf(fresh);
+
   // Patches `old` until it equals `fresh`, touching only what differs: focus, open details,
   // running animations and live regions stay. Children with an id keep their identity.
   const patch = (old, fresh) => {
-    if (old.isEqualNode(fresh)) return;
+    if (old.isEqualNode(fresh) || isOpened(old, fresh)) return;
     if (old.nodeName !== fresh.nodeName) {
       old.replaceWith(document.importNode(fresh, true));
       return;
@@ -54,7 +59,7 @@
     }
     let at = old.firstChild;
     for (const child of fresh.childNodes) {
-      const same = child.id ? [...old.children].find(({ id }) => id === child.id) : at;
+      const same = child.id ? [...old.children].find(({ id }) => id === child.id) : at?.id ? null : at;
       if (!same) {
         old.insertBefore(document.importNode(child, true), at);
         continue;
