@@ -19,8 +19,8 @@ from django.views.decorators.http import require_http_methods
 from deadletters.states import OPEN_LETTER
 from reviews import pipeline
 from reviews.models import ReviewJob
-from reviews.recipients.scopes import scope_of
-from reviews.roles import CANCEL, REQUEST
+from reviews.recipients.scopes import Scope, scope_of
+from reviews.roles import CANCEL, READ, REQUEST
 from reviews.states import JobStatus
 from reviews.web import rerun
 from reviews.web.labels import state_for_readers
@@ -35,11 +35,11 @@ class CancelForm(forms.Form):
     )
 
 
-def offered(user: Any, job: ReviewJob) -> dict[str, bool]:
-    """Return which actions the page of a job offers to a user."""
+def offered(user: Any, job: ReviewJob, scope: Scope) -> dict[str, bool]:
+    """Return which actions the page of a job offers to a user who sees `scope`."""
     return {
         "may_review_again": user.has_perm(REQUEST)
-        and not (rerun.why_not(job, scope_of(user).jobs()) or _reserved(user, job)),
+        and not (rerun.why_not(job, scope.jobs()) or _reserved(user, job)),
         "may_cancel": job.is_active and user.has_perm(CANCEL),
     }
 
@@ -75,7 +75,7 @@ def _calls_for_another(notice: Notice, job: ReviewJob) -> bool:
 
 @never_cache
 @login_required
-@permission_required(("reviews.view_reviewjob", REQUEST), raise_exception=True)
+@permission_required((READ, REQUEST), raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show what a rerun will do, and request it."""
@@ -110,7 +110,7 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @never_cache
 @login_required
-@permission_required(("reviews.view_reviewjob", CANCEL), raise_exception=True)
+@permission_required((READ, CANCEL), raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
     """Ask for a reason, then cancel a running review."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 import structlog
@@ -35,10 +35,11 @@ def unserved_queues() -> list[str]:
     return [queue for queue in outbox.queues() if not alive.get(queue)]
 
 
-def stopped_dependencies(*, counts: bool = True) -> list[str]:
+def stopped_dependencies(*, counts: Callable[[], bool] = lambda: True) -> list[str]:
     """Return what each configured dependency lacks whose circuit is not closed, and what waits for it.
 
-    `counts`: with the number of what waits and the first deadline, for people who see every review.
+    `counts`: whether with the number of what waits and the first deadline, for people who see every review.
+    It is called only where something is shown.
     Empty when the database fails. Webhook hosts are left out: operators see them in the admin.
     """
     try:
@@ -53,7 +54,7 @@ def stopped_dependencies(*, counts: bool = True) -> list[str]:
             "provider:mail": ("The mail server", "message"),
         }
         shown = [name for name in known if name in states]
-        waiting = waiting_for(shown) if counts and shown else {}
+        waiting = waiting_for(shown) if shown and counts() else {}
     except (DatabaseError, InterfaceError):
         log.warning("circuits_unknown")
         return []
@@ -110,7 +111,7 @@ def banners(request: HttpRequest) -> dict[str, object]:
     return {
         "unserved_queues": SimpleLazyObject(unserved_queues),
         "stopped_dependencies": SimpleLazyObject(
-            lambda: stopped_dependencies(counts=scope_of(user).everything)
+            lambda: stopped_dependencies(counts=lambda: scope_of(user).everything)
         ),
         "operators_are_alerted": bool(settings.OPERATOR_ALERTS),
     }

@@ -120,11 +120,11 @@ def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
     if not 1 <= number <= len(diffs):
         return None
     diff = diffs[number - 1]
-    coverage = visible_coverage(job, scope)
-    if diff.path not in coverage:
+    covered = job.coverage.filter(scope.files(), file=diff.path).order_by("pk").last()
+    if covered is None:
         return None
     found = finding_views((row for row in worst_findings(job, scope) if row.file == diff.path), scope)
-    return _opened(_folded(number, diff, coverage[diff.path], found), diff, found, Budget(MAX_COMPARED))
+    return _opened(_folded(number, diff, covered, found), diff, found, Budget(MAX_COMPARED))
 
 
 def visible_diffs(job: ReviewJob, scope: Scope) -> Sequence[FileDiffText] | None:

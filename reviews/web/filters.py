@@ -81,7 +81,7 @@ class ReviewFilter(FindingFilter):
         max_length=100,
         required=False,
         label="Words",
-        help_text="Searches titles and authors; the beginning of a word is enough. Or a commit's hash.",
+        help_text="Words of the title or the author, or a commit's hash.",
     )
     every = forms.BooleanField(required=False, label="Every version")
     field_order = ("changelist", "status", "text")

@@ -24,6 +24,7 @@ from reviews.audit.history import origin
 from reviews.models import Subscription
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.recipients.subscriptions import MAX_OWN, address_of, check_pattern
+from reviews.roles import READ
 from reviews.web import feeds
 
 _DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "Until I unmute it"))
@@ -74,7 +75,7 @@ class DigestForm(forms.Form):
 
 @never_cache
 @login_required
-@permission_required("reviews.view_reviewjob", raise_exception=True)
+@permission_required(READ, raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def subscriptions(request: HttpRequest) -> HttpResponse:
     """Show and change the user's own subscriptions; no other user's are reachable here."""

@@ -210,7 +210,7 @@ def _progress_context(job: ReviewJob, scope: Scope, outcome: Outcome) -> dict[st
 def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope, outcome: Outcome) -> dict[str, Any]:
     is_staff = request.user.is_authenticated and request.user.is_staff
     notices = notices_of(job, scope, for_operator=is_staff)
-    may = actions.offered(request.user, job)
+    may = actions.offered(request.user, job, scope)
     versions = versions_of(job, scope)
     if not versions or versions[0].review_version <= job.review_version:
         notices = actions.with_rerun_links(notices, job, may_review_again=may["may_review_again"])

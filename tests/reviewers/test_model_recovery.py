@@ -421,7 +421,9 @@ def test_an_expired_key_is_not_hidden_behind_the_outage_that_opened_the_circuit(
         "The language model rejects our credentials. 3 reviews wait; they continue once an operator renews"
         " them, and expire from 2030-01-02 11:30:00 UTC."
     ]
-    assert "3 reviews" not in str(stopped_dependencies(counts=False))  # for people who see some files only
+    assert "3 reviews" not in str(
+        stopped_dependencies(counts=lambda: False)
+    )  # for people who see some files only
     time_passes()
     assert health_checks.run_due() == 1  # unreachable again: the port is closed
     assert row().error_class == "NETWORK_UNREACHABLE"
