@@ -10,9 +10,11 @@ import pytest
 
 from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import Attempt, CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.reviewers.coverage_texts import stopped_banner
 from tests.crash.conftest import LEASE, SCALE
 from tests.fakes.llm import FakeLlm, Recorded, Reply
 from tests.fakes.webhook import WebhookReceiver
+from tests.pipeline.test_partial_reviews import let_soft_deadline_come_in
 from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import holds
 from tests.reviewers.test_verifying import is_verify
@@ -64,7 +66,15 @@ def test_scenario_13_finished_parts_are_shown_when_the_rest_cannot_be_had(
     review_with_a_killed_worker(tmp_path, last_part_answers=False)
 
 
-def review_with_a_killed_worker(tmp_path: Path, *, last_part_answers: bool) -> None:
+def test_scenario_20_a_worker_killed_at_the_soft_deadline_leaves_a_partial_review(
+    tmp_path: Path, transactional_db: Any
+) -> None:
+    review_with_a_killed_worker(tmp_path, last_part_answers=True, at_soft_deadline=True)
+
+
+def review_with_a_killed_worker(
+    tmp_path: Path, *, last_part_answers: bool, at_soft_deadline: bool = False
+) -> None:
     repository = GitRepo(tmp_path / "repository")
     repository.commit_files({"README": "x\n"})
     commit = repository.commit_files(
@@ -93,8 +103,16 @@ def review_with_a_killed_worker(tmp_path: Path, *, last_part_answers: bool) -> N
             # The finished parts are on disk before the rest is.
             eventually(lambda: len(StageRun.objects.get(job_id=job, stage="llm").progress) == 2)
             killed.set()
+            if at_soft_deadline:
+                let_soft_deadline_come_in(-1.0, job)
             finish_after_a_kill(stack, job)
         again = [part_of(request) for request in llm.requests][PARTS:]
+        if at_soft_deadline:
+            assert (again, ReviewJob.objects.get(pk=job).stopped) == ([], "timed_out")
+            assert CoverageRow.objects.filter(job_id=job, status="reviewed").count() == 2
+            (told,) = [request.body["data"] for request in receiver.requests]
+            assert (told["partial"], told["banner"]) == (True, stopped_banner("timed_out", 2, 3))
+            return
         assert again == ([3] if last_part_answers else [3, 3])  # only the rest, and its repair turn
         reasons = dict(
             CoverageRow.objects.filter(job_id=job).exclude(reason="").values_list("file", "reason")

@@ -44,7 +44,7 @@ def parts(bench: Bench) -> Bench:  # noqa: F811 - the fixture
     return bench
 
 
-def let_soft_deadline_come_in(seconds: float, job: int) -> None:
+def let_soft_deadline_come_in(seconds: float, job: int | None) -> None:
     """Move the deadline of a job whose model has been at work for an hour."""
     prepared.rows(
         "WITH job AS (UPDATE jobs SET deadline_at = now() + make_interval(secs => %(at)s) WHERE id = %(job)s)"
