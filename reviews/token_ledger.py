@@ -41,16 +41,16 @@ _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens
 log = structlog.get_logger(__name__)
 
 _TODAY = "started_at >= date_trunc('day', now(), 'UTC')"
-# Limits that are not set cost no sum.
+# Limits that are not set cost no sum. Those of a day are read in one pass.
 _USED = f"""
 SELECT CASE WHEN %(review)s > 0 THEN
          (SELECT sum(tokens) FROM token_ledger WHERE job_id = %(job)s) END AS review,
        CASE WHEN %(change)s > 0 THEN
          (SELECT sum(tokens) FROM token_ledger
            WHERE job_id IN (SELECT id FROM jobs WHERE changelist_id = %(changelist)s)) END AS change,
-       CASE WHEN %(source_limit)s > 0 THEN
-         (SELECT sum(tokens) FROM token_ledger WHERE {_TODAY} AND source = %(source)s) END AS source,
-       CASE WHEN %(day)s > 0 THEN (SELECT sum(tokens) FROM token_ledger WHERE {_TODAY}) END AS day"""  # noqa: S608
+       today.source, today.day
+  FROM (SELECT sum(tokens) AS day, sum(tokens) FILTER (WHERE source = %(source)s) AS source
+          FROM token_ledger WHERE {_TODAY} AND (%(source_limit)s > 0 OR %(day)s > 0)) today"""  # noqa: S608
 _RESERVE = f"""
 WITH used AS MATERIALIZED ({_USED}),
 entry AS (
@@ -72,6 +72,31 @@ UPDATE token_ledger
 _FORGET_LOST = """
 UPDATE token_ledger e SET state = 'unknown', ended_at = now() FROM attempts a
  WHERE e.state = 'reserved' AND a.id = e.attempt_id AND a.finished_at IS NOT NULL RETURNING e.id"""
+
+
+# The largest of each kind: what comes near a limit, and nothing that grows with the number of reviews.
+_LARGEST = f"""
+WITH today AS MATERIALIZED (SELECT job_id, source, tokens FROM token_ledger WHERE {_TODAY})
+SELECT 'day' AS kind, '' AS name, coalesce(sum(tokens), 0)::bigint AS tokens FROM today
+UNION ALL (SELECT 'source', source, sum(tokens) FROM today GROUP BY source ORDER BY 3 DESC LIMIT 5)
+UNION ALL (SELECT 'review', j.changelist_id, t.tokens FROM jobs j JOIN (
+  SELECT job_id, sum(tokens) AS tokens FROM today GROUP BY 1 ORDER BY 2 DESC LIMIT 1) t ON j.id = t.job_id)
+UNION ALL (SELECT 'change', changelist_id, tokens FROM (
+  SELECT j.changelist_id, sum(e.tokens) AS tokens FROM token_ledger e JOIN jobs j ON j.id = e.job_id
+   GROUP BY 1 ORDER BY 2 DESC LIMIT 1) c WHERE %(changes)s)"""  # noqa: S608
+
+
+def largest_uses() -> list[dict[str, Any]]:
+    """Return what counts towards each limit that is set: rows of kind, name, tokens and limit.
+
+    Of a day all calls and its five largest sources, of reviews the largest of the day, of changelists the
+    largest that is remembered. Nothing where no limit is set.
+    """
+    limited = limits()
+    if not limited:
+        return []
+    rows = prepared.rows(_LARGEST, {"changes": TokenLimit.CHANGE in limited})
+    return [{**row, "limit": limited[row["kind"]]} for row in rows if row["kind"] in limited]
 
 
 def limits() -> dict[TokenLimit, int]:

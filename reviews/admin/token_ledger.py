@@ -25,7 +25,7 @@ class LedgerEntryAdmin(KeysetAdmin):
     scope = of_job("job")
     list_display = (
         list_column("call", "call", "path"),
-        "state",
+        "shown_state",
         "review",
         list_column("source", "source", "path"),
         list_column("model", "model"),
@@ -55,7 +55,7 @@ class LedgerEntryAdmin(KeysetAdmin):
     empty_text = "No call to a language model in the last 30 days."
     fieldsets = (
         ("Call", {"fields": (
-            "state", "review", detail_field("source", "source", "path"),
+            "shown_state", "review", detail_field("source", "source", "path"),
             detail_field("dependency", "model server", "path"), detail_field("model", "model"),
             detail_field("started_at", "started"), detail_field("ended_at", "ended"),
         )}),
@@ -66,7 +66,7 @@ class LedgerEntryAdmin(KeysetAdmin):
             detail_field("output_tokens", "written"),
         )}),
     )  # fmt: skip
-    state = state_column("state", "state")
+    shown_state = state_column("state", "state")
 
     def page_context(self, request: HttpRequest, row: LedgerEntry) -> dict[str, Any]:
         return {"title": f"Call {row.call}"}

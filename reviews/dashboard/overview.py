@@ -23,6 +23,7 @@ from criticizer.observability.health import workers_alive
 from criticizer.resilience.circuit_breaker import open_circuits
 from criticizer.resilience.states import CIRCUIT_LOOKS, CircuitState
 from notifications.states import DeliveryStatus
+from reviews import token_ledger
 from reviews.dashboard import rollup
 from reviews.dashboard.trends import (
     DEFAULT_WINDOW,
@@ -40,12 +41,14 @@ from reviews.dashboard.trends import (
     read,
     throughput,
 )
+from reviews.reviewers.model import TokenLimit
 from reviews.states import JobStatus
 
 SEEN_BY = ("reviews.view_all_files", "deadletters.view_deadletter", "criticizer.view_circuit")
 STALE_SECONDS = 180
 REFRESH_SECONDS = 15  # of an open page
 _LATE_WAIT = (60, 300)  # seconds the oldest due message waits: warning, danger
+_USED_UP = (80, 95)  # percent of a limit of tokens: warning, danger; a call's estimate may not fit any more
 _GOOD_RATE = (95, 80)  # percent: good, warning
 
 Counts = dict[tuple[str, str], BoundedCount]  # by kind and name
@@ -71,6 +74,18 @@ class QueueLine:
     oldest: datetime | None
     workers: int
     href: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLine:
+    """Tokens of model calls beside their limit. `look` is a state of the styles, "" while there is room."""
+
+    name: str
+    href: str
+    used: str
+    limit: str
+    share: str
+    look: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +128,7 @@ def dashboard(window_name: str) -> dict[str, Any]:
         "deliveries_done": done_deliveries(window, figures),
         "queues": queues,
         "circuits": circuits,
+        "tokens": [_token_line(row) for row in token_ledger.largest_uses()],
         "links": {
             "attempts": list_address("reviews_attempt", f"outcome:failed age:<{window.name}"),
             "deliveries": list_address("notifications_delivery"),
@@ -172,6 +188,20 @@ def _present() -> tuple[Counts, list[QueueLine]]:
 def _circuit_line(name: str, state: CircuitState) -> CircuitLine:
     href = reverse("admin:criticizer_circuit_change", args=[quote(name)])
     return CircuitLine(name, str(state.label), CIRCUIT_LOOKS[state], href)
+
+
+def _token_line(row: dict[str, Any]) -> TokenLine:
+    percent = int(row["tokens"]) * 100 // row["limit"]
+    name, search = {
+        TokenLimit.DAY: ("All of today", "age:<1d"),
+        TokenLimit.SOURCE: (f"{row['name']} today", f'source:"{row["name"]}" age:<1d'),
+        TokenLimit.REVIEW: (f"Largest review of today, {row['name']}", f'cl:"{row["name"]}"'),
+        TokenLimit.CHANGE: (f"Largest changelist, {row['name']}", f'cl:"{row["name"]}"'),
+    }[TokenLimit(row["kind"])]
+    look = "open" if percent >= _USED_UP[1] else "partial" if percent >= _USED_UP[0] else ""
+    href = list_address("reviews_ledgerentry", search)
+    used, limit = charts.whole(int(row["tokens"])), charts.whole(row["limit"])
+    return TokenLine(name, href, used, limit, f"{percent} %", look)
 
 
 def _open_deliveries(counts: Counts) -> list[Bar]:

@@ -14,8 +14,10 @@ import pytest
 from django.db import connection
 from django.db.models import Count, Sum
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 
+from criticizer.admin_site import charts
 from deadletters.models import DeadLetter
 from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
@@ -221,6 +223,7 @@ import django, os, random, signal, sys, threading, time
 django.setup()
 from django.conf import settings
 from django.db import connection
+from criticizer.admin_site import charts
 from deadletters.models import DeadLetter
 from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
@@ -310,6 +313,33 @@ def test_old_entries_are_deleted() -> None:
     LedgerEntry.objects.filter(call="1").update(started_at=days_ago(token_ledger.KEEP_DAYS + 1))
     token_ledger.maintain()
     assert [entry.call for entry in LedgerEntry.objects.all()] == ["2"]
+
+
+def test_operators_see_what_counts_towards_each_limit(settings: Any) -> None:
+    client = factories.staff_client("ann", "operator")
+    first, other = (factories.job_with_stages(changelist_id=f"git:{name}@" + "1" * 40) for name in "ab")
+    for job, calls in ((first, 3), (other, 1)):
+        ledger = ledger_of(job)
+        for call in range(calls):
+            ledger.reserve(str(call), NAME, "m", CHARACTERS)
+    page = client.get(reverse("admin:index")).content.decode()
+    assert "Token limits" not in page, "none is set"
+    settings.TOKEN_LIMIT_PER_DAY, settings.TOKEN_LIMIT_PER_SOURCE = 10 * ESTIMATE, 3 * ESTIMATE
+    settings.TOKEN_LIMIT_PER_REVIEW = settings.TOKEN_LIMIT_PER_CHANGE = 4 * ESTIMATE
+    found = {(row["kind"], row["name"]): row["tokens"] for row in token_ledger.largest_uses()}
+    assert found == {
+        ("day", ""): 4 * ESTIMATE,
+        ("source", "git:a"): 3 * ESTIMATE,
+        ("source", "git:b"): ESTIMATE,
+        ("review", first.changelist_id): 3 * ESTIMATE,
+        ("change", first.changelist_id): 3 * ESTIMATE,
+    }
+    page = client.get(reverse("admin:index")).content.decode()
+    assert f"<td>{charts.whole(20_000)}</td><td>{charts.whole(50_000)}</td><td>40 %</td>" in page
+    assert 'data-state="open">100 %' in page
+    listed = client.get(reverse("admin:reviews_ledgerentry_changelist", query={"q": "source:git:b"}))
+    assert len(listed.context["cl"].result_list) == 1
+    assert 'data-state="reserved">Reserved' in listed.content.decode()
 
 
 # -- what a limit does to a review ------------------------------------------------------------------
