@@ -40,7 +40,8 @@ _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens
 
 log = structlog.get_logger(__name__)
 
-_TODAY = "started_at >= date_trunc('day', now(), 'UTC')"
+# As a query of its own the day is computed once, not for each row.
+_TODAY = "started_at >= (SELECT date_trunc('day', now(), 'UTC'))"
 # Limits that are not set cost no sum. Those of a day are read in one pass.
 _USED = f"""
 SELECT CASE WHEN %(review)s > 0 THEN
