@@ -30,7 +30,8 @@ from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.models import Circuit, OutboxMessage
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterArchive, LetterEdit, ReplayBatch
 from notifications.models import Delivery
-from reviews.models import Attempt, ReviewJob
+from reviews.models import Attempt, LedgerEntry, ReviewJob
+from reviews.states import LedgerState
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -116,6 +117,18 @@ def _archives() -> None:
         )
 
 
+def _ledger() -> None:
+    for state, counted in (
+        (LedgerState.RESERVED, {}),
+        (LedgerState.SETTLED, {"input_tokens": 5, "output_tokens": 2}),
+    ):
+        attempt = factories.AttemptFactory()
+        LedgerEntry.objects.create(
+            job=attempt.stage_run.job, attempt=attempt, call=HOSTILE, dependency="llm:openai", model=HOSTILE,
+            source=HOSTILE, state=state, reserved_tokens=9, **counted,
+        )  # fmt: skip
+
+
 ROWS: dict[type[Model], Callable[[], None]] = {
     ReviewJob: _jobs,
     Attempt: _attempts,
@@ -127,6 +140,7 @@ ROWS: dict[type[Model], Callable[[], None]] = {
     ReplayBatch: _batches,
     LetterEdit: _edits,
     LetterArchive: _archives,
+    LedgerEntry: _ledger,
 }
 
 
