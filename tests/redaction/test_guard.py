@@ -20,7 +20,7 @@ from criticizer.redaction import (
     require_policy,
 )
 from criticizer.redaction.redacted_text import seal
-from tests.redaction.fakes import ALNUM, begin, draw, pem_lines
+from tests.redaction.fakes import ALNUM, begin, draw, end, pem_lines
 
 guard_code = importlib.import_module("criticizer.redaction.guard")  # the package's name is the function
 
@@ -136,6 +136,14 @@ def test_own_secret_registered_after_redaction_is_stopped() -> None:
     register_own_secrets(["ours-and-ours-only"])
     assert reason(made) == "guard_found"
     assert guard(redact(made.text)) == "some words of <REDACTED:own-secret:1>"
+
+
+def test_a_key_of_ours_does_not_stop_a_text_with_another_key() -> None:
+    lines = pem_lines(seed=8)
+    made = redact("\n".join((begin(), *pem_lines(), end())))  # by a process that does not know ours
+    register_own_secrets(["\n".join((begin(), *lines, end()))])
+    assert "<REDACTED:" in guard(made)
+    assert not any(line in guard(redact(f"x = {line}")) for line in lines)
 
 
 @pytest.mark.parametrize("stage", ["_finds_prefix", "_finds_pem", "_finds_userinfo", "_finds_own"])
