@@ -180,7 +180,8 @@ class Client:
                 "idempotency_key": f"demo-{commit.sha}-{version}",
                 "changelist_id": commit.changelist_id,
                 "recipients": [RECIPIENT],
-                **({"review_version": version, "rerun": True} if version > 1 else {}),
+                # Of an equal commit nothing would be asked.
+                **({"review_version": version, "rerun": True, "from_scratch": True} if version > 1 else {}),
             },
         )
         if answer.status_code not in (200, 201):
