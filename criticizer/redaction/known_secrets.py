@@ -11,7 +11,6 @@ import hashlib
 import html
 import itertools
 import json
-import re
 import secrets
 import threading
 from collections.abc import Callable, Iterable
@@ -25,7 +24,7 @@ MIN_LENGTH = 4  # shorter values occur in any text; they are not secrets worth t
 _ANYWHERE = 8  # from this length on, a value is taken out inside other words too
 _generations = itertools.count(1)
 _DIGEST_KEY = secrets.token_bytes(32)  # digests tell nothing about short values outside this process
-_PEM_MARK = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]{1,60}-----")
+_PEM_MARKS = ("-----BEGIN ", "-----END ")
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
@@ -88,7 +87,7 @@ def _spellings(value: str) -> set[bytes]:
         # One placeholder per line: a value of several lines is searched line by line. The first and last line
         # of a key in PEM are those of every other key, and no secret.
         lines = {line.strip() for form in forms for line in form.splitlines()}
-        forms = {line for line in lines if not _PEM_MARK.fullmatch(line)}
+        forms = {line for line in lines if not (line.startswith(_PEM_MARKS) and line.endswith("-----"))}
     found = {form.encode("utf-8", "surrogatepass") for form in forms if len(form) >= MIN_LENGTH}
     found |= {form.lower() for form in found if b"%" in form}  # %2F is written %2f by some
     data = raw.encode("utf-8", "surrogatepass")
