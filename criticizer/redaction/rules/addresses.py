@@ -58,9 +58,8 @@ def uri(text: bytes, start: int, end: int) -> list[Span]:
     ):
         return []
     at = first + len(name) + 1
-    if not name or looks_random(name, rate=0.3) or _hexish(name):
-        # user and password are both generated: the pair is the credential.
-        at = first if name and not is_template(name) else at
+    if name and not is_template(name) and (looks_random(name, rate=0.3) or _hexish(name)):
+        at = first  # user and password are both generated: the pair is the credential
     return [(at, last, "uri-password")]
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names, signs
-from criticizer.redaction.rules.characters import holds, kinds, transitions
+from criticizer.redaction.rules.characters import DIGITS, holds, kinds, transitions
 from criticizer.redaction.rules.literals import Literals
 
 WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
@@ -136,7 +136,7 @@ class Assignments:
         return not (
             follows == _BLANK
             and text[at + 1 : at + 2] in signs.SPEAKS
-            and not holds(text[at + 1 : at + 17], b"0123456789")
+            and not holds(text[at + 1 : at + 17], DIGITS)
             and text[self.begin] != _DASH
             and text[self.begin - 1 : self.begin] != b"-"
             and text[max(self.begin - 4, 0) : self.begin] not in _SETTERS
@@ -227,7 +227,7 @@ class Assignments:
             return 97 <= text[at] | 32 <= 122
         return at > tail_end and (
             text[at] in b"\"'`\\&@"
-            or holds(text[at : at + 16], b"0123456789")
+            or holds(text[at : at + 16], DIGITS)
             or text[begin] == 45
             or text[begin - 1 : begin] == b"-"
             or text[max(begin - 4, 0) : begin] in _SETTERS

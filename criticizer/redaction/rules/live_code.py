@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules.characters import digit_groups, has_special, holds, kinds, transitions
+from criticizer.redaction.rules.characters import DIGITS, digit_groups, has_special, holds, kinds, transitions
 from criticizer.redaction.rules.value_heuristics import is_code, is_reference, is_slug
 
 # Parts of a literal or a line that are run: interpolations, substitutions, what follows a closed quote.
@@ -19,7 +19,6 @@ _RUN = compiled(
     rb"|!!(?:python|ruby|perl|java|php)[^\n]*"
     rb"|\\?[\"'`][ \t)\]]*(?:\+|&|\.|\|\||,|;|%|<<)[^\n]*[A-Za-z_]\w*[!?]?\([^\n]*"
 )
-_DIGITS: Final = b"0123456789"
 _RUN_MARKS: Final = b"$`%?\\{&!\"'"
 _EXPRESSION = compiled(rb"[A-Za-z_]\w*(?:[*+/%&|^=?:.]+[A-Za-z_]\w*)+")
 _SUFFIX = compiled(rb"\.[A-Za-z][A-Za-z0-9]{0,7}(?:[\s\"']|$)")
@@ -52,7 +51,7 @@ def is_propagated(value: bytes) -> bool:
     if len(value) < 8 or holds(value, _OPERATORS) or b" " in value:
         return False
     if value.isalnum():
-        return holds(value, _DIGITS)  # of those, no reference has one
+        return holds(value, DIGITS)  # of those, no reference has one
     if is_reference(value) or is_code(value):
         return False
     return kinds(value)[2] or has_special(value[1:])

@@ -11,7 +11,7 @@ from typing import Final
 
 from criticizer.redaction.patterns import Match, compiled, remembered
 from criticizer.redaction.rules import declarations, key_names
-from criticizer.redaction.rules.characters import digit_groups, has_special, holds, kinds, transitions
+from criticizer.redaction.rules.characters import DIGITS, digit_groups, has_special, holds, kinds, transitions
 from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
     is_chosen,
@@ -63,7 +63,6 @@ _NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|t
 _LEAST: Final = 6
 _MOST: Final = 128
 _LEAST_DRAWN: Final = 16
-_DIGITS: Final = b"0123456789"
 _GROUPS: Final = (b"secrets", b"credentials")
 _MAY_OPEN: Final = b"\"'`[%q"  # one of these opens a literal of ASCII
 _QUOTES_OF_TWO: Final = 4
@@ -89,7 +88,7 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> l
     if quotes >= _QUOTES_OF_TWO:
         spans += ((low + first, low + last, kind) for first, last in _split(line, end - low, strength))
     spans += ((low + first, low + last, "key-bytes") for first, last in _coded(line))
-    if not holds(line, _DIGITS):
+    if not holds(line, DIGITS):
         return spans
     is_group = b"{" in rest or b"[" in rest
     is_group = is_group and text[start : start + 11].lower().startswith(_GROUPS)
@@ -142,7 +141,7 @@ def _may_hold(line: bytes, blanks: bytes, strength: int) -> bool:
 
 def _has_digit(piece: bytes) -> bool:
     """Return whether a piece has a digit, or the dashes of a UUID, as every value has that is taken."""
-    return len(piece.translate(None, _DIGITS)) != len(piece) or piece.count(b"-") >= 4
+    return len(piece.translate(None, DIGITS)) != len(piece) or piece.count(b"-") >= 4
 
 
 def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
@@ -231,7 +230,7 @@ def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
         return False
     if holds(value, b" \x01<"):
         return False
-    if not holds(value, _DIGITS) and value.count(b"-") < 4:
+    if not holds(value, DIGITS) and value.count(b"-") < 4:
         return False  # without a digit only a UUID is drawn, and hardly a password is chosen
     if is_dummy(value) or is_template(value) or is_run(value):
         return False

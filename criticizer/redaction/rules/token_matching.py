@@ -9,7 +9,7 @@ from typing import Any, Final
 import ahocorasick_rs
 
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules.characters import kinds, looks_random
+from criticizer.redaction.rules.characters import DIGITS, kinds, looks_random
 from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy
@@ -105,7 +105,7 @@ def _has_what_it_needs(rule: TokenRule, body: bytes, token: bytes, whole: bytes)
     lower, upper, digit = kinds(body)
     return not (
         ("digit" in needs and not digit)
-        or ("digits" in needs and len(body) - len(body.translate(None, b"0123456789")) < 5)
+        or ("digits" in needs and len(body) - len(body.translate(None, DIGITS)) < 5)
         or ("not-hex" in needs and not body.translate(None, b"0123456789abcdefABCDEF"))
         or ("random" in needs and len(token) < rule.length and not looks_random(body, rate=0.3))
         or ("case" in needs and not (lower and upper and looks_random(body + b"0", rate=0.38)))
