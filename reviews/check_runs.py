@@ -61,7 +61,6 @@ RUN_SECONDS = 30.0  # of one run, which holds a worker
 # claim, and each ends within the client's total timeout.
 CLAIM_SECONDS = 120.0
 _LATEST_SECONDS = 60.0
-_PACE_SECONDS = 2.5  # the longest wait for one call a second
 _FIRST_PAUSE_SECONDS = 10.0  # also until a look-up is believed
 _MOST_DOUBLINGS = 6
 _REFUSED_SECONDS = 3600.0
@@ -136,7 +135,8 @@ def _tell(version_id: int, hosts: Mapping[str, Host]) -> bool:
     check = HostCheck.objects.select_related("version__job", "version__change").get(version_id=version_id)
     host = hosts[check.version.change.host]
     try:
-        permit = _permit(host, check)
+        name = gate.name_of(host.dependency(check.version.change.full_name))
+        permit = gate.acquire_paced_permit(name)
     except DependencyUnavailable as waiting:
         _postpone(check, waiting.seconds)
         return False
@@ -159,18 +159,6 @@ def _tell(version_id: int, hosts: Mapping[str, Host]) -> bool:
         permit.release()  # unless it was reported
     changes = {"check_id": check_id, "told": told.state, "due_at": None}
     return _record(check, **changes, failures=0, error_class="", detail="")
-
-
-def _permit(host: Host, check: HostCheck) -> gate.Permit:
-    """Return the permit for one call; wait for it where the pace alone holds it up."""
-    name = gate.name_of(host.dependency(check.version.change.full_name))
-    try:
-        return gate.acquire_permit(name)
-    except DependencyUnavailable as waiting:
-        if waiting.seconds > _PACE_SECONDS:
-            raise
-        time.sleep(waiting.seconds)
-    return gate.acquire_permit(name)
 
 
 def _claim(check: HostCheck) -> bool:

@@ -44,6 +44,7 @@ from criticizer.resilience.states import CircuitState
 log = structlog.get_logger(__name__)
 
 MAX_NAME = 128  # characters of the column
+PACE_SECONDS = 2.5  # the longest wait for the next of some calls a second
 SPREAD_SECONDS = 5.0  # over which work that waits for the same time is due again
 LONGEST_WAIT_SECONDS = 60.0  # of work that waits for an unknown time; it is woken when it can continue
 
@@ -146,14 +147,25 @@ def acquire_permit(name: str) -> Permit:
     return permit
 
 
+def acquire_paced_permit(name: str) -> Permit:
+    """Return the permit for one call as `acquire_permit`; waits where the pace of calls alone holds it up."""
+    try:
+        return acquire_permit(name)
+    except DependencyUnavailable as waiting:
+        if waiting.seconds > PACE_SECONDS:
+            raise
+        time.sleep(waiting.seconds)
+    return acquire_permit(name)
+
+
 @contextmanager
-def guarded(name: str) -> Iterator[Permit]:
+def guarded(name: str, *, acquire: Callable[[str], Permit] | None = None) -> Iterator[Permit]:
     """Acquire a permit, run the block and report its outcome.
 
     Raises DependencyUnavailable while calls are not allowed, and instead of a failure that must
-    cost no attempt.
+    cost no attempt. `acquire`: instead of `acquire_permit`.
     """
-    permit = acquire_permit(name)
+    permit = (acquire or acquire_permit)(name)
     try:
         yield permit
     except BaseException as error:

@@ -15,7 +15,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -53,7 +53,6 @@ DELIVERY_DAYS = 3  # for so long GitHub delivers again
 MAX_AGAIN = 20  # deliveries asked for in one run
 MAX_TRIES = 3  # of one delivery
 _FAILED = "failed webhooks"  # the part of a run that asks for them
-_PACE_SECONDS = 2.5  # the longest wait for one call a second
 _WRITE_SECONDS = 1.0  # between two writes
 
 
@@ -123,32 +122,12 @@ def _part(stream: str, work: Callable[[], int]) -> int:
     return missing
 
 
-@contextmanager
-def _permitted(dependency: str) -> Iterator[None]:
-    """Hold the one permit for calls of an owner; wait for it where the pace alone holds it up."""
-    try:
-        gate.check(dependency)
-        permit = gate.acquire_permit(dependency)
-    except DependencyUnavailable as waiting:
-        if waiting.seconds > _PACE_SECONDS:
-            raise
-        time.sleep(waiting.seconds)
-        permit = gate.acquire_permit(dependency)
-    try:
-        yield
-    except BaseException as error:
-        if (waits := permit.report(error)) is not None:
-            raise waits from error
-        raise
-    permit.report(None)
-
-
 def _deliver_again(host: GitHubHost) -> int:
     """Ask for deliveries that failed and that this installation does not have; return 0: they come later."""
     since = timezone.now() - timedelta(days=DELIVERY_DAYS)
     tries: Counter[str] = Counter()
     newest: dict[str, int] = {}
-    with _permitted(gate.name_of(host.app_dependency)):
+    with gate.guarded(gate.name_of(host.app_dependency), acquire=gate.acquire_paced_permit):
         for page in islice(host.failed_deliveries(), MAX_PAGES):
             for failed in page:
                 if failed.at > since:
@@ -196,7 +175,7 @@ def _chosen(host: Host, known: Mapping[str, int]) -> Iterator[Repository]:
 def _compare(host: Host, repository: Repository) -> int:
     """Take in what differs from what is known of a repository's open pull requests; count its reviews."""
     missing = 0
-    with _permitted(gate.name_of(host.dependency(repository.name))):
+    with gate.guarded(gate.name_of(host.dependency(repository.name)), acquire=gate.acquire_paced_permit):
         events = [event for page in islice(host.open_pulls(repository), MAX_PAGES) for event in page]
     found = [
         (event.repository.number, event.asked.pull.number)
