@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from uuid import UUID
 
 import structlog
 from django.conf import settings
@@ -31,7 +30,7 @@ from django.urls import reverse
 from criticizer.codehosts.base import Host, Verdict
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.queue.periodic import PeriodicTask
+from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import (
@@ -43,11 +42,14 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     classify,
 )
+from criticizer.wording import plural_count
 from notifications.config import connected_hosts
+from notifications.rendering import Report
 from notifications.rendering.summary import summarise
+from reviews.configuration.keys import rank
+from reviews.job_configuration import blocks_at
 from reviews.models import HostCheck, ReviewJob
 from reviews.pipeline.base import ACTIVE
-from reviews.pipeline.executor import LEASE_RENEWER
 from reviews.reports import report_of
 from reviews.reviewers.base import CoverageStatus
 from reviews.states import ACTIVE_JOB, JobStatus
@@ -82,7 +84,7 @@ SELECT v.id, v.head_sha, p.host, p.repository_id, c.due_at
 SELECT v.id FROM behind v
  -- A commit has one status, which its newest review tells, whatever pull request that is of. One that ended
  -- before it was told leaves it to the review before.
- WHERE v.host = 'github' OR NOT EXISTS (
+ WHERE v.host = ANY(%(own_checks)s) OR NOT EXISTS (
    SELECT FROM host_versions n JOIN jobs j ON j.id = n.job_id JOIN host_changes p ON p.id = n.change_id
      LEFT JOIN host_checks c ON c.version_id = n.id
     WHERE n.head_sha = v.head_sha AND n.id > v.id AND p.host = v.host AND p.repository_id = v.repository_id
@@ -105,24 +107,18 @@ def ensure() -> None:
     CLOCK.ensure(is_enabled=bool(connected_hosts()))
 
 
-def run_message(outbox_id: int, token: UUID) -> None:
-    """Run once for a leased message. The django-q2 task: never raises, refuses a lost lease."""
-    try:
-        if not CLOCK.begin(outbox_id, token):
-            return
-        with LEASE_RENEWER.holding(token):
-            run()
-        CLOCK.end(outbox_id, token, seconds=outbox.scaled(EVERY_SECONDS))
-    except Exception:
-        # The lease expires and the next run starts from the rows.
-        log.exception("check_runs_failed")
+def run_due() -> Pause:
+    """Run once; return when the next run is due."""
+    run()
+    return Pause(outbox.scaled(EVERY_SECONDS))
 
 
 def run() -> int:
     """Tell every check run that is behind its review; return how many were. Lets database errors through."""
     hosts, told = connected_hosts(), 0
     until = time.monotonic() + RUN_SECONDS
-    for row in prepared.rows(_DUE, {"limit": _AT_ONCE, "hosts": list(hosts)}):
+    own = [name for name, host in hosts.items() if host.has_own_checks]
+    for row in prepared.rows(_DUE, {"limit": _AT_ONCE, "hosts": list(hosts), "own_checks": own}):
         if time.monotonic() > until:
             break
         told += _tell(row["id"], hosts)
@@ -229,12 +225,24 @@ def told_of(job: ReviewJob) -> Told:
 def _result(job: ReviewJob) -> Told:
     report = report_of(job)
     headline = summarise(report).headline
+    if blocking := _blocking(job, report):
+        said = f"{headline}. {plural_count(blocking, 'finding')} of the severity at which this check fails."
+        return Told(job.status, headline, said, "failure")
     # What did not run, or a file that was read in part: the absence of findings proves less.
     if job.stopped:
         return Told(job.status, "Partial scan", f"{headline}. {job.banner}", "neutral")
     if job.banner or any(file.status == CoverageStatus.PARTIAL for file in report.coverage):
         return Told(job.status, "Partial scan", f"{headline}. Not everything was read completely.", "neutral")
     return Told(job.status, headline, f"{headline}.", "neutral" if report.findings else "success")
+
+
+def _blocking(job: ReviewJob, report: Report) -> int:
+    """Return how many findings the repository's configuration lets no change be merged with."""
+    at = blocks_at(job)
+    if at == "none":
+        return 0
+    found = (finding for finding in report.findings if not finding.is_dismissed)
+    return sum(rank(finding.severity) >= rank(at) for finding in found)
 
 
 _ENDINGS = {

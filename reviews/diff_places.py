@@ -1,4 +1,4 @@
-"""Where findings stand in a pull request's diff: the lines at which a host takes inline comments.
+"""Where findings stand for a host's inline comments: in a pull request's diff, or at their own lines.
 
 A host takes comments at changed lines and a few around them, in its own diff of the head. Ours is the stored
 redacted change; a finding elsewhere is in the summary only (guarantee G311).
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
+from django.db.models import Exists, OuterRef, Q
 
 from criticizer.resilience.failures import PermanentFailure
 from notifications.models import Delivery
-from notifications.rendering import Report, ReportFinding
+from notifications.recipients import host_of, inline_recipient, is_required
+from notifications.rendering import Ending, Report, ReportFinding
 from notifications.rendering.report import DiffPlace
 from notifications.states import DeliveryStatus
-from reviews import fixes
 from reviews.artifacts import redactor
-from reviews.models import ReviewJob
-from reviews.reviewers.chunks import MAX_LINE_CHARS
+from reviews.models import FindingRow, ReviewJob
 from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
 from reviews.sources.paths import decode_path
 from reviews.sources.pull import depot_prefix
@@ -27,23 +27,30 @@ from reviews.sources.pull import depot_prefix
 log = structlog.get_logger(__name__)
 
 CONTEXT_LINES = 3  # around a change, in the diffs of every host
-SUMMARY, INLINE = "github:", "github-review:"
+SWARM = "swarm:"
+CONTENT_LINES = 5  # that P4 Code Review keeps with a comment: its line and those before
+MAX_CLOSED = 500  # comments of a series; more are closed with the next versions
 
 
 def with_places(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Report]:
-    """Return the reports, those for a pull request with the places of their findings.
+    """Return the reports, those for a pull request or P4 Code Review with the places of their findings.
 
     Left out is the recipient of inline comments where there are none to make. A finding that stands there
     from the version before has no place. Raises RetryableFailure while the stored change cannot be read.
     """
-    if not any(recipient.startswith((SUMMARY, INLINE)) for recipient in reports):
-        return dict(reports)
+    fixed = _fixed(job) if any(recipient.startswith(SWARM) for recipient in reports) else ()
+    reports = {
+        recipient: _at_lines(report, fixed) if recipient.startswith(SWARM) else report
+        for recipient, report in reports.items()
+    }
+    if not any(map(host_of, reports)):
+        return reports
     diffs = _diffs(job.pk)
     done = _has_inline_comments(job)
     placed = {}
     for recipient, report in reports.items():
-        found = _placed(report, diffs, done) if recipient.startswith((SUMMARY, INLINE)) else report
-        if not recipient.startswith(INLINE) or any(finding.in_diff for finding in found.findings):
+        found = _placed(report, diffs, done) if host_of(recipient) else report
+        if is_required(recipient) or any(finding.in_diff for finding in found.findings):
             placed[recipient] = found
     return placed
 
@@ -62,8 +69,41 @@ def _has_inline_comments(job: ReviewJob) -> bool:
         return False
     return Delivery.objects.filter(
         changelist_id=job.changelist_id, series=job.series, status=DeliveryStatus.SENT,
-        recipient__startswith=INLINE, review_version=job.compared_with,
+        recipient=inline_recipient(job.changelist_id), review_version=job.compared_with,
     ).exists()  # fmt: skip
+
+
+def _fixed(job: ReviewJob) -> tuple[str, ...]:
+    """Return the identities of findings that a version fixed and none has reported since, newest first.
+
+    Of all versions: a message about one of them may never have been sent.
+    """
+    versions = job.versions().filter(review_version__lte=job.review_version)
+    since = Q(job__review_version__gte=OuterRef("ended_in__review_version"))
+    again = FindingRow.objects.filter(since, identity=OuterRef("identity"), job__in=versions)
+    fixed = FindingRow.objects.filter(~Exists(again), ended_in__in=versions, ending=Ending.FIXED)
+    found = fixed.exclude(line=None).order_by("-pk").values_list("identity", flat=True)
+    return tuple(map(str, dict.fromkeys(found[:MAX_CLOSED])))
+
+
+def _at_lines(report: Report, fixed: Sequence[str]) -> Report:
+    """Return the report with its findings at their own lines: P4 Code Review takes comments on any line.
+
+    Closed there are comments on what is `fixed` or dismissed.
+    """
+
+    def placed(finding: ReportFinding) -> ReportFinding:
+        if finding.line is None or finding.is_dismissed or finding.is_folded or "<REDACTED" in finding.file:
+            return finding
+        last = max(finding.line, finding.end_line or 0)
+        rows = [row for row in finding.excerpt if row.line is not None and row.line <= finding.line]
+        content = tuple(row.text for row in rows[-CONTENT_LINES:])
+        return replace(
+            finding, in_diff=DiffPlace(finding.file, last, finding.line, finding.side, "", content)
+        )
+
+    dismissed = (finding.identity for finding in report.findings if finding.is_dismissed)
+    return replace(report, findings=tuple(map(placed, report.findings)), closed=(*fixed, *dismissed))
 
 
 def _placed(report: Report, diffs: Mapping[str, FileDiffText], done: bool) -> Report:
@@ -91,12 +131,21 @@ def place_of(finding: ReportFinding, diff: FileDiffText, prefix: str) -> DiffPla
         if found:
             start, end = lines[found[0]].number, lines[found[-1]].number
             is_whole = (start, end) == (first, last) and len(found) == last - first + 1
-            text = ""
-            if is_whole and finding.side != "old":
-                texts = [line.text for line in lines]
-                text = replacement_in(finding.suggestion, texts, found[0], found[-1] + 1)
-            return DiffPlace(path, end, start, finding.side, text)
+            text = finding.replacement if is_whole else ""
+            old_path = decode_path(diff.old_path.removeprefix(prefix)) if diff.old_path else ""
+            old_line = _old_number(diff, end) if lines[found[-1]].kind == " " else 0
+            return DiffPlace(path, end, start, finding.side, text, old_path=old_path, old_line=old_line)
     return None
+
+
+def _old_number(diff: FileDiffText, number: int) -> int:
+    """Return the number of an unchanged line on the old side; 0 where a hunk before it may be missing."""
+    shift = 0
+    for line in (line for hunk in diff.hunks for line in hunk):
+        if line.kind == " " and line.number == number:
+            break
+        shift += {"-": 1, "+": -1}.get(line.kind, 0)
+    return number + shift if diff.is_whole else 0
 
 
 def _windows(hunks: Iterable[Sequence[DiffLine]], *, with_context: bool) -> Iterator[list[DiffLine]]:
@@ -113,18 +162,3 @@ def _windows(hunks: Iterable[Sequence[DiffLine]], *, with_context: bool) -> Iter
             run.append(at)
         if run:
             yield [hunk[one] for one in run]
-
-
-def replacement_in(suggestion: str, texts: Sequence[str], first: int, end: int) -> str:
-    """Return what a suggestion puts in the place of exactly the lines `first:end` of `texts`, or "".
-
-    It must be one fenced block and nothing else, and fit as the edit of a patch does (`fixes.of_lines`):
-    advice, a diff and fragments are no replacement. A line as long as MAX_LINE_CHARS may have lost its end.
-    """
-    found = fixes.parts(suggestion)
-    code, old = fixes.to_paste(found), texts[first:end]
-    if len(found) != 1 or not code or code == "\n".join(old):
-        return ""
-    if any(len(text) >= MAX_LINE_CHARS or fixes.has_changed(text) for text in old):
-        return ""
-    return code if fixes.of_lines(code, texts, first, end) else ""

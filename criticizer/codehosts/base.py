@@ -38,13 +38,19 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class InlineComment:
-    """A comment at lines `start_line` to `line` of a file, on the old or the new side of the diff."""
+    """A comment at lines `start_line` to `line` of a file, on the old or the new side of the diff.
+
+    `old_path`: the file's name before, where it was renamed. `old_line`: the number that an unchanged `line`
+    has on the old side; 0 for a changed one, and where it is not known.
+    """
 
     path: str
     line: int
     start_line: int
     is_old: bool
     body: str
+    old_path: str = ""
+    old_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +77,14 @@ class FailedDelivery:
     at: datetime
 
 
-class TakesReviews(Protocol):
-    """The part of a host that takes several inline comments as one review."""
-
-    def own_reviews(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
-        """Yield the bodies of our own reviews, as `Host.own_comments`."""
-        ...
-
-    def post_review(
-        self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
-    ) -> int:
-        """Post a review and return its id. One line outside the host's diff refuses all: SCHEMA_INVALID.
-
-        Without a `head_sha`, of the pull request as it is.
-        """
-        ...
-
-
 class Host(Protocol):
     """A code host. Calls of its API raise as `client.RestClient`; callers take a permit of `dependency`."""
 
     name: str  # in ids of changelists, depot paths and addresses: lower case
     label: str
+    has_own_checks: bool  # each review has a check run; False: a commit has one status for all of its reviews
+    has_threads: bool  # each inline comment is posted alone; False: all of them as one review, or none
+    lag_pauses_seconds: Sequence[float]  # before a refused token that is fresh is shown again
 
     @property
     def is_connected(self) -> bool:
@@ -162,6 +154,24 @@ class Host(Protocol):
 
     def edit_comment(self, repository: Repository, number: int, comment: int, body: str) -> None:
         """Change a comment of ours. Uncertain without an answer; NOT_FOUND when it was deleted."""
+        ...
+
+    def own_reviews(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        """Yield the bodies of our own reviews, or of our threads, as `own_comments`."""
+        ...
+
+    def post_review(
+        self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
+    ) -> int:
+        """Post a review, or a thread at one line, and return its id.
+
+        One line outside the host's diff refuses all: SCHEMA_INVALID. Without a `head_sha`, of the pull
+        request as it is.
+        """
+        ...
+
+    def suggestion(self, lines: int) -> str:
+        """Return the language of a code block that replaces so many lines with a click; "" where none is."""
         ...
 
     def tell(

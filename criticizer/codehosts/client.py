@@ -113,9 +113,20 @@ class RestClient:
         detail = f"{who}'s answer leads to another host, where its token must not go, or to no address"
         raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail)
 
+    def _with_accepted(self, secrets: RotatingSecrets[str], ask: Callable[[str], Answer]) -> Answer:
+        """Ask with the secret that the host accepts: one that it refuses gives way to the next."""
+
+        def asked(secret: str) -> Answer:
+            answer = ask(secret)
+            if answer.status == 401:
+                raise self._failure(answer, acts=False)
+            return answer
+
+        return secrets.call(asked)
+
     def _judged(self, answer: Answer, *, acts: bool) -> Reply:
         if 200 <= answer.status < 300:
-            content = answer.json()
+            content = {} if answer.status == 204 else answer.json()
             if content is None:
                 raise answers.unreadable(self._refusals, answer, self._place, acts=acts)
             return Reply(answer.status, content, *answers.quota_of(answer, self._clock()))
@@ -156,11 +167,7 @@ class TokenClient(RestClient):
     def call(self, method: str, path: str, body: Body = None, *, acts: bool | None = None) -> Reply:
         """Make one call. `acts`: doing it twice differs from doing it once; unless said, as of POST."""
         does = method == "POST" if acts is None else acts
-        return self._tokens.call(
-            lambda token: self._judged(
-                self._sent(method, self._url(path), self._headers(token), body, acts=does), acts=does
-            )
-        )
+        return self._judged(self._asked(self._url(path), method, body, acts=does), acts=does)
 
     def pages(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[Page]:
         """Yield a list's pages to its end."""
@@ -183,14 +190,10 @@ class TokenClient(RestClient):
         self._account = account
         return token, account
 
-    def _asked(self, url: httpx.URL) -> Answer:
-        def ask(token: str) -> Answer:
-            answer = self._sent("GET", url, self._headers(token), None, acts=False)
-            if answer.status == 401:
-                raise self._failure(answer, acts=False)
-            return answer
-
-        return self._tokens.call(ask)
+    def _asked(self, url: httpx.URL, method: str = "GET", body: Body = None, *, acts: bool = False) -> Answer:
+        return self._with_accepted(
+            self._tokens, lambda token: self._sent(method, url, self._headers(token), body, acts=acts)
+        )
 
     def _headers(self, token: str) -> Mapping[str, str]:
         return {"Accept": "application/json", "Authorization": f"{self._scheme} {token}"}

@@ -25,6 +25,8 @@ class TokenHost(ProvenWebhooks, ABC):
     label: ClassVar[str]
     api: ClassVar[str]  # its path below the site
     scheme: ClassVar[str]  # how the token is shown
+    has_own_checks: ClassVar[bool] = False
+    lag_pauses_seconds: ClassVar[Sequence[float]] = ()
 
     def __init__(
         self,

@@ -13,30 +13,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from tests.fakes.github import GitHubServer, Pull, Repo
+from tests.fakes.github import ACCOUNT, BASE, GitHubServer, Pull, Repo
 from tests.fakes.http import Asked, Said
 
-TOKEN, ACCOUNT = "an-accounts-token-of-the-tests", 77
-_MARKER = re.compile(r"<!-- criticizer:\w+ .*?token=(\S+)(?: earlier=(\S+))? -->")
+TOKEN = "an-accounts-token-of-the-tests"
 _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "comment": ({"body"}, set()),
     "edit": ({"body"}, set()),
     "gitea_status": ({"context", "state"}, {"description", "target_url"}),
+    "review": ({"event", "body", "comments"}, {"commit_id"}),
+    "discussion": ({"body", "position"}, set()),
     "gitlab_status": ({"state"}, {"name", "description", "target_url", "ref"}),
 }
-
-
-def tokens_of(repo: Repo) -> list[str]:
-    """Return the tokens that the markers of our account's comments have, in order of the comments."""
-    found = []
-    for comment in repo.comments.values():
-        marker = _MARKER.match(comment["body"])
-        if marker and comment["by"] == ACCOUNT:
-            found += [marker[1], *filter(None, (marker[2] or "").split(","))]
-    return found
 
 
 class AccountServer(GitHubServer):
@@ -66,7 +58,7 @@ class AccountServer(GitHubServer):
             return Said(body={"id": self.account, "login": "criticizer", "username": "criticizer"})
         for method, pattern, answer in self.routes:
             if asked.method == method and (found := re.fullmatch(pattern, path)):
-                if method != "GET" and (wrong := _not_as_documented(asked, answer)):
+                if method not in ("GET", "DELETE") and (wrong := _not_as_documented(asked, answer)):
                     return self._fault(400, wrong)
                 return self._of(asked, answer, unquote(found[1]), found.groups()[1:])
         return self._fault(404, f"{asked.method} {path} is not documented")
@@ -118,7 +110,7 @@ class AccountServer(GitHubServer):
 
 
 class GiteaServer(AccountServer):
-    """Its list of comments is not paged."""
+    """Its list of comments is not paged. A review that breaks off stays, and is added to the next one."""
 
     api, scheme, author = "/api/v1", "token", "user"
     routes = (
@@ -127,6 +119,9 @@ class GiteaServer(AccountServer):
         ("GET", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "list"),
         ("POST", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "comment"),
         ("PATCH", r"/repos/([^/]+/[^/]+)/issues/comments/(\d+)", "edit"),
+        ("GET", r"/repos/([^/]+/[^/]+)/pulls/(\d+)/reviews", "list_reviews"),
+        ("POST", r"/repos/([^/]+/[^/]+)/pulls/(\d+)/reviews", "review"),
+        ("DELETE", r"/repos/([^/]+/[^/]+)/pulls/(\d+)/reviews/(\d+)", "delete_review"),
         ("POST", r"/repos/([^/]+/[^/]+)/statuses/([0-9a-f]{40,64})", "gitea_status"),
     )
     post, edit = (
@@ -140,6 +135,39 @@ class GiteaServer(AccountServer):
             "html_url": f"{self.url}/acme/web/pulls/{number}",
         }  # fmt: skip
 
+    breaks_off_after: int | None = None  # of a review's comments, once
+
+    def _paged(self, asked: Asked, rows: list[dict[str, Any]], items: str = "") -> Said:
+        query = {**asked.query, "per_page": asked.query.get("limit", "30")}
+        return super()._paged(replace(asked, query=query), rows, items)
+
+    def _review(self, repo: Repo, asked: Asked, number: str) -> Said:
+        pull, body = repo.pulls[int(number)], asked.body
+        if refused := self._closed(repo, is_locked=pull.is_locked):
+            return refused
+        for comment in body["comments"]:
+            sides = {"new_position", "old_position"} & set(comment)
+            if set(comment) - sides != {"path", "body"} or len(sides) != 1 or comment[sides.pop()] < 1:
+                return self._fault(422, f"not a comment of a review: {comment}")
+        left = [one for one in repo.reviews if one["state"] == "PENDING" and one["number"] == int(number)]
+        review = left[0] if left else {
+            "id": self._id(), "number": int(number), "comments": [], "by": ACCOUNT, "user": {"id": ACCOUNT},
+            "state": "PENDING", "body": "", "commit_id": body.get("commit_id", pull.head),
+        }  # fmt: skip
+        if not left:
+            repo.reviews.append(review)
+        if self.breaks_off_after is not None:
+            review["comments"] += body["comments"][: self.breaks_off_after]
+            self.breaks_off_after = None
+            return Said(500, {"message": "Internal Server Error"})
+        review["comments"] += body["comments"]
+        review |= {"state": body["event"], "body": body["body"]}
+        return Said(200, review)
+
+    def _delete_review(self, repo: Repo, asked: Asked, number: str, review: str) -> Said:
+        repo.reviews = [one for one in repo.reviews if one["id"] != int(review)]
+        return Said(204)
+
     def _list(self, repo: Repo, asked: Asked, number: str) -> Said:
         return Said(body=[c for c in repo.comments.values() if c["number"] == int(number)])
 
@@ -151,6 +179,8 @@ class GiteaServer(AccountServer):
     def _gitea_status(self, repo: Repo, asked: Asked, sha: str) -> Said:
         if asked.body["state"] not in {"pending", "success", "error", "failure", "warning"}:
             return self._fault(422, "no such state")
+        if refused := self._closed(repo, is_locked=False):
+            return refused
         return self._keep_status(sha, asked.body)
 
 
@@ -164,6 +194,8 @@ class GitLabServer(AccountServer):
         ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "list"),
         ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "comment"),
         ("PUT", r"/projects/([^/]+)/merge_requests/(\d+)/notes/(\d+)", "edit"),
+        ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/versions", "versions"),
+        ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/discussions", "discussion"),
         ("POST", r"/projects/([^/]+)/statuses/([0-9a-f]{40,64})", "gitlab_status"),
     )
     post, edit = "POST /api/v4/projects/", "PUT /api/v4/projects/"
@@ -178,10 +210,29 @@ class GitLabServer(AccountServer):
             "web_url": f"{self.url}/acme/web/-/merge_requests/{number}",
         }  # fmt: skip
 
+    def _versions(self, repo: Repo, asked: Asked, number: str) -> Said:
+        head = repo.pulls[int(number)].head
+        newest = {"base_commit_sha": BASE, "start_commit_sha": "c" * 40, "head_commit_sha": head}
+        older = {**newest, "head_commit_sha": "0" * 40}
+        return self._paged(asked, [{"id": 2, **newest}, {"id": 1, **older}])
+
+    def _discussion(self, repo: Repo, asked: Asked, number: str) -> Said:
+        pull, position = repo.pulls[int(number)], asked.body["position"]
+        if refused := self._closed(repo, is_locked=pull.is_locked):
+            return refused
+        if wrong := _not_in_diff(pull, position):
+            words = f'400 Bad request - Note {{:line_code=>["can\'t be blank", "{wrong}"]}}'
+            return Said(400, {"message": words})
+        note = self._keep_comment(repo, int(number), asked.body["body"])
+        note |= {"type": "DiffNote", "position": position}
+        return Said(201, {"id": f"{note['id']:040x}", "individual_note": False, "notes": [note]})
+
     def _gitlab_status(self, repo: Repo, asked: Asked, sha: str) -> Said:
         body = asked.body
         if body["state"] not in {"pending", "running", "success", "failed", "canceled", "skipped"}:
             return self._fault(400, "state does not have a valid value")
+        if refused := self._closed(repo, is_locked=False):
+            return refused
         if len(body.get("description", "")) > 255:
             return Said(400, {"message": {"description": ["is too long (maximum is 255 characters)"]}})
         same = [one for one in self.statuses if one["sha"] == sha and one.get("name") == body.get("name")]
@@ -192,11 +243,27 @@ class GitLabServer(AccountServer):
         return self._keep_status(sha, body)
 
 
+def _not_in_diff(pull: Pull, position: Mapping[str, Any]) -> str:
+    commits = {"base_sha": BASE, "start_sha": "c" * 40, "head_sha": pull.head, "position_type": "text"}
+    if any(position.get(name) != value for name, value in commits.items()):
+        return "position is incomplete"
+    path, old, new = position["new_path"], position.get("old_line", 0), position.get("new_line", 0)
+    if position["old_path"] != pull.renamed.get(path, path):
+        return "must be a valid line code"
+    if path in pull.lines:
+        return "" if (old, new) in set(pull.lines[path]) else "must be a valid line code"
+    fits = [
+        (not old or hunk[0] <= old <= hunk[1]) and (not new or hunk[2] <= new <= hunk[3])
+        for hunk in pull.hunks.get(path, ())
+    ]
+    return "" if (old or new) and any(fits) else "must be a valid line code"
+
+
 def _not_as_documented(asked: Asked, answer: str) -> str:
     if asked.headers.get("content-type") != "application/json":
         return "the content type is not application/json"
     needed, further = _FIELDS[answer]
     if not isinstance(asked.body, dict) or not needed <= set(asked.body) <= needed | further:
         return f"the fields of the body are not {sorted(needed | further)}"
-    values = asked.body.values()
+    values = [value for name, value in asked.body.items() if name not in {"comments", "position"}]
     return "" if all(isinstance(value, str) for value in values) and asked.body.get("body", "x") else "empty"

@@ -17,7 +17,7 @@ import json
 import re
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +34,10 @@ from jsonschema import Draft4Validator
 from tests.fakes.http import Asked, LoopbackServer, Said
 
 APP_ID, SLUG, INSTALLATION = 4242, "criticizer-test", 9001
+ACCOUNT = 77  # ours, on hosts that know us by an account's token
+_MARKER = re.compile(
+    r"<!-- criticizer:\w+ .*?token=(?P<token>\S+)(?: part=(?P<part>\S+))?(?: earlier=(?P<earlier>\S+))? -->"
+)
 HEAD, BASE = "1" * 40, "b" * 40
 WEBHOOK_SECRET = "5ec2e7" * 6
 MAX_COMMENT_BYTES = 262_144
@@ -71,21 +75,30 @@ def _key(number: int) -> str:
 
 def tokens_of(repo: Repo) -> list[str]:
     """Return the tokens that the markers of our comments have, in order of the comments."""
-    return _tokens_in(repo.comments.values())
+    markers = [marker for marker in _markers(repo.comments.values()) if not marker["part"]]
+    return [token for m in markers for token in (m["token"], *filter(None, (m["earlier"] or "").split(",")))]
 
 
 def reviewed_tokens_of(repo: Repo) -> list[str]:
-    """Return the tokens that the markers of our reviews have, in order of the reviews."""
-    return _tokens_in(repo.reviews)
-
-
-def _tokens_in(texts: Iterable[Mapping[str, Any]]) -> list[str]:
-    found = []
-    for text in texts:
-        marker = re.match(r"<!-- criticizer:\w+ .*?token=(\S+)(?: earlier=(\S+))? -->", text["body"])
-        if marker and text["user"]["login"] == f"{SLUG}[bot]":
-            found += [marker[1], *filter(None, (marker[2] or "").split(","))]
+    """Return the tokens of our reviews, and of threads none of which is missing, as often as they stand."""
+    found = [marker["token"] for marker in _markers(repo.reviews)]
+    parts: dict[str, Counter[str]] = defaultdict(Counter)
+    for marker in _markers(repo.comments.values()):
+        if marker["part"]:
+            parts[marker["token"]][marker["part"]] += 1
+    for token, times in parts.items():
+        wanted = int(next(iter(times)).partition("/")[2])
+        found += [token] * (max(times.values()) if len(times) == wanted else 0)
     return found
+
+
+def _markers(texts: Iterable[Mapping[str, Any]]) -> list[re.Match[str]]:
+    ours = [text["body"] for text in list(texts) if _is_ours(text)]
+    return [marker for body in ours if (marker := _MARKER.match(body))]
+
+
+def _is_ours(text: Mapping[str, Any]) -> bool:
+    return text["by"] == ACCOUNT if "by" in text else text["user"]["login"] == f"{SLUG}[bot]"
 
 
 def _public(key: str) -> Any:
@@ -99,6 +112,9 @@ class Pull:
     is_locked: bool = False
     is_draft: bool = False
     hunks: Mapping[str, tuple[Hunk, ...]] = field(default_factory=dict)
+    # What GitLab knows better: (old, new) number of each line of the diff, 0 for the side that lacks it.
+    lines: Mapping[str, Iterable[tuple[int, int]]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)  # new name -> old name
     updated_at: str = "2026-01-31T12:00:00Z"
 
 

@@ -68,6 +68,9 @@ class ThreadedServer:
             def do_PUT(self) -> None:
                 outer._serve(self)
 
+            def do_DELETE(self) -> None:
+                outer._serve(self)
+
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Say nothing."""
 
@@ -144,4 +147,5 @@ class LoopbackServer(ThreadedServer):
             self._reset(handler)
         else:
             content = said.body if isinstance(said.body, bytes) else json.dumps(said.body).encode()
+            content = b"" if said.status == 204 else content
             self._send(handler, said.status, {"Content-Type": "application/json", **said.headers}, content)

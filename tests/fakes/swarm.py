@@ -25,6 +25,8 @@ from tests.fakes.http import Asked, LoopbackServer, Said
 USER = "criticizer"
 TICKET = "0" * 4 + "FAKE" + "0" * 24
 _MARKER = re.compile(r"^\[//\]: # \(criticizer ([0-9a-f-]{36})\)$", re.MULTILINE)
+_LINE = re.compile(r"^\[//\]: # \(criticizer ([0-9a-f-]{36}) finding ([0-9a-f-]{36})\)$", re.MULTILINE)
+_COMMENT = re.compile(r"/api/v11/comments/(\d+)/(edit|archive)")
 _TOPIC = re.compile(r"/api/v11/comments/((?:reviews|changes)/\d+)")
 
 
@@ -78,6 +80,22 @@ class SwarmServer:
         found = (_MARKER.search(c["body"]) for c in self.comments if c["user"] == USER)
         return Counter(match[1] for match in found if match)
 
+    @property
+    def lines(self) -> dict[str, Counter[str]]:
+        """Return by token how often each finding was commented on by our user."""
+        found: dict[str, Counter[str]] = {}
+        for comment in self.comments:
+            if comment["user"] == USER and (match := _LINE.search(comment["body"])):
+                found.setdefault(match[1], Counter())[match[2]] += 1
+        return found
+
+    @property
+    def mails(self) -> int:
+        """Return how many mails our comments cause: delayed ones of a topic are rolled up into one."""
+        ours = [comment for comment in self.comments if comment["user"] == USER]
+        delayed = {comment["topic"] for comment in ours if comment["notify"] == "delayed"}
+        return len(delayed) + sum(comment["notify"] == "immediate" for comment in ours)
+
     def script(self, *acts: Act) -> None:
         """Queue acts; afterwards `default` happens again."""
         self._scripted.extend(acts)
@@ -91,6 +109,9 @@ class SwarmServer:
             "user": user,
             "time": int(time.time() if at is None else at),
             "body": body,
+            "taskState": "comment",
+            "flags": [],
+            "notify": "delayed",
         }
         self.comments.append(comment)
         return comment
@@ -106,18 +127,22 @@ class SwarmServer:
                 return _refusal(401, "Unauthorized")
             if asked.path == "/api/v11/reviews":
                 return Said(body={"error": None, "messages": [], "data": {"reviews": []}})
+            if changed := _COMMENT.fullmatch(asked.path):
+                return self._change(int(changed[1]), changed[2], asked.body)
             found = _TOPIC.fullmatch(asked.path)
             if found is None or found[1] in self.private:
                 return _refusal(404, "Not found")
             if asked.method == "POST":
-                return self._comment(found[1], user, asked.body)
+                return self._comment(found[1], user, asked.body, asked.query.get("notify", "delayed"))
             return self._list(found[1], asked.query)
 
-    def _comment(self, topic: str, user: str, content: dict[str, Any]) -> Said:
+    def _comment(self, topic: str, user: str, content: dict[str, Any], notify: str) -> Said:
         act = self._scripted.popleft() if self._scripted else self.default
         comment: dict[str, Any] = {}
         if act.keep:
             comment = self.say(topic, content["body"], user)
+            comment |= {name: content[name] for name in ("taskState", "context") if name in content}
+            comment["notify"] = notify
             self._kept_at[comment["id"]] = time.monotonic()
         if act.then != "reply":
             return Said(hang=act.then == "hang", reset=act.then == "reset")
@@ -125,6 +150,18 @@ class SwarmServer:
             headers = {"Retry-After": act.retry_after} if act.retry_after else {}
             body = act.body if act.body is not None else {"error": act.status, "messages": [], "data": None}
             return Said(act.status, body, headers)
+        return Said(body={"error": None, "messages": [], "data": {"comments": [comment]}})
+
+    def _change(self, number: int, how: str, content: dict[str, Any]) -> Said:
+        comment = next((one for one in self.comments if one["id"] == number), None)
+        if comment is None:
+            return _refusal(404, "Not found")
+        if how == "archive":
+            comment["flags"] = ["closed"]
+        else:
+            comment["taskState"] = content["taskState"]
+            if content.get("notify", "delayed") != "silent":
+                comment["notify"] = "delayed"
         return Said(body={"error": None, "messages": [], "data": {"comments": [comment]}})
 
     def _list(self, topic: str, query: Mapping[str, str]) -> Said:

@@ -16,7 +16,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import gate
-from reviews import check_runs
+from reviews import check_runs, tasks
 from reviews.models import HostChange, HostCheck, HostVersion, ReviewJob
 from reviews.reviewers.coverage_texts import stopped_banner
 from reviews.states import JobStatus, Stage
@@ -323,16 +323,16 @@ def test_the_clock_runs_where_an_app_is_configured(
     github: GitHubServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A heartbeat's own connection would outlive the database.
-    monkeypatch.setattr(check_runs, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
+    monkeypatch.setattr(tasks, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
     pull_request(github)
     check_runs.ensure()
     check_runs.ensure()
     (message,) = outbox.claim("notify", 10)
     assert message.message_type == "tell_check_runs"
     assert message.message_type in settings.TASKS
-    check_runs.run_message(message.id, message.lease_token)
+    tasks.tell_check_runs(message.id, 0, str(message.lease_token))
     assert states(github) == [("in_progress", None)]
-    check_runs.run_message(message.id, message.lease_token)  # a duplicate is refused
+    tasks.tell_check_runs(message.id, 0, str(message.lease_token))  # a duplicate is refused
     settings.GITHUB_APP_ID = ""
     check_runs.ensure()
     assert check_runs.run() == 0

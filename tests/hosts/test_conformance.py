@@ -292,6 +292,8 @@ def test_the_head_of_a_pull_request_is_fetched_by_its_reference_with_the_passwor
         source = PullSource(PullHead(kind.pull, host.head_reference(7), head, "", "main", mirror))
         lines = [f"//{kind.name}/acme/website/..."]
         change = ChangeFetcher(source, AllowList(lines), pytest.fail).fetch(kind.pull)
+        above = [f"//{kind.name}/{folder}REVIEW.md" for folder in ("", "acme/", "acme/website/")]
+        assert source.read_at(above, change, max_bytes=100, seconds=9, is_before=True) == []
     assert [(file.path, file.action) for file in change.files] == [
         (f"//{kind.name}/acme/website/src/b.py", Action.ADD)
     ]

@@ -13,6 +13,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import gate
+from reviews import tasks
 from reviews.intake import host_poll
 from reviews.models import HostChange, HostDelivery, ReviewJob, SourcePosition
 from reviews.states import JobStatus
@@ -240,14 +241,14 @@ def test_the_clock_runs_where_an_app_is_configured(
     github: GitHubServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A heartbeat's own connection would outlive the database.
-    monkeypatch.setattr(host_poll, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
+    monkeypatch.setattr(tasks, "LEASE_RENEWER", LeaseRenewer(lambda held: held))
     pulls(github)[7] = Pull(NEW)
     host_poll.ensure()
     (message,) = outbox.claim("stages", 10)
     assert (message.message_type, message.message_type in settings.TASKS) == ("poll_hosts", True)
-    host_poll.run_message(message.id, message.lease_token)
+    tasks.poll_hosts(message.id, 0, str(message.lease_token))
     assert heads() == [(NEW, JobStatus.QUEUED)]
-    host_poll.run_message(message.id, message.lease_token)  # a duplicate is refused
+    tasks.poll_hosts(message.id, 0, str(message.lease_token))  # a duplicate is refused
     settings.GITHUB_PRIVATE_KEY = ()
     host_poll.ensure()
     assert host_poll.run() == 0

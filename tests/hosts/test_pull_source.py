@@ -25,6 +25,7 @@ from reviews.sources.git_command import GitCommand
 from reviews.sources.mirror import MirrorConfig
 from reviews.sources.mirror_space import delete_unused
 from reviews.sources.pull import PullHead, PullSource
+from reviews.sources.rules import RuleReader
 from tests.fakes.git_http import GitHost, PullRequests
 
 TOKEN = "ghs_99_eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmVk-by_nobody"
@@ -107,6 +108,29 @@ def test_a_pull_request_is_what_merging_its_head_would_change(
         counted.setattr(GitCommand, "run", noted)
         described.describe(ID)
     assert ran.count("merge-base") == 1
+
+
+@pytest.mark.parametrize("reported", ["", "f" * 40])
+def test_where_a_branch_begins_does_not_choose_the_files_before_the_change(
+    repository: PullRequests, config: MirrorConfig, reported: str
+) -> None:
+    path, rules = f"{ROOT}.criticizer.yml", f"{ROOT}REVIEW.md"
+    repository.work.commit_files({"REVIEW.md": "old rules\n"})
+    repository.push("refs/heads/main")
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n", "REVIEW.md": "the author's rules\n"})
+    repository.branch("main", "main")
+    repository.work.commit_files({".criticizer.yml": "llm: false\n", "REVIEW.md": "new rules\n"})
+    repository.push("refs/heads/main")
+    change = fetched(config, head, reported)
+    read = source(config, head, reported).read_at(
+        [path, rules], change, max_bytes=10_000, seconds=5, is_before=True
+    )
+    assert read == [(path, b"llm: false\n"), (rules, b"new rules\n")]
+    reader = RuleReader(
+        source(config, head, reported), AllowList([f"{ROOT}..."]), lambda name: name.startswith(ROOT)
+    )
+    assert [rule.text for rule in reader.added_to(change, []).rules] == ["new rules\n"]
 
 
 def test_the_head_of_a_version_stays_whatever_is_pushed_later(

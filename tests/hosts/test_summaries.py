@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from criticizer.codehosts.client import TokenConfig
-from criticizer.codehosts.github import AppConfig, GitHub
 from criticizer.codehosts.gitlab.host import GitLabHost
 from criticizer.codehosts.registry import HOSTS
 from criticizer.resilience.failures import (
@@ -24,14 +23,10 @@ from criticizer.resilience.failures import (
 )
 from notifications.providers.base import Evidence, LookUp, Message, Provider, Question
 from notifications.providers.failures import NotWanted
-from notifications.providers.pull_requests.provider import (
-    GiteaPullRequests,
-    GitHubPullRequests,
-    GitLabPullRequests,
-)
-from tests.fakes import accounts, github
-from tests.fakes.accounts import TOKEN, AccountServer, GiteaServer, GitLabServer
-from tests.fakes.github import APP_ID, HEAD, SLUG, Act, GitHubServer, Repo, private_key
+from notifications.providers.pull_requests.provider import PullRequests
+from tests.fakes import hosts
+from tests.fakes.accounts import TOKEN, AccountServer, GitLabServer
+from tests.fakes.github import HEAD, Act, GitHubServer, Repo, tokens_of
 from tests.notifications.samples import message
 
 
@@ -45,36 +40,19 @@ class World:
     provider: Provider
     post: str
     edit: str
-    tokens: Callable[[Repo], list[str]]
 
 
-def _github(server: GitHubServer) -> World:
-    config = AppConfig(str(APP_ID), (private_key(),), server.url, SLUG)
-    provider = GitHubPullRequests(config, GitHub(config, clock=server.now, pause=server.forward))
-    path, tokens = "/repos/acme/web/issues/", github.tokens_of
-    return World(
-        "github", server, server.add("acme/web"), provider, f"POST {path}7/comments",
-        f"PATCH {path}comments/", tokens,
-    )  # fmt: skip
-
-
-def _by_token(name: str, server: AccountServer, kind: Callable[[TokenConfig], Provider]) -> World:
-    provider = kind(TokenConfig(server.url, ("refused-by-now", TOKEN)))
-    return World(name, server, server.add("acme/web"), provider, server.post, server.edit, accounts.tokens_of)
-
-
-MAKE: dict[str, tuple[Callable[..., GitHubServer], Callable[[Any], World]]] = {
-    "github": (GitHubServer, _github),
-    "gitea": (GiteaServer, lambda server: _by_token("gitea", server, GiteaPullRequests)),
-    "gitlab": (GitLabServer, lambda server: _by_token("gitlab", server, GitLabPullRequests)),
-}
+def world_of(name: str, server: GitHubServer) -> World:
+    host = hosts.host_at(name, server.url, server=server, tokens=("refused-by-now", TOKEN))
+    provider = PullRequests(host)
+    calls = hosts.CALLS[name]
+    return World(name, server, server.add("acme/web"), provider, calls.post, calls.edit)
 
 
 @pytest.fixture(params=HOSTS)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    kind, made = MAKE[request.param]
-    with kind(page=2) as server:
-        yield made(server)
+    with hosts.SERVERS[request.param](page=2) as server:
+        yield world_of(request.param, server)
         assert server.faults == []
 
 
@@ -125,7 +103,7 @@ def test_a_later_version_edits_the_comment_and_no_older_one_does(world: World) -
     first, second = review(world, 1), review(world, 2)
     number = world.provider.send(first)
     assert world.provider.send(second) == number
-    assert world.tokens(world.repo) == [str(second.token), str(first.token)]
+    assert tokens_of(world.repo) == [str(second.token), str(first.token)]
     body = world.repo.comments[int(number)]["body"]
     assert "`src/app.py:12`" in body
     assert not re.search(r"(?m)^\s*/|@\w", body)
@@ -142,7 +120,7 @@ def test_a_marker_of_another_account_is_not_believed(world: World) -> None:
     world.server.say("acme/web", 7, ours["body"])
     assert found(world, sent).evidence is Evidence.ABSENT
     assert world.provider.send(sent) != str(ours["id"])
-    assert len(world.tokens(world.repo)) == 1
+    assert len(tokens_of(world.repo)) == 1
 
 
 def test_our_comment_is_found_behind_many_pages_and_a_deleted_one_is_posted_once(world: World) -> None:
@@ -219,9 +197,8 @@ def test_nothing_listening_is_retryable_and_the_probe_says_who_we_are(world: Wor
 def test_a_refused_token_gives_way_to_the_next_one_and_both_refused_are_auth_denied(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kind, made = MAKE[name]
-    with kind() as server:
-        world = made(server)
+    with hosts.SERVERS[name]() as server:
+        world = world_of(name, server)
         world.provider.send(review(world))
         assert [call.headers["authorization"].split()[1] for call in server.calls][:3] == [
             "refused-by-now", TOKEN, TOKEN,
@@ -240,10 +217,9 @@ def test_a_refused_token_gives_way_to_the_next_one_and_both_refused_are_auth_den
 def test_after_a_change_of_account_what_is_not_found_is_not_known_to_be_absent(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kind, made = MAKE[name]
-    with kind() as server:
+    with hosts.SERVERS[name]() as server:
         assert isinstance(server, AccountServer)
-        world = made(server)
+        world = world_of(name, server)
         server.accepted |= {"refused-by-now"}
         sent = review(world)
         server.script(Act(then="reset"), on=world.post)

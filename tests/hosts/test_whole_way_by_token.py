@@ -7,10 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from notifications.models import Delivery
+from notifications.recipients import inline_recipient
 from reviews.models import ReviewJob
 from tests.fakes.accounts import TOKEN, AccountServer, GiteaServer, GitLabServer
 from tests.fakes.git_http import GitHost, PullRequests
-from tests.fakes.github import Pull
+from tests.fakes.github import Pull, reviewed_tokens_of
 from tests.hosts.kinds import KINDS, SIGNING_KEY, as_bytes
 from tests.hosts.test_whole_way import CONFLICT
 from tests.stack import Stack, eventually
@@ -29,7 +31,8 @@ def test_a_pull_request_is_reviewed_commented_and_has_its_status(
         repository.branch("topic")
         head = repository.work.commit_files({"src/a.py": CONFLICT}, "Change a.")
         repository.push(REFERENCES[name])
-        repo = api.add("acme/website", {7: Pull(head)})
+        added = [(0, number) for number in range(1, 6)]  # a new file
+        repo = api.add("acme/website", {7: Pull(head, lines={"src/a.py": added})})
         host.api = api.answer
         environment = {
             f"{name.upper()}_URL": host.url,
@@ -54,10 +57,17 @@ def test_a_pull_request_is_reviewed_commented_and_has_its_status(
         finally:
             stack.stop()
     row = ReviewJob.objects.get(pk=job)
-    assert (row.status, row.changelist_id, row.recipients) == ("succeeded", kind.pull, [kind.pull])
+    assert (row.status, row.changelist_id) == ("succeeded", kind.pull)
+    assert row.recipients == [kind.pull, inline_recipient(kind.pull)]
     assert {finding.file for finding in row.findings.all()} == {f"//{name}/acme/website/src/a.py"}
-    (comment,) = repo.comments.values()
+    comment, *threads = repo.comments.values()
     assert f"v=1 sha={head}" in comment["body"]
+    token = str(Delivery.objects.get(job=job, recipient=inline_recipient(kind.pull)).token)
+    assert reviewed_tokens_of(repo) == [token]
+    lines = [one["position"]["new_line"] for one in threads]
+    lines += [one["new_position"] for review in repo.reviews for one in review["comments"]]
+    assert lines
+    assert set(lines) <= set(range(1, 6))
     assert "`src/a.py:" in comment["body"]
     assert {status["sha"] for status in api.statuses} == {head}
     assert api.faults == []

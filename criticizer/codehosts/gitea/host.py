@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from criticizer.codehosts import fields
-from criticizer.codehosts.base import Comment, Pull, Verdict
-from criticizer.codehosts.client import comments_of, is_by, number_of
+from criticizer.codehosts.base import Comment, InlineComment, Pull, Verdict
+from criticizer.codehosts.client import Page, comments_of, is_by, number_of
 from criticizer.codehosts.events import Asked, HostEvent, NotAuthentic, Noted, Stopped, Wanted
 from criticizer.codehosts.github import webhooks
 from criticizer.codehosts.github.host import pull_of
@@ -29,6 +29,7 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
     label = "Gitea"
     api = "/api/v1"
     scheme = "token"
+    has_threads = False
 
     def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
         """Check the signature as GitHub's; a proxy may have kept only Gitea's own, without its prefix."""
@@ -77,6 +78,35 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
         path = f"/repos/{repository.name}/issues/comments/{comment}"
         self.client.call("PATCH", path, {"body": body}, acts=True)
 
+    def own_reviews(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        is_ours = is_by(self.client.account()[1])
+        for page in self._reviews(repository, number):
+            yield comments_of(page, is_ours)
+
+    def post_review(
+        self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
+    ) -> int:
+        """Post a review (`Host`), without what one that broke off has left: Gitea would add it (G401)."""
+        is_ours = is_by(self.client.account()[1])
+        path = f"/repos/{repository.name}/pulls/{number}/reviews"
+        for page in list(self._reviews(repository, number)):
+            for left in page:
+                if left.get("state") == "PENDING" and is_ours(left):
+                    self.client.call("DELETE", f"{path}/{left.get('id')}")
+        content = {
+            "event": "COMMENT",
+            "body": body,
+            "comments": [_inline(one) for one in lines],
+            **({"commit_id": head_sha} if head_sha else {}),
+        }
+        return number_of(self.client.call("POST", path, content), self.label)
+
+    def suggestion(self, lines: int) -> str:
+        return ""  # it has none
+
+    def _reviews(self, repository: Repository, number: int) -> Iterator[Page]:
+        return self.client.pages(f"/repos/{repository.name}/pulls/{number}/reviews", {"limit": _PER_PAGE})
+
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
         status = {
             "context": "Criticizer", "state": _STATES[verdict.conclusion], "description": verdict.title,
@@ -85,6 +115,11 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
         path = f"/repos/{repository.name}/statuses/{verdict.head_sha}"
         # The newest of a context counts: setting it twice is once.
         return number_of(self.client.call("POST", path, status, acts=False), self.label)
+
+
+def _inline(comment: InlineComment) -> Mapping[str, object]:
+    side = "old_position" if comment.is_old else "new_position"  # both are numbers of lines
+    return {"path": comment.path, "body": comment.body, side: comment.line}
 
 
 def _pull_request(action: str, content: Mapping[str, object]) -> Asked:

@@ -53,29 +53,12 @@ class GitHub(RestClient):
 
     def as_app(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Reply:
         """Make a call about the App itself, with its own token: only questions and repeatable ones."""
-
-        def ask(key: str) -> Reply:
-            answer = self._redirected(method, self._url(path), self._own.get(key), body, acts=False)
-            if answer.status == 401:
-                self._own.drop(key)
-            return self._judged(answer, acts=False)
-
-        return self._keys.call(ask)
+        return self._judged(self._called_as_app(method, self._url(path), body), acts=False)
 
     def app_pages(self, path: str, query: Mapping[str, str | int]) -> Iterator[Page]:
         """Yield the pages of a list about the App itself, as `_paged`."""
-
-        def ask(url: httpx.URL) -> Answer:
-            def asked(key: str) -> Answer:
-                answer = self._redirected("GET", url, self._own.get(key), None, acts=False)
-                if answer.status == 401:
-                    self._own.drop(key)
-                    raise self._failure(answer, acts=False)
-                return answer
-
-            return self._keys.call(asked)
-
-        return self._paged(self._url(path, {"per_page": PER_PAGE, **query}), ask)
+        url = self._url(path, {"per_page": PER_PAGE, **query})
+        return self._paged(url, lambda page: self._called_as_app("GET", page, None))
 
     def new_app(self, code: str) -> AppCredentials:
         """Exchange the code of a manifest for the credentials of its App: GitHub does it once."""
@@ -127,6 +110,15 @@ class GitHub(RestClient):
         return self._judged(answer, acts=acts)
 
     # -- inside -------------------------------------------------------------------------------
+
+    def _called_as_app(self, method: str, url: httpx.URL, body: Body) -> Answer:
+        def ask(key: str) -> Answer:
+            answer = self._redirected(method, url, self._own.get(key), body, acts=False)
+            if answer.status == 401:
+                self._own.drop(key)
+            return answer
+
+        return self._with_accepted(self._keys, ask)
 
     def _called(
         self,

@@ -26,6 +26,8 @@ class GitHubHost(Webhooks):
     name = "github"
     label = "GitHub"
     has_new_account = False  # an App keeps its number
+    has_own_checks = True
+    has_threads = False
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class GitHubHost(Webhooks):
     ) -> None:
         super().__init__(secrets, config.app_id)
         self._config = config
+        self.lag_pauses_seconds = config.lag_pauses_seconds
         self.client = client or GitHub(config, place)
 
     @property
@@ -118,6 +121,9 @@ class GitHubHost(Webhooks):
         }
         path = f"/repos/{repository.name}/pulls/{number}/reviews"
         return number_of(self.client.post(repository, path, content), self.label)
+
+    def suggestion(self, lines: int) -> str:
+        return "suggestion"
 
     def tell(
         self,

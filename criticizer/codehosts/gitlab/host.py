@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 import structlog
 
-from criticizer.codehosts.base import Comment, Pull, Verdict
+from criticizer.codehosts.base import Comment, InlineComment, Pull, Verdict
 from criticizer.codehosts.client import PER_PAGE, comments_of, is_by, number_of
 from criticizer.codehosts.events import HostEvent
 from criticizer.codehosts.gitlab.webhooks import Webhooks, open_merge_request
 from criticizer.codehosts.names import Project, Repository
 from criticizer.codehosts.token_host import TokenHost
-from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 
 log = structlog.get_logger(__name__)
 
@@ -22,6 +23,7 @@ _STATES = {
     "timed_out": "failed", "failure": "failed",
 }  # fmt: skip
 _MAX_DESCRIPTION = 255
+_MAX_SUGGESTED = 100  # lines above that of the comment
 _IS_TOLD = "Cannot transition status"
 _NO_BRANCH = "References for commit"  # are not found
 
@@ -33,6 +35,8 @@ class GitLabHost(TokenHost, Webhooks):
     label = "GitLab"
     api = "/api/v4"
     scheme = "Bearer"
+    has_threads = True
+    _diff: tuple[object, Mapping[str, object]] = ((), {})  # the newest: whose, and between which commits
 
     def pull_url(self, full_name: str, number: int) -> str:
         return f"{self._config.url.rstrip('/')}/{full_name}/-/merge_requests/{number}"
@@ -74,6 +78,53 @@ class GitLabHost(TokenHost, Webhooks):
     def edit_comment(self, repository: Repository, number: int, comment: int, body: str) -> None:
         path = f"{_path(repository, number)}/notes/{comment}"
         self.client.call("PUT", path, {"body": body}, acts=True)
+
+    def own_reviews(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
+        return self.own_comments(repository, number)  # the first note of a thread is one of them
+
+    def post_review(
+        self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
+    ) -> int:
+        """Post a thread at one line (`Host`); without a line, a comment."""
+        if not lines:
+            return self.post_comment(repository, number, body)
+        (line,) = lines
+        content = {
+            "body": f"{body}\n\n{line.body}",
+            "position": self._position(repository, number, head_sha, line),
+        }
+        made = self.client.call("POST", f"{_path(repository, number)}/discussions", content)
+        notes = made.content.get("notes")
+        first = notes[0] if isinstance(notes, list) and notes else None
+        return number_of(replace(made, content=first if isinstance(first, dict) else {}), self.label)
+
+    def suggestion(self, lines: int) -> str:
+        return f"suggestion:-{lines - 1}+0" if lines <= _MAX_SUGGESTED else ""
+
+    def _position(
+        self, repository: Repository, number: int, head_sha: str, line: InlineComment
+    ) -> Mapping[str, object]:
+        """Return where a line is: an unchanged one has the numbers of both sides."""
+        sides = {"old_line" if line.is_old else "new_line": line.line}
+        if line.old_line:
+            sides["old_line"] = line.old_line
+        return {
+            "position_type": "text", **self._version(repository, number, head_sha), "new_path": line.path,
+            "old_path": line.old_path or line.path, **sides,
+        }  # fmt: skip
+
+    def _version(self, repository: Repository, number: int, head_sha: str) -> Mapping[str, object]:
+        """Return the commits of the merge request's newest diff. Raises while it is not of this head."""
+        path = f"{_path(repository, number)}/versions"
+        if self._diff[0] == (path, head_sha):  # asked for once, not for each of its threads
+            return self._diff[1]
+        newest = next(iter(next(self.client.pages(path, {"per_page": 1}))), {})
+        if newest.get("head_commit_sha") != head_sha:
+            detail = "GitLab has not prepared the diff of this head yet"
+            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.PROVIDER, detail)
+        found = {f"{name}_sha": newest.get(f"{name}_commit_sha") for name in ("base", "start", "head")}
+        self._diff = ((path, head_sha), found)
+        return found
 
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
         status: dict[str, object] = {

@@ -1,1 +1,1 @@
-"""The summary of a review on its pull request."""
+"""The summary of a review on its pull request, and its inline comments."""

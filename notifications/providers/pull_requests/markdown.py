@@ -32,7 +32,8 @@ _MARKER = re.compile(
     r"<!-- criticizer:(?P<kind>summary|review|note)"
     r"(?: pr=(?P<repository>\d{1,19})#(?P<number>\d{1,10}) v=(?P<version>\d{1,10})"
     r" sha=(?P<sha>[0-9a-f]{7,64}))?"
-    r" token=(?P<token>[0-9a-f-]{36})(?: earlier=(?P<earlier>[0-9a-f,-]{36,2000}))? -->"
+    r" token=(?P<token>[0-9a-f-]{36})"
+    r"(?: part=(?P<part>\d{1,2}/\d{1,2}))?(?: earlier=(?P<earlier>[0-9a-f,-]{36,2000}))? -->"
 )
 
 
@@ -41,6 +42,7 @@ class Marker:
     """The first line of a comment of ours. `earlier`: tokens of the versions that it replaced, newest first.
 
     Of a message that is no review there is only the token; `version` is 0 then. `kind`: summary or review.
+    `part`: which of a message's texts it is, where there are several: 2/3.
     """
 
     token: str
@@ -50,6 +52,7 @@ class Marker:
     sha: str = ""
     earlier: tuple[str, ...] = ()
     kind: str = "summary"
+    part: str = ""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -60,7 +63,8 @@ class Marker:
             return f"<!-- criticizer:note token={self.token} -->"
         earlier = f" earlier={','.join(self.earlier[:MAX_EARLIER])}" if self.earlier else ""
         place = f"pr={self.repository_id}#{self.number} v={self.version} sha={self.sha}"
-        return f"<!-- criticizer:{self.kind} {place} token={self.token}{earlier} -->"
+        part = f" part={self.part}" if self.part else ""
+        return f"<!-- criticizer:{self.kind} {place} token={self.token}{part}{earlier} -->"
 
 
 def marker_of(body: object) -> Marker | None:
@@ -72,6 +76,7 @@ def marker_of(body: object) -> Marker | None:
     return Marker(
         found["token"], int(found["repository"] or 0), int(found["number"] or 0),
         int(found["version"] or 0), found["sha"] or "", earlier, found["kind"],
+        found["part"] or "",
     )  # fmt: skip
 
 
@@ -111,13 +116,18 @@ def review_body(message: Message, marker: Marker) -> str:
     return "\n\n".join([str(marker), *_notice(message), text])
 
 
-def inline_comment(finding: ReportFinding) -> str:
-    """Return the comment at a finding's lines."""
+def thread_head(message: Message, marker: Marker) -> str:
+    """Return what a thread of its own begins with."""
+    return "\n\n".join([str(marker), *_notice(message)])
+
+
+def inline_comment(finding: ReportFinding, suggestion: str = "") -> str:
+    """Return the comment at a finding's lines. `suggestion`: the language of a block that replaces them."""
     place = finding.in_diff
     assert place is not None
     parts = _heading(finding)
-    if place.replacement:
-        parts.append(_fenced(place.replacement, "suggestion"))
+    if place.replacement and suggestion:
+        parts.append(_fenced(place.replacement, suggestion))
     elif finding.suggestion:
         parts.append(_fenced(finding.suggestion))
     name = f"{place.path}\n{place.side}\n{place.line}\n{finding.title}"

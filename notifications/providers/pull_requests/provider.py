@@ -9,14 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from criticizer.codehosts.base import Comment, Host, Pull
-from criticizer.codehosts.client import TokenConfig
-from criticizer.codehosts.gitea.host import GiteaHost
-from criticizer.codehosts.github.host import GitHubHost
-from criticizer.codehosts.github.tokens import AppConfig
-from criticizer.codehosts.gitlab.host import GitLabHost
 from criticizer.codehosts.names import Repository
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
@@ -26,6 +20,7 @@ from notifications.providers.pull_requests import markdown
 from notifications.providers.pull_requests.markdown import Marker
 
 _MAX_PAGES = 200
+_UNREADABLE = {ErrorClass.NOT_FOUND, ErrorClass.RECIPIENT_REJECTED, ErrorClass.POLICY_REJECTED}
 _ADDRESS = re.compile(r"([^#]+)#([1-9][0-9]{0,9})")
 # With fewer calls left than a summary and inline comments take, the latter wait for the host's reset.
 FEW_CALLS = 5
@@ -37,8 +32,6 @@ _MOVED = "Note: These results are from commit `{sha}`. The PR has been updated s
 class PullRequests:
     """Posts one summary to a pull request: the address is `owner/repository#12`."""
 
-    name: str
-    on: type[Any]  # its host
     capabilities = Capabilities(
         look_up=frozenset({LookUpBy.KEY}),
         settle_seconds=10.0,
@@ -48,8 +41,9 @@ class PullRequests:
         max_bytes=markdown.MAX_BYTES,
     )
 
-    def __init__(self, config: AppConfig | TokenConfig, client: object = None) -> None:
-        self._host: Host = self.on(config, client=client)
+    def __init__(self, host: Host) -> None:
+        self.name = host.name
+        self._host = host
 
     def send(self, message: Message) -> str:
         """Return the comment's number. Raises as `criticizer.codehosts.client.RestClient`, and NotWanted.
@@ -71,18 +65,18 @@ class PullRequests:
         repository, number = self._place(question.message, review_payload(question.message))
         token = str(question.message.token)
         try:
-            for comment, marker in self._ours(repository, number):
-                if token in marker.tokens:
-                    return LookUp(Evidence.FOUND, str(comment), "found on the pull request")
+            wanted = self._texts_of(question.message)
+            standing = self._standing(repository, number, token, wanted)
+            if len(standing) >= wanted:
+                return LookUp(Evidence.FOUND, str(min(standing.values())), "found on the pull request")
         except PermanentFailure as failure:
-            if failure.error_class in {ErrorClass.NOT_FOUND, ErrorClass.RECIPIENT_REJECTED}:
+            if failure.error_class in _UNREADABLE:
                 return LookUp(Evidence.UNKNOWN, detail=failure.detail)
             raise
-        except _TooMany:
-            return LookUp(Evidence.UNKNOWN, detail=f"more than {_MAX_PAGES} pages")
         if self._host.has_new_account:
             return LookUp(Evidence.UNKNOWN, detail="the token is of another account than before")
-        return LookUp(Evidence.ABSENT, detail="the pull request does not have it")
+        has = f"the pull request has {len(standing)} of its comments" if standing else ""
+        return LookUp(Evidence.ABSENT, detail=has or "the pull request does not have it")
 
     def probe(self) -> str:
         """Ask the host who we are. Raises what `send` raises."""
@@ -126,19 +120,31 @@ class PullRequests:
             return str(self._host.post_comment(repository, number, body))  # someone has just deleted it
         return str(standing[0])
 
+    def _texts_of(self, message: Message) -> int:
+        """Return of how many texts on the pull request a message consists."""
+        return 1
+
+    def _standing(self, repository: Repository, number: int, token: str, wanted: int) -> dict[str, int]:
+        """Return the texts of a message that stand there, by part; no page is read after the last of them."""
+        found: dict[str, int] = {}
+        for comment, marker in self._ours(repository, number):
+            if token in marker.tokens:
+                found.setdefault(marker.part, comment)
+            if len(found) >= wanted:
+                break
+        return found
+
     def _summary_of(self, repository: Repository, number: int) -> tuple[int, Marker] | None:
         """Return our newest summary of the pull request."""
-        try:
-            found = [one for one in self._ours(repository, number) if one[1].version]
-        except _TooMany:
-            raise permanent(ErrorClass.POLICY_REJECTED, "the pull request has too many comments") from None
+        ours = self._ours(repository, number)
+        found = [one for one in ours if one[1].version and one[1].kind == "summary"]
         return max(found, key=lambda one: (one[1].version, one[0]), default=None)
 
     def _ours(self, repository: Repository, number: int) -> Iterator[tuple[int, Marker]]:
-        """Yield number and marker of each text of ours. Raises _TooMany."""
+        """Yield number and marker of each text of ours. Raises POLICY_REJECTED where there are too many."""
         for count, page in enumerate(self._texts(repository, number), start=1):
             if count > _MAX_PAGES:
-                raise _TooMany
+                raise permanent(ErrorClass.POLICY_REJECTED, "the pull request has too many comments")
             for comment in page:
                 if (marker := markdown.marker_of(comment.body)) is not None:
                     yield comment.number, marker
@@ -162,19 +168,3 @@ def _pending(pull: Pull, review: ReviewPayload) -> str:
     is_low = pull.calls_left is not None and pull.calls_left < FEW_CALLS
     is_coming = any(finding.in_diff for finding, _ in review.findings)
     return PENDING if is_low and is_coming and pull.reset_seconds >= LONG_SECONDS else ""
-
-
-class GitHubPullRequests(PullRequests):
-    name, on = "github", GitHubHost
-
-
-class GiteaPullRequests(PullRequests):
-    name, on = "gitea", GiteaHost
-
-
-class GitLabPullRequests(PullRequests):
-    name, on = "gitlab", GitLabHost
-
-
-class _TooMany(Exception):
-    """More pages than are read."""

@@ -218,6 +218,11 @@ class FakeDepot:
         self._save()
         return number
 
+    def ignore_case(self) -> None:
+        """Take names that differ in case for one."""
+        self.scenario["info"]["caseHandling"] = "insensitive"
+        self._save()
+
     def deny(self, path: str) -> None:
         """Let the server list a file but not print it."""
         self.scenario["denied"].append(path)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from notifications.rendering.report import DiffPlace
-from reviews.diff_places import place_of, replacement_in
+from notifications.rendering.report import DiffPlace, ExcerptLine
+from reviews.diff_places import place_of, with_places
 from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
-from tests.notifications.samples import finding
+from tests.factories import ReviewJobFactory
+from tests.notifications.samples import finding, report
 
+EXCERPT = tuple(ExcerptLine(f"line {number}", "+", number) for number in range(8, 17))
 PREFIX, PATH = "//github/acme/web/", "//github/acme/web/src/a%2540b.py"
 
 
@@ -68,59 +72,48 @@ def test_only_what_a_depot_path_encodes_is_decoded() -> None:
     assert place.path == "a%20b@c.py"
 
 
-def fenced(text: str, fence: str = "```", language: str = "python") -> str:
-    return f"{fence}{language}\n{text}\n{fence}"
+def test_only_the_whole_of_the_lines_gets_the_proven_replacement() -> None:
+    better = "line 3 better"
+    whole = place_of(finding(line=13, end_line=13, replacement=better, file=PATH), diff("   +   "), PREFIX)
+    assert whole is not None
+    assert whole.replacement == better
+    part = place_of(finding(line=13, end_line=30, replacement=better, file=PATH), diff("   +   "), PREFIX)
+    assert part is not None
+    assert part.replacement == ""
 
 
-QUOTED = ["    with lock:", "        read(path)"]
-BETTER = "    with lock:\n        return read(path)"
-
-
-def replaced(suggestion: str, quoted: list[str] = QUOTED) -> str:
-    """Return the replacement of these lines, which stand between two others."""
-    texts = ["def first():", *quoted, "    return None"]
-    return replacement_in(suggestion, texts, 1, 1 + len(quoted))
-
-
-def test_a_fenced_replacement_of_the_lines_is_taken() -> None:
-    assert replaced(fenced(BETTER)) == BETTER
-    assert replaced(fenced(BETTER, "````", "")) == BETTER
+@pytest.mark.django_db
+def test_p4_code_review_gets_each_shown_finding_at_its_line_with_the_lines_before() -> None:
+    shown = finding(line=13, end_line=14, side="new", excerpt=EXCERPT)
+    folded, dismissed = finding(is_folded=True), finding(verdict="wrong")
+    found = with_places(ReviewJobFactory(), {"swarm:review-1": report(findings=(shown, folded, dismissed))})
+    first, *others = found["swarm:review-1"].findings
+    expected = DiffPlace(
+        shown.file, 14, 13, "new", "", ("line 9", "line 10", "line 11", "line 12", "line 13")
+    )
+    assert first.in_diff == expected
+    assert [other.in_diff for other in others] == [None, None]
 
 
 @pytest.mark.parametrize(
-    ("suggestion", "quoted"),
-    [
-        ("", QUOTED),
-        (BETTER, QUOTED),  # not said to be code
-        (f"Do this:\n{fenced(BETTER)}", QUOTED),
-        (f"{fenced(BETTER)}\n{fenced(BETTER)}", QUOTED),
-        (fenced("with lock:\n    return read(path)"), QUOTED),  # of another indentation
-        (fenced("    something_else = entirely(1)"), QUOTED),
-        (fenced("\n".join(QUOTED)), QUOTED),  # changes nothing
-        (fenced(BETTER.replace("path", "<REDACTED:token:1>")), QUOTED),
-        (fenced(BETTER), [QUOTED[0], "        read('<REDACTED:token:1>')"]),
-        (fenced(BETTER.replace("path", "'https[:]//x[.]example'")), QUOTED),
-        (fenced(BETTER.replace("path", "pa\u202eth")), QUOTED),
-        (fenced(BETTER), ["    with lock:\r", "        read(path)\r"]),
-        (fenced(BETTER), []),
-        (fenced("x = [1, 2]" + " " * 1990), ["x = [1, 2, 3]" + " " * 1987]),  # may have lost its end
-        (fenced(BETTER), [QUOTED[0], "        read(\ufffd, path)"]),
-        (fenced(BETTER.replace("path", "'\u2400'")), QUOTED),
-        (fenced("-x = read(a)\n+x = read(b)", language="diff"), ["x = read(a)"]),
-        (fenced(BETTER.replace("path", "path, [a] (b)")), QUOTED),
-        (fenced(BETTER.replace("path)", "path")), QUOTED),  # an open bracket
-        (fenced(f"{BETTER}\n    return None"), QUOTED),  # repeats the line after them
-    ],
-)
-def test_what_may_not_fit_is_no_replacement(suggestion: str, quoted: list[str]) -> None:
-    assert replaced(suggestion, quoted) == ""
+    ("hunks", "line", "expected"),
+    [(("   ++   ",), 12, 12), (("   ++   ",), 15, 13), (("   ++   ",), 13, 0), (("  --+  ",), 13, 14),
+     ((" ++ ", "   +   "), 114, 111)],
+)  # fmt: skip
+def test_an_unchanged_line_has_its_number_on_the_old_side(
+    hunks: tuple[str, ...], line: int, expected: int
+) -> None:
+    found = diff(*hunks)
+    place = place_of(finding(line=line, end_line=line, file=PATH), found, PREFIX)
+    assert place
+    assert place.old_line == expected
+    unknown = place_of(finding(line=line, end_line=line, file=PATH), replace(found, is_whole=False), PREFIX)
+    assert unknown
+    assert unknown.old_line == 0
 
 
-def test_a_part_of_the_lines_gets_no_replacement() -> None:
-    better = fenced("line 3 better")
-    whole = place_of(finding(line=13, end_line=13, suggestion=better, file=PATH), diff("   +   "), PREFIX)
-    assert whole is not None
-    assert whole.replacement == "line 3 better"
-    part = place_of(finding(line=13, end_line=30, suggestion=better, file=PATH), diff("   +   "), PREFIX)
-    assert part is not None
-    assert part.replacement == ""
+def test_a_renamed_file_has_its_old_name() -> None:
+    found = replace(diff("   +   "), old_path=f"{PREFIX}src/old%2540.py")
+    place = place_of(finding(line=13, end_line=13, file=PATH), found, PREFIX)
+    assert place
+    assert place.old_path == "src/old%40.py"
