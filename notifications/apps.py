@@ -8,6 +8,7 @@ class NotificationsConfig(AppConfig):
     verbose_name = "Notifications"
 
     def ready(self) -> None:
+        from criticizer.codehosts.registry import HOSTS
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS
         from criticizer.security.lifetimes import COPIES, Copy
@@ -31,8 +32,6 @@ class NotificationsConfig(AppConfig):
                 "provider:mail": health_checks.mail,
                 "provider:slack": health_checks.slack,
                 "provider:swarm": health_checks.swarm,
-                "github": health_checks.github,
-                "gitea": health_checks.gitea,
-                "gitlab": health_checks.gitlab,
+                **dict.fromkeys(HOSTS, health_checks.code_host),
             }
         )

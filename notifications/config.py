@@ -14,7 +14,7 @@ from criticizer import mail
 from criticizer.codehosts.base import Host
 from criticizer.codehosts.client import TokenConfig
 from criticizer.codehosts.github import AppConfig
-from criticizer.codehosts.registry import HOSTS
+from criticizer.codehosts.registry import HOSTS, client_of
 from criticizer.queue.outbox import scaled
 from criticizer.resilience.failures import Component
 from criticizer.resilience.gate import name_of
@@ -31,7 +31,7 @@ from notifications.providers.slack.provider import SlackConfig
 from notifications.providers.swarm.provider import SwarmConfig
 from notifications.providers.webhook.provider import WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
-from notifications.recipients import split
+from notifications.recipients import host_of, split
 
 log = structlog.get_logger(__name__)
 
@@ -105,19 +105,13 @@ def host(name: str, place: Component = Component.PROVIDER) -> Host:
     else:
         current = host_account(name) or TokenConfig(getattr(settings, f"{name.upper()}_URL"), ())
     secrets = getattr(settings, f"{name.upper()}_WEBHOOK_SECRETS")
-    made: Host = kind(current, secrets, place, _client(kind, current, place))
+    made: Host = kind(current, secrets, place, client_of(name, current, place))
     return made
 
 
 def connected_hosts(place: Component = Component.PROVIDER) -> dict[str, Host]:
     """Return the code hosts that we have credentials for, by name, as `host`."""
     return {name: made for name in HOSTS if (made := host(name, place)).is_connected}
-
-
-@lru_cache(maxsize=16)
-def _client(kind: Any, current: AppConfig | TokenConfig, place: Component) -> Any:
-    """Return one client a process, which keeps its tokens and knows which secret is accepted."""
-    return kind(current, place=place).client
 
 
 def _archive() -> ArchiveConfig | None:
@@ -177,7 +171,7 @@ def dependency_of(recipient: str, provider: Provider | None = None, *, looking: 
             return name_of("provider", channel, webhook_address.parse(address).netloc)
         except ValueError:  # of an earlier version: the provider refuses it
             return name_of("provider", channel, "unusable")
-    if (on := channel.removesuffix("-review")) in HOSTS:
+    if on := host_of(recipient):
         return name_of(host(on).dependency(address.partition("#")[0]))
     if looking and provider is not None and provider.capabilities.looks_elsewhere:
         return name_of("provider", f"{channel}-archive")

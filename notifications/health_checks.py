@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from criticizer.codehosts.registry import HOSTS
 from criticizer.http_client import Limits
 from notifications import config
 from notifications.providers.email.postmark import Postmark
 from notifications.providers.email.resend import Resend
 from notifications.providers.email.smtp import Smtp
-from notifications.providers.pull_requests.provider import (
-    GiteaPullRequests,
-    GitHubPullRequests,
-    GitLabPullRequests,
-)
 from notifications.providers.slack.provider import Slack
 from notifications.providers.swarm.provider import Swarm
 
@@ -49,19 +45,10 @@ def swarm(name: str) -> None:
     _check(Swarm, config.from_settings().swarm)
 
 
-def github(name: str) -> None:
-    """Check GitHub, with the App's key. Raises `Failure` when it does not work."""
-    _check(GitHubPullRequests, config.github_app())
-
-
-def gitea(name: str) -> None:
-    """Check Gitea, with the account's token. Raises `Failure` when it does not work."""
-    _check(GiteaPullRequests, config.host_account("gitea"))
-
-
-def gitlab(name: str) -> None:
-    """Check GitLab, with the account's token. Raises `Failure` when it does not work."""
-    _check(GitLabPullRequests, config.host_account("gitlab"))
+def code_host(name: str) -> None:
+    """Check a code host with the App's key or the account's token. Raises `Failure` when it does not work."""
+    host = name.partition(":")[0]
+    _check(HOSTS[host], getattr(config.from_settings(), host))
 
 
 def _check(kind: type[Any], provider_config: Any | None) -> None:

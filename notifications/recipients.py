@@ -2,7 +2,7 @@
 
 `mail:ann@example.com`, `webhook:https://ci.example.com/x`, `slack:C0123ABCD` (a channel's id),
 `swarm:review-123`, `swarm:change-123`, `github:owner/repository#12`, also with gitea or gitlab,
-and `github-review:owner/repository#12` for inline comments.
+and `github-review:owner/repository#12` (also of those) for inline comments.
 
 The recipient is part of a delivery's key, so equal recipients must be equal texts: everything is
 normalised first. The messages of ValueError are shown to callers of the API.
@@ -17,6 +17,7 @@ from functools import partial
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 
+from criticizer.codehosts.registry import HOSTS
 from notifications import webhook_address
 
 MAX_RECIPIENTS = 100  # of one review
@@ -80,6 +81,22 @@ def split(recipient: str) -> tuple[str, str]:
     return channel, address
 
 
+def inline_channel(host: str) -> str:
+    """Return the channel of inline comments on a code host's pull requests."""
+    return f"{host}-review"
+
+
+def inline_recipient(changelist_id: str) -> str:
+    """Return the recipient of inline comments on a pull request: that of its summary is its id."""
+    host, _, place = changelist_id.partition(":")
+    return f"{inline_channel(host)}:{place}"
+
+
+def host_of(recipient: str) -> str:
+    """Return the code host on whose pull request a recipient is; "" for any other."""
+    return _HOST_OF.get(recipient.partition(":")[0], "")
+
+
 def is_required(recipient: str) -> bool:
     """Say whether a job succeeds only when this normalised recipient was notified."""
     return recipient.partition(":")[0] not in OPTIONAL_CHANNELS
@@ -133,33 +150,34 @@ def _swarm(address: str) -> str:
     return f"{found[1]}-{int(found[2])}"
 
 
-def _pull_request(channel: str, address: str, form: re.Pattern[str] = _PULL_REQUEST) -> str:
+def _pull_request(channel: str, address: str, form: re.Pattern[str]) -> str:
     found = form.fullmatch(address.lower())
     if found is None:
         raise ValueError(f"A {channel} recipient names a pull request. Write {channel}:owner/repository#12.")
     return f"{found[1]}#{int(found[2])}"
 
 
+# Of summaries, and of inline comments.
+_HOST_OF = {channel: host for host in HOSTS for channel in (host, inline_channel(host))}
+HOST_CHANNELS = tuple(_HOST_OF)
+# Recipients whose messages no review waits for, nor fails without.
+OPTIONAL_CHANNELS = tuple(map(inline_channel, HOSTS))
 _CHANNELS: Mapping[str, Callable[[str], str]] = {
     "mail": _mail,
     "webhook": _webhook,
     "slack": _slack,
     "swarm": _swarm,
-    "github": partial(_pull_request, "github"),
-    "github-review": partial(_pull_request, "github-review"),
-    "gitea": partial(_pull_request, "gitea"),
-    "gitlab": partial(_pull_request, "gitlab", form=_MERGE_REQUEST),
+    **{
+        channel: partial(_pull_request, channel, form=_MERGE_REQUEST if host == "gitlab" else _PULL_REQUEST)
+        for channel, host in _HOST_OF.items()
+    },
 }
 CHANNELS = tuple(_CHANNELS)
-# Recipients whose messages no review waits for, nor fails without.
-OPTIONAL_CHANNELS = ("github-review",)
 # The variables that configure a channel: all of them are needed.
-_APP = ("GITHUB_APP_ID", "GITHUB_PRIVATE_KEY")
 VARIABLES = {
     "slack": ("SLACK_BOT_TOKEN",),
     "swarm": ("SWARM_URL", "SWARM_USER", "SWARM_TICKET"),
-    "github": _APP,
-    "github-review": _APP,
+    "github": ("GITHUB_APP_ID", "GITHUB_PRIVATE_KEY"),
     "gitea": ("GITEA_URL", "GITEA_TOKEN"),
     "gitlab": ("GITLAB_URL", "GITLAB_TOKEN"),
 }
@@ -167,7 +185,7 @@ VARIABLES = {
 
 def variables_of(channel: str) -> str:
     """Return the variables that configure a channel, in words; "" where it needs none."""
-    *first, last = VARIABLES.get(channel) or ("",)
+    *first, last = VARIABLES.get(_HOST_OF.get(channel, channel)) or ("",)
     return f"{', '.join(first)} and {last}" if first else last
 
 

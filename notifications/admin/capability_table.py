@@ -66,7 +66,9 @@ def variants() -> Iterator[tuple[str, str, Capabilities]]:
     """Yield channel, name and capabilities of each provider as it can be configured."""
     for entry in PROVIDERS:
         known: Mapping[str, Capabilities] = getattr(entry.kind, "variants", {})
-        for name, can in (known or {entry.kind.name: entry.kind.capabilities}).items():
+        for name, can in (
+            known or {getattr(entry.kind, "name", entry.channel): entry.kind.capabilities}
+        ).items():
             yield entry.channel, name, can
 
 

@@ -6,8 +6,8 @@ from django.db.models import Q
 
 from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.search_query import Key, age, exact, number
-from criticizer.codehosts.registry import HOSTS
 from criticizer.resilience.failures import ErrorClass
+from notifications.recipients import HOST_CHANNELS
 from notifications.states import DeliveryStatus
 
 
@@ -26,7 +26,7 @@ KEYS = {
     "mail": _recipient("mail", "ann@example.com"),
     "slack": _recipient("slack", "C0123ABCD"),
     "swarm": _recipient("swarm", "review-123"),
-    **{host: _recipient(host, "acme/website#12") for host in (*HOSTS, "github-review")},
+    **{channel: _recipient(channel, "acme/website#12") for channel in HOST_CHANNELS},
     "webhook": _recipient("webhook", "https://ci.example.com/hook"),
     "id": exact("notification_id", "The provider's own id", example="msg-1"),
     "provider": exact("provider", "The provider", example="smtp"),

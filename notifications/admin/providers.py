@@ -12,7 +12,6 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.admin_site.viewing_scope import narrowed, of_job
-from criticizer.codehosts.registry import HOSTS
 from criticizer.models import Circuit
 from criticizer.wording import plural_count
 from notifications import config
@@ -21,7 +20,7 @@ from notifications.delivery.uncertainty_policy import can_only_hold
 from notifications.models import DeliveryAttempt
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.recipients import CHANNELS as CHANNELS
-from notifications.recipients import variables_of
+from notifications.recipients import HOST_CHANNELS, variables_of
 
 MAX_CIRCUITS = 20  # per channel: every webhook host has its own
 # Errors are rare: the newest one is searched among the newest attempts, not in the whole table.
@@ -32,7 +31,7 @@ _EXAMPLES = {
     "webhook": "https://ci.example.com/hooks/review",
     "slack": "C0123ABCD",
     "swarm": "review-123",
-    **dict.fromkeys((*HOSTS, "github-review"), "acme/website#12"),
+    **dict.fromkeys(HOST_CHANNELS, "acme/website#12"),
 }
 
 

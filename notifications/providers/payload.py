@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from notifications.providers.base import Message
-from notifications.rendering.report import MAX_PATH, MAX_TEXT, DiffPlace, ReportFinding, line, short_name
+from notifications.rendering.report import (
+    MAX_PATH,
+    MAX_TEXT,
+    DiffPlace,
+    ReportFinding,
+    line,
+    short_name,
+)
 
 _URL = re.compile(r"[!-~]{1,2000}")
 
@@ -46,6 +53,7 @@ class ReviewPayload:
     repository_id: int = 0  # of a pull request
     head_sha: str = ""
     is_partial: bool = False
+    closed: tuple[str, ...] = ()  # identities of findings whose comments at lines are to be closed
 
     @property
     def name(self) -> str:
@@ -102,6 +110,7 @@ def review_payload(message: Message) -> ReviewPayload | None:
         headline=_text(data, "headline") or message.subject,
         banner=_text(data, "banner", 512),
         status_lines=(
+            *(line(text, MAX_TEXT) for text in _configuration(data)),
             *_changes(data.get("since")),
             *(line(text) for text in _list(data, "status_lines") if isinstance(text, str)),
         ),
@@ -124,6 +133,7 @@ def review_payload(message: Message) -> ReviewPayload | None:
         repository_id=_number(pull, "repository_id"),
         head_sha=_text(pull, "head_sha"),
         is_partial=pull.get("is_partial") is True,
+        closed=tuple(found for found in _list(data, "closed") if isinstance(found, str) and found),
     )
 
 
@@ -133,8 +143,9 @@ def _changes(since: object) -> Iterator[str]:
 
 
 def _finding(found: dict[str, Any]) -> ReportFinding:
+    """Return a finding; a dismissed one is folded to its title, its place and who dismissed it."""
     is_new = found.get("is_new")
-    return ReportFinding(
+    finding = ReportFinding(
         file=_text(found, "file", MAX_PATH),
         severity=_text(found, "severity"),
         title=_text(found, "title"),
@@ -149,7 +160,9 @@ def _finding(found: dict[str, Any]) -> ReportFinding:
         confidence=_number(found, "confidence") if found.get("confidence") is not None else None,
         demoted=found.get("demoted") is True,
         in_diff=_place(found.get("in_diff")),
+        identity=_text(found, "identity"),
     )
+    return replace(finding, message="", suggestion="") if finding.is_dismissed else finding
 
 
 def _place(found: object) -> DiffPlace | None:
@@ -159,7 +172,12 @@ def _place(found: object) -> DiffPlace | None:
     path, replacement = found.get("path"), found.get("replacement")
     if not isinstance(path, str) or not isinstance(replacement, str) or not 0 < start <= line:
         return None
-    return DiffPlace(path, line, start, _text(found, "side"), replacement)
+    content = tuple(
+        shortened(text, MAX_TEXT) for text in _list(found, "content")[-5:] if isinstance(text, str)
+    )
+    old_path, old_line = found.get("old_path"), max(_number(found, "old_line"), 0)
+    old_path = old_path if isinstance(old_path, str) else ""
+    return DiffPlace(path, line, start, _text(found, "side"), replacement, content, old_path, old_line)
 
 
 def _text(data: dict[str, Any], name: str, limit: int | None = 200) -> str:
@@ -172,6 +190,16 @@ def _text(data: dict[str, Any], name: str, limit: int | None = 200) -> str:
 def _number(data: dict[str, Any], name: str) -> int:
     value = data.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _configuration(data: Mapping[str, Any]) -> list[str]:
+    """Return what is to be known of the repository's configuration."""
+    found = data.get("configuration")
+    return (
+        [text for text in _list(found, "warnings") if isinstance(text, str)]
+        if isinstance(found, dict)
+        else []
+    )
 
 
 def _list(data: dict[str, Any], name: str) -> list[object]:

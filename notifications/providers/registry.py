@@ -9,20 +9,19 @@ from typing import Any
 
 from criticizer.codehosts.client import TokenConfig
 from criticizer.codehosts.github import AppConfig
+from criticizer.codehosts.registry import HOSTS, client_of
+from criticizer.resilience.failures import Component
 from notifications.providers.base import Provider
 from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig, Unarchived
-from notifications.providers.pull_requests.provider import (
-    GiteaPullRequests,
-    GitHubPullRequests,
-    GitLabPullRequests,
-)
-from notifications.providers.pull_requests.reviews import GitHubReviews
+from notifications.providers.pull_requests.provider import PullRequests
+from notifications.providers.pull_requests.reviews import Reviews
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
+from notifications.recipients import inline_channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,15 @@ class Entry:
     make: Callable[[ProvidersConfig], Provider | None]
 
 
-def _of(kind: type[Any], config: object) -> Provider | None:
-    return None if config is None else kind(config)
+def _on_host(channel: str, kind: type[PullRequests], host: str) -> Entry:
+    def make(config: ProvidersConfig) -> Provider | None:
+        current: AppConfig | TokenConfig | None = getattr(config, host)
+        if current is None:
+            return None
+        # One client for both channels, and for check runs: each would have tokens of its own.
+        return kind(HOSTS[host](current, client=client_of(host, current, Component.PROVIDER)))
+
+    return Entry(channel, kind, make)
 
 
 # The first configured provider of a channel serves it.
@@ -68,10 +74,8 @@ PROVIDERS = (
     Entry("webhook", Webhook, lambda config: Webhook(config.webhook)),
     Entry("slack", Slack, lambda config: Slack(config.slack) if config.slack else None),
     Entry("swarm", Swarm, lambda config: Swarm(config.swarm) if config.swarm else None),
-    Entry("github", GitHubPullRequests, lambda config: _of(GitHubPullRequests, config.github)),
-    Entry("github-review", GitHubReviews, lambda config: _of(GitHubReviews, config.github)),
-    Entry("gitea", GiteaPullRequests, lambda config: _of(GiteaPullRequests, config.gitea)),
-    Entry("gitlab", GitLabPullRequests, lambda config: _of(GitLabPullRequests, config.gitlab)),
+    *(_on_host(host, PullRequests, host) for host in HOSTS),
+    *(_on_host(inline_channel(host), Reviews, host) for host in HOSTS),
 )
 
 

@@ -26,6 +26,7 @@ def inert(report: Report) -> Report:
             for file in report.coverage
         ),
         status_lines=tuple(map(break_links, report.status_lines)),
+        configuration=tuple(replace(each, text=break_links(each.text)) for each in report.configuration),
         since=since
         and replace(
             since,

@@ -42,9 +42,17 @@ def payload_of(report: Report, summary: Summary) -> dict[str, object]:
             "files_total": summary.files.total,
             "files_read": summary.files.read,
             "files_read_in_part": summary.files.partial,
+            **_configuration(report),
             **_pull_request(report),
+            **({"closed": list(report.closed)} if report.closed else {}),
         },
     }
+
+
+def _configuration(report: Report) -> dict[str, object]:
+    """Return what is wrong with the repository's configuration; nothing where all is well."""
+    lines = report.configuration_lines
+    return {"configuration": {"warnings": list(lines)}} if lines else {}
 
 
 def _pull_request(report: Report) -> dict[str, object]:
@@ -74,6 +82,7 @@ def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
         "is_new": finding.is_new,
         "verdict": finding.verdict,
         "verdict_note": finding.verdict_note,
+        "identity": finding.identity,
         **({"in_diff": asdict(finding.in_diff)} if finding.in_diff else {}),
     }
 
@@ -95,6 +104,7 @@ def _since(report: Report, summary: Summary) -> dict[str, object] | None:
                 "line": entry.finding.line,
                 "severity": entry.finding.severity,
                 "title": entry.finding.title,
+                "identity": entry.finding.identity,
             }
             for entry in since.earlier[:MAX_EARLIER]
         ],

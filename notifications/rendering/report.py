@@ -13,17 +13,21 @@ from datetime import datetime
 from enum import StrEnum
 
 from criticizer.invisible_characters import name_invisible
+from criticizer.wording import plural_count
 
 MAX_EXCERPT_LINES = 17  # ten lines of a finding, and three before and after them
 MAX_LINE = 200
 MAX_TEXT = 2000
 MAX_PATH = 1024
 MAX_STATUS_LINES = 10
+MAX_CONFIGURATION_LINES = 10
 MAX_SUBJECT = 200
 
 SEVERITIES = ("critical", "high", "medium", "low")
 
-DISMISSALS = ("wrong", "wont_fix")
+DISMISSALS = ("wrong", "intended", "wont_fix")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 SHORTENED = "… (shortened)"
 
@@ -60,7 +64,9 @@ class ExcerptLine:
 class DiffPlace:
     """Lines of a pull request's diff, `start_line` to `line` on one side; `path` as the repository has it.
 
-    `replacement` replaces exactly these lines; empty where none is known to.
+    `replacement` replaces exactly these lines; empty where none is known to. `old_path`: the file's name
+    before, where it was renamed. `old_line`: the number that an unchanged `line` has on the old side; 0 for a
+    changed one, and where it is not known.
     """
 
     path: str
@@ -68,6 +74,9 @@ class DiffPlace:
     start_line: int
     side: str = "new"
     replacement: str = ""
+    content: tuple[str, ...] = ()  # the line, and a few before it: for hosts that keep them with a comment
+    old_path: str = ""
+    old_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,7 @@ class ReportFinding:
     end_line: int | None = None
     side: str = "new"
     suggestion: str = ""
+    replacement: str = ""  # proven new text of exactly its lines
     source: str = ""
     evidence: tuple[str, ...] = ()  # paths of other files it rests on
     excerpt: tuple[ExcerptLine, ...] = ()
@@ -99,6 +109,7 @@ class ReportFinding:
     verdict_note: str = ""  # such as `Dismissed as wrong by ann on 2026-11-22`
     verdict_url: str = ""  # the recipient's own link to give one
     in_diff: DiffPlace | None = None  # where an inline comment can stand
+    identity: str = ""  # the same in every version that reports it
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -132,6 +143,14 @@ class ReportFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationLine:
+    """What readers of the repository's configuration `file` are to know of it."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportFile:
     """The coverage of one file: `status` is reviewed, checked, partial or skipped."""
 
@@ -157,6 +176,11 @@ class Comparison:
 
     version: int
     earlier: tuple[EarlierFinding, ...] = ()
+
+
+def suppressed_line(count: int) -> str:
+    """Return how many findings the repository's configuration hides."""
+    return f"{plural_count(count, 'finding')} suppressed by `.criticizer.yml`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +210,27 @@ class Report:
     url: str
     reviewed_at: datetime
     banner: str = ""
+    part_banner: str = ""  # in its place where not all files may be read: it counts nothing
     is_partial: bool = False  # parts of the change are not reviewed: the banner says why
     findings: tuple[ReportFinding, ...] = ()
     coverage: tuple[ReportFile, ...] = ()
     status_lines: tuple[str, ...] = ()
+    configuration: tuple[ConfigurationLine, ...] = ()
+    suppressed: int = 0  # findings that it hides
     since: Comparison | None = None
     budget: int = 50  # findings shown in full, besides critical ones
     pull_request: PullRequest | None = None
     hidden_files: int = 0  # left out of `coverage`: the recipient may not read them
+    closed: tuple[str, ...] = ()  # findings whose comments at lines P4 Code Review is to close
+
+    @property
+    def configuration_lines(self) -> tuple[str, ...]:
+        """Return what every channel says of the configuration, at its top."""
+        texts = list(dict.fromkeys(each.text for each in self.configuration))
+        rest = len(texts) - MAX_CONFIGURATION_LINES
+        more = (f"and {rest} more configuration warnings: see the review's page.",) if rest > 0 else ()
+        counted = (suppressed_line(self.suppressed),) if self.suppressed else ()
+        return (*texts[:MAX_CONFIGURATION_LINES], *more, *counted)
 
 
 def is_web_link(url: str) -> bool:
@@ -230,6 +267,7 @@ def clean(report: Report) -> Report:
             for file in report.coverage
         ),
         status_lines=tuple(line(text) for text in report.status_lines[:MAX_STATUS_LINES]),
+        configuration=tuple(replace(each, text=line(each.text, MAX_TEXT)) for each in report.configuration),
         since=since
         and replace(
             since,
@@ -267,7 +305,8 @@ def _finding(finding: ReportFinding) -> ReportFinding:
         verdict=line(finding.verdict),
         verdict_note=line(finding.verdict_note),
         verdict_url=line(finding.verdict_url, MAX_TEXT) if is_web_link(finding.verdict_url) else "",
-        anchor=finding.anchor if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", finding.anchor) else "",
+        anchor=finding.anchor if _NAME.fullmatch(finding.anchor) else "",
+        identity=finding.identity if _NAME.fullmatch(finding.identity) else "",
     )
 
 

@@ -35,6 +35,8 @@ def _head(report: Report, summary: Summary) -> Iterator[str]:
     yield facts(report.changelist_id, report.review_version, report.author, report.url)
     if report.banner:
         yield note(report.banner)
+    if report.configuration_lines:
+        yield "\n".join(wrapped(line) for line in report.configuration_lines)
 
 
 def _since(report: Report, summary: Summary) -> Iterator[str]:
@@ -74,7 +76,7 @@ def _findings(report: Report, shown: Shown) -> Iterator[str]:
 def _finding(report: Report, finding: ReportFinding) -> Iterator[str]:
     lines = [wrapped(finding.title), finding.place, wrapped(" · ".join(tags(finding)))]
     link = link_to(report, finding) if finding.anchor else ""
-    verdict = f"Useful, wrong or won't fix? {finding.verdict_url}" if finding.verdict_url else ""
+    verdict = f"Your verdict? {finding.verdict_url}" if finding.verdict_url else ""
     yield "\n".join(line for line in (*lines, *map(wrapped, finding.notes), link, verdict) if line)
     yield from _text(finding.message, _INDENT)
     if finding.excerpt:

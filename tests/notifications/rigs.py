@@ -13,25 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.codehosts.client import TokenConfig
-from criticizer.codehosts.github import AppConfig, GitHub
 from notifications.providers.base import Provider
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig
-from notifications.providers.pull_requests.provider import (
-    GiteaPullRequests,
-    GitHubPullRequests,
-    GitLabPullRequests,
-)
-from notifications.providers.pull_requests.reviews import GitHubReviews
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
-from tests.fakes import accounts, github, mail_service, slack, swarm
+from notifications.recipients import HOST_CHANNELS, host_of
+from tests.fakes import github, hosts, mail_service, slack, swarm
 from tests.fakes.closed import closed_port
 from tests.fakes.dovecot import Dovecot
 from tests.fakes.postmark import PostmarkService
@@ -205,58 +198,29 @@ def _nowhere(stack: ExitStack) -> str:
     return f"http://127.0.0.1:{stack.enter_context(closed_port())}/"
 
 
-def _github(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
-    return _on_github(stack, GitHubPullRequests, "issues/7/comments", github.tokens_of)
+def _on_host(channel: str) -> Make:
+    name = host_of(channel)
 
-
-def _github_review(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
-    return _on_github(stack, GitHubReviews, "pulls/7/reviews", github.reviewed_tokens_of)
-
-
-def _on_github(
-    stack: ExitStack,
-    kind: type[GitHubPullRequests | GitHubReviews],
-    path: str,
-    tokens: Callable[[github.Repo], list[str]],
-) -> Rig:
-    server = stack.enter_context(github.GitHubServer())
-    repo = server.add("acme/web")
-    post = f"POST /repos/acme/web/{path}"
-
-    def made(url: str) -> Provider:
-        config = AppConfig(str(github.APP_ID), [github.private_key()], url, github.SLUG)
-        return kind(config, GitHub(config, clock=server.now, pause=server.forward))
-
-    def refuse() -> None:
-        repo.pulls[7].is_locked = True
-
-    return Rig(
-        made(server.url),
-        "acme/web#7",
-        lambda: tokens(repo),
-        refuse,
-        lambda: server.script(github.Act(then="reset"), on=post),
-        lambda: server.script(github.Act(keep=False, status=502), on=post),
-        far_away=made(_nowhere(stack)),
-    )
-
-
-def _by_token(host: type[accounts.AccountServer], provider: Callable[[TokenConfig], Provider]) -> Make:
     def make(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> Rig:
-        server = stack.enter_context(host())
+        server = stack.enter_context(hosts.SERVERS[name]())
         repo = server.add("acme/web")
+        calls = hosts.CALLS[name]
+        post = calls.post if channel == name else calls.review
+
+        def made(url: str) -> Provider:
+            return hosts.provider_on(channel, hosts.host_at(name, url, server=server))
 
         def refuse() -> None:
             repo.pulls[7].is_locked = True
 
         return Rig(
-            provider(TokenConfig(server.url, (accounts.TOKEN,))),
+            made(server.url),
             "acme/web#7",
-            lambda: accounts.tokens_of(repo),
+            lambda: hosts.arrived_at(channel, repo),
             refuse,
-            lambda: server.script(github.Act(then="reset"), on=server.post),
-            lambda: server.script(github.Act(keep=False, status=502), on=server.post),
-            far_away=provider(TokenConfig(_nowhere(stack), (accounts.TOKEN,))),
+            lambda: server.script(github.Act(then="reset"), on=post),
+            lambda: server.script(github.Act(keep=False, status=502), on=post),
+            far_away=made(_nowhere(stack)),
         )
 
     return make
@@ -271,8 +235,5 @@ RIGS: Mapping[str, Make] = {
     "postmark": _postmark,
     "slack": _slack,
     "swarm": _swarm,
-    "github": _github,
-    "gitea": _by_token(accounts.GiteaServer, GiteaPullRequests),
-    "gitlab": _by_token(accounts.GitLabServer, GitLabPullRequests),
-    "github-review": _github_review,
+    **{channel: _on_host(channel) for channel in HOST_CHANNELS},
 }

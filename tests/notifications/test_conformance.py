@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.codehosts.registry import HOSTS
 from criticizer.resilience.failures import (
     Component,
     Failure,
@@ -33,7 +32,7 @@ from notifications.providers.base import (
     capabilities_for,
 )
 from notifications.providers.registry import PROVIDERS
-from notifications.recipients import CHANNELS
+from notifications.recipients import CHANNELS, HOST_CHANNELS
 from tests.notifications.rigs import RIGS, Rig
 from tests.notifications.samples import message
 
@@ -102,7 +101,7 @@ def test_a_probe_says_what_works_and_sends_nothing(rig: Rig) -> None:
 def test_capabilities_are_declared_and_make_sense(rig: Rig) -> None:
     can = promises(rig)
     assert 0 < len(rig.provider.name) <= 32
-    assert rig.provider.name not in set(CHANNELS) - {"webhook", "slack", "swarm", "github-review", *HOSTS}
+    assert rig.provider.name not in set(CHANNELS) - {"webhook", "slack", "swarm", *HOST_CHANNELS}
     assert can.absence
     assert can.looks >= 1
     assert min(can.settle_seconds, can.look_spacing_seconds, can.key_window_seconds) >= 0

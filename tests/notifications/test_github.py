@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from criticizer.codehosts.github import AppConfig, GitHub
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, QuotaExceeded, UncertainFailure
 from notifications.providers.base import Evidence, LookUp, Message, Question
 from notifications.providers.failures import NotWanted
 from notifications.providers.pull_requests import markdown
-from notifications.providers.pull_requests.provider import GitHubPullRequests
-from tests.fakes.github import APP_ID, HEAD, SLUG, Act, GitHubServer, Repo, private_key, tokens_of
+from notifications.providers.pull_requests.provider import PullRequests
+from tests.fakes import hosts
+from tests.fakes.github import APP_ID, HEAD, SLUG, Act, GitHubServer, Repo, tokens_of
 from tests.notifications.samples import message
 
 POST = "POST /repos/acme/web/issues/7/comments"
@@ -36,9 +36,8 @@ def repo(server: GitHubServer) -> Repo:
     return server.repos["acme/web"]
 
 
-def github(server: GitHubServer) -> GitHubPullRequests:
-    config = AppConfig(str(APP_ID), (private_key(),), server.url, SLUG)
-    return GitHubPullRequests(config, GitHub(config, clock=server.now, pause=server.forward))
+def github(server: GitHubServer) -> PullRequests:
+    return PullRequests(hosts.host_at("github", server.url, server=server))
 
 
 def finding(**changes: object) -> dict[str, object]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from criticizer.codehosts.github import AppConfig, GitHub
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, QuotaExceeded, UncertainFailure
 from notifications.providers.base import Evidence, Message, Question
 from notifications.providers.failures import NotWanted
 from notifications.providers.pull_requests import markdown, provider, reviews
-from notifications.providers.pull_requests.reviews import GitHubReviews
-from tests.fakes.github import APP_ID, SLUG, Act, GitHubServer, Pull, Repo, private_key, reviewed_tokens_of
+from notifications.providers.pull_requests.reviews import Reviews
+from tests.fakes import hosts
+from tests.fakes.github import SLUG, Act, GitHubServer, Pull, Repo, reviewed_tokens_of
 from tests.notifications.test_github import NEWER, bodies, finding, github, outside_code, review
 
 POST = "POST /repos/acme/web/pulls/7/reviews"
@@ -34,9 +34,8 @@ def repo(server: GitHubServer) -> Repo:
     return server.repos["acme/web"]
 
 
-def inline(server: GitHubServer, slug: str = SLUG) -> GitHubReviews:
-    config = AppConfig(str(APP_ID), (private_key(),), server.url, slug)
-    return GitHubReviews(config, GitHub(config, clock=server.now, pause=server.forward))
+def inline(server: GitHubServer, slug: str = SLUG) -> Reviews:
+    return Reviews(hosts.host_at("github", server.url, slug=slug, server=server))
 
 
 def placed(repo: Repo, *places: dict[str, Any] | None, **changes: Any) -> Message:

@@ -48,6 +48,7 @@ SPELLINGS = [
     ("swarm:changes/7", "swarm:change-7"),
     ("GitHub:Acme/Web.Site#012", "github:acme/web.site#12"),
     ("GitHub-Review:Acme/Web#12", "github-review:acme/web#12"),
+    ("GitLab-Review:Acme/Lib/Web#12", "gitlab-review:acme/lib/web#12"),
     ("GitLab:Acme/Lib/Web#012", "gitlab:acme/lib/web#12"),
 ]
 
@@ -72,7 +73,10 @@ INVALID = [
     ("mail:" + "a" * 65 + "@example.com", "64"),
     ("mail:a@" + "b" * 300 + ".com", "host name"),
     ("mail:ann@example.com" + "m" * MAX_LENGTH, "longer than"),
-    ("teams:C0123ABCD", "mail, webhook, slack, swarm, github, github-review, gitea, gitlab"),
+    (
+        "teams:C0123ABCD",
+        "swarm, github, github-review, gitea, gitea-review, gitlab, gitlab-review",
+    ),
     ("slack:#general", "not its name"),
     ("slack:general", "not its name"),
     ("slack:", "not its name"),

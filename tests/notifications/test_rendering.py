@@ -143,6 +143,7 @@ def test_the_payload_counts_what_changed() -> None:
                 "line": 12,
                 "severity": "high",
                 "title": "A leak",
+                "identity": "",
             }
         ],
         "earlier_left_out": 0,

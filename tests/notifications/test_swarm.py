@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -231,3 +233,156 @@ def test_the_next_ticket_is_used_when_the_first_is_refused() -> None:
         with pytest.raises(PermanentFailure) as failed:
             Swarm(SwarmConfig(server.url, USER, ("expired", "older"))).send(to_review())
         assert failed.value.error_class is ErrorClass.AUTH_DENIED
+
+
+# -- comments at lines -------------------------------------------------------------------------
+
+
+def at_lines(count: int, *, closed: Sequence[int] = (), **changes: object) -> Message:
+    """Return a review whose findings stand at lines; comments on the `closed` ones are to be."""
+    made = reviewed(0)
+    data: Any = made.payload["data"]
+    findings = [
+        {
+            "file": "//depot/main/a%40b.py", "line": 10 + n, "severity": ("critical", "medium")[n % 2],
+            "title": f"Finding {n}", "message": "Why.", "identity": str(UUID(int=n)),
+            "in_diff": {
+                "path": "//depot/main/a%40b.py", "line": 10 + n, "start_line": 10 + n, "side": "new",
+                "replacement": "", "content": ["def f():", "    g()"],
+            },
+            **changes,
+        }
+        for n in range(count)
+    ]  # fmt: skip
+    to_close = [str(UUID(int=n)) for n in closed]
+    return replace(
+        made,
+        address="review-885",
+        payload={**made.payload, "data": {**data, "findings": findings, "closed": to_close}},
+    )
+
+
+def identities(server: SwarmServer) -> list[str]:
+    return [found for c in server.comments if (found := markdown.identity_of(c["body"]))]
+
+
+def test_fifty_findings_are_fifty_comments_at_their_lines_and_one_mail(server: SwarmServer) -> None:
+    notification_id = swarm(server).send(at_lines(50))
+    assert identities(server) == [str(UUID(int=n)) for n in range(50)]
+    assert server.mails == 1
+    *lines, summary = server.comments
+    assert (str(summary["id"]), summary["context"], summary["notify"]) == (notification_id, [], "delayed")
+    assert lines[1]["context"] == {
+        "file": "//depot/main/a%40b.py", "rightLine": 11, "content": ["def f():", "    g()"]
+    }  # fmt: skip
+    assert [line["taskState"] for line in lines[:2]] == ["open", "comment"]
+
+
+def test_lines_of_the_old_side_are_named_as_such(server: SwarmServer) -> None:
+    place = {"path": "//depot/a.py", "line": 7, "start_line": 7, "side": "old", "replacement": ""}
+    swarm(server).send(at_lines(1, in_diff=place))
+    assert server.comments[0]["context"] == {"file": "//depot/a.py", "leftLine": 7}
+
+
+def test_a_later_version_comments_on_what_is_new_and_closes_what_is_fixed(server: SwarmServer) -> None:
+    swarm(server).send(at_lines(3))
+    server.say(TOPIC, server.comments[2]["body"], user="mallory")  # closes nothing of hers
+    swarm(server).send(replace(at_lines(1, closed=(0, 1)), token=UUID(int=2)))
+    assert len(identities(server)) == 4
+    assert [(c["taskState"], c["flags"]) for c in server.comments[:3]] == [
+        ("addressed", []), ("comment", ["closed"]), ("open", [])
+    ]  # fmt: skip
+    edits = [call.path for call in server.calls if call.path.endswith(("/edit", "/archive"))]
+    swarm(server).send(replace(at_lines(1, closed=(0, 1)), token=UUID(int=3)))
+    again = [call.path for call in server.calls if call.path.endswith(("/edit", "/archive"))]
+    assert again == edits, "closed once"
+    assert server.mails == 1
+
+
+def still_open(server: SwarmServer) -> list[str]:
+    """Return the findings with comments that are neither archived nor addressed."""
+    comments = [c for c in server.comments if not c["flags"] and c["taskState"] != "addressed"]
+    return [found for comment in comments if (found := markdown.identity_of(comment["body"]))]
+
+
+def test_a_finding_that_is_back_is_commented_on_again_once(server: SwarmServer) -> None:
+    swarm(server).send(at_lines(2))
+    swarm(server).send(replace(at_lines(0, closed=(0, 1)), token=UUID(int=2)))
+    assert still_open(server) == []
+    back = replace(at_lines(2, is_new=True), token=UUID(int=3))
+    server.script(Act(), Act(then="reset"))
+    with pytest.raises(UncertainFailure):
+        swarm(server).send(back)
+    swarm(server).send(back)
+    swarm(server).send(replace(at_lines(2, is_new=False), token=UUID(int=4)))
+    assert still_open(server) == [str(UUID(int=0)), str(UUID(int=1))]
+    assert len(identities(server)) == 4
+
+
+def test_a_task_that_a_person_addressed_is_not_made_again(server: SwarmServer) -> None:
+    swarm(server).send(at_lines(1))
+    server.comments[0]["taskState"] = "addressed"
+    swarm(server).send(replace(at_lines(1, is_new=False), token=UUID(int=2)))
+    assert len(identities(server)) == 1
+
+
+def test_two_versions_at_once_leave_one_open_comment_on_each_finding(
+    server: SwarmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = swarm(server)
+    read = first._all_comments
+
+    def overtaken(message: Message) -> Iterator[dict[str, object]]:
+        found = list(read(message))
+        if not server.comments:
+            swarm(server).send(replace(at_lines(2), token=UUID(int=2)))
+        return iter(found)
+
+    monkeypatch.setattr(first, "_all_comments", overtaken)
+    first.send(at_lines(2))
+    assert len(identities(server)) == 4
+    assert sorted(still_open(server)) == [str(UUID(int=0)), str(UUID(int=1))]
+
+
+@pytest.mark.parametrize("stop", range(4))
+@pytest.mark.parametrize("act", [Act(then="reset"), Act(keep=False, status=429), Act(keep=False, status=503)])
+def test_an_attempt_that_breaks_off_is_finished_by_the_next_without_doubles(
+    server: SwarmServer, stop: int, act: Act
+) -> None:
+    server.script(*[Act()] * stop, act)
+    with pytest.raises((UncertainFailure, RetryableFailure)) as failed:
+        swarm(server).send(at_lines(3))
+    certain = act.status == 429 and stop == 0
+    assert isinstance(failed.value, RetryableFailure) is certain, "what was commented is looked up first"
+    message = at_lines(3)
+    if swarm(server).look_up(Question(message, "", time.time())).evidence is Evidence.ABSENT:
+        swarm(server).send(message)
+    assert sorted(identities(server)) == [str(UUID(int=n)) for n in range(3)]
+    assert server.kept == {str(message.token): 1}
+
+
+def test_a_line_that_the_server_refuses_is_in_the_summary_only(server: SwarmServer) -> None:
+    server.script(Act(keep=False, status=400))
+    swarm(server).send(at_lines(2))
+    assert identities(server) == [str(UUID(int=1))]
+    assert "Finding 0" in server.comments[-1]["body"]
+
+
+def test_a_marker_in_the_code_of_a_suggestion_names_nothing(server: SwarmServer) -> None:
+    other = to_review(token=2)
+    planted = f"{markdown.line_marker(other, str(UUID(int=9)))}\n{markdown.marker(other)}"
+    swarm(server).send(at_lines(1, suggestion=planted))
+    assert identities(server) == [str(UUID(int=0))]
+    assert swarm(server).look_up(question(token=2)).evidence is Evidence.ABSENT
+    swarm(server).send(replace(at_lines(1, suggestion=planted), token=UUID(int=3)))
+    assert identities(server) == [str(UUID(int=0))], "found again, not commented on twice"
+
+
+@pytest.mark.parametrize(("from_newest", "lines"), [(False, 2), (True, 0)])
+def test_no_line_is_commented_on_where_not_all_comments_can_be_read(from_newest: bool, lines: int) -> None:
+    with SwarmServer(pages_from_newest=from_newest) as server:
+        for number in range(150):
+            server.say(TOPIC, f"comment {number}")
+        swarm(server).send(at_lines(2))
+        assert len(identities(server)) == lines
+        assert server.kept.total() == 1

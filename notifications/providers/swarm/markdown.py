@@ -7,6 +7,7 @@ the marker that look-ups search for; Markdown does not show it.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
@@ -16,6 +17,7 @@ MAX_CHARACTERS = 12_000
 _MESSAGE, _SUGGESTION, _SHORT = 2000, 1000, 300
 _MAX_UNREAD = 20
 _RESERVED = 3000  # for what stands after the findings
+_LINE_MARKER = re.compile(r"\[//\]: # \(criticizer [0-9a-f-]{36} finding ([0-9a-f-]{36})\)")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>~#|!])")
 _MENTION = re.compile(r"@(?=[^\s])")
 _NO_MENTION = "@\N{ZERO WIDTH SPACE}"
@@ -32,6 +34,29 @@ def body(message: Message) -> str:
     found = review_payload(message)
     parts = [_text(message)] if found is None else _review(found)
     return "\n\n".join([*notice, *parts, marker(message)])
+
+
+def line_marker(message: Message, identity: str) -> str:
+    """Return the line that names the comment on one finding, whichever version it was made for."""
+    return f"[//]: # (criticizer {message.token} finding {identity})"
+
+
+def identity_of(body: object) -> str:
+    """Return the finding that a comment of ours is on, "" of any other comment."""
+    found = _LINE_MARKER.fullmatch(last_line(body))
+    return found[1] if found else ""
+
+
+def last_line(body: object) -> str:
+    """Return the line that may be a marker: code of a change that a comment shows may hold others."""
+    return body.rstrip().rpartition("\n")[2].strip() if isinstance(body, str) else ""
+
+
+def line_comment(message: Message, finding: ReportFinding, url: str) -> str:
+    """Return the comment at a finding's line."""
+    link = [f"<{url.replace('<', '%3C').replace('>', '%3E')}>"] if linkable(url) else []
+    text = _finding(replace(finding, line=None, file=""))
+    return "\n\n".join([text, *link, line_marker(message, finding.identity)])
 
 
 def _review(review: ReviewPayload) -> list[str]:

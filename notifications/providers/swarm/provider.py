@@ -2,7 +2,8 @@
 
 The API has no idempotency key. Each comment ends with a marker line, and the topic's comments are
 searched for it: the server answers from its own data, so a comment it does not have was not posted. Used
-are `POST` and `GET /api/v11/comments/<topic>/<id>`, `GET /api/v11/reviews` and `GET /api/version`.
+are `POST` and `GET /api/v11/comments/<topic>/<id>`, `POST /api/v11/comments/<id>/edit` and `/archive`,
+`GET /api/v11/reviews` and `GET /api/version`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 import httpx
+import structlog
 
 from criticizer.http_client import Answer, Limits, Request, retry_after
 from criticizer.resilience.exchange import exchange
-from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.resilience.rotating_secrets import RotatingSecrets
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.failures import (
@@ -30,11 +33,14 @@ from notifications.providers.failures import (
     temporary_failure,
     uncertain,
 )
-from notifications.providers.swarm import markdown
+from notifications.providers.payload import ReviewPayload, review_payload
+from notifications.providers.swarm import lines, markdown
 
 _PAGE = 100
+MAX_LINE_COMMENTS = 50
 _MAX_PAGES = 200
 _BEFORE_SECONDS = 300  # allowed difference between the two clocks
+log = structlog.get_logger(__name__)
 _ADDRESS = re.compile(r"(review|change)-([1-9][0-9]{0,9})")
 
 
@@ -65,15 +71,27 @@ class Swarm:
         self._tickets = RotatingSecrets("swarm_ticket_refused", config.tickets, "")
 
     def send(self, message: Message) -> str:
-        """Return the comment's number.
+        """Comment on the findings' lines, close others, then comment on the review.
+
+        Returns the last comment's number; it alone is notified of. Whatever fails after a comment was made
+        is uncertain, so that the next attempt looks at what there is by then (guarantee G432).
 
         Raises RetryableFailure NETWORK_*, RATE_LIMITED; PermanentFailure AUTH_DENIED (the
         ticket has expired), RECIPIENT_REJECTED (it may not comment there), NOT_FOUND,
         POLICY_REJECTED, CONFIG_INVALID; UncertainFailure NETWORK_*, UPSTREAM_* when the server
         may have saved it.
         """
-        body = json.dumps({"body": markdown.body(message)}, ensure_ascii=False).encode()
-        found = self._asked("POST", f"/api/v11/comments/{_topic(message)}", body)
+        acts: list[str] = []
+        try:
+            review = review_payload(message)
+            if review is not None:
+                self._tend_lines(message, review, acts)
+            found = self._posted(f"/api/v11/comments/{_topic(message)}", {"body": markdown.body(message)})
+        except RetryableFailure as failure:
+            if not acts:
+                raise
+            wait = failure.retry_after_seconds
+            raise uncertain(failure.error_class, failure.detail, failure.context, wait) from failure
         for comment in _comments(found) or ():
             number = comment.get("id")
             if isinstance(number, int) and _is_marked(comment, message):
@@ -85,32 +103,19 @@ class Swarm:
 
         Raises RetryableFailure when the server did not answer, PermanentFailure AUTH_DENIED.
         """
-        numbers: list[int] = []
-        times: list[int] = []
-        for _ in range(_MAX_PAGES):
-            try:
-                page = self._page(question.message, after=max(numbers, default=0))
-            except PermanentFailure as failure:
-                if failure.error_class in {ErrorClass.NOT_FOUND, ErrorClass.RECIPIENT_REJECTED}:
-                    return LookUp(Evidence.UNKNOWN, detail=failure.detail)
-                raise
-            for comment in page:
-                if self._is_ours(comment, question.message):
+        read: list[dict[str, object]] = []
+        try:
+            for comment in self._all_comments(question.message):
+                if self._is_own(comment) and _is_marked(comment, question.message):
                     return LookUp(Evidence.FOUND, str(comment.get("id")), "found among the comments")
-            numbers += [number for comment in page if isinstance(number := comment.get("id"), int)]
-            times += [time for comment in page if isinstance(time := comment.get("time"), int)]
-            if not page:
-                break
-        else:
+                read.append(comment)
+        except _TooMany:
             return LookUp(Evidence.UNKNOWN, detail=f"more than {_MAX_PAGES * _PAGE} comments")
-        # The manual says both that pages start after a comment and that a list has the most recent ones.
-        # In either case it is enough to reach back before the attempt, or a list shorter than one page,
-        # or a second page that was full as well.
-        if (
-            len(numbers) < _PAGE
-            or len(numbers) >= 2 * _PAGE
-            or min(times, default=0) < question.attempted_at_epoch - _BEFORE_SECONDS
-        ):
+        except PermanentFailure as failure:
+            if failure.error_class in {ErrorClass.NOT_FOUND, ErrorClass.RECIPIENT_REJECTED}:
+                return LookUp(Evidence.UNKNOWN, detail=failure.detail)
+            raise
+        if _is_all_since(read, question.attempted_at_epoch - _BEFORE_SECONDS):
             return LookUp(Evidence.ABSENT, detail="the topic's comments do not have it")
         return LookUp(Evidence.UNKNOWN, detail="the server showed a part of the comments only")
 
@@ -125,8 +130,79 @@ class Swarm:
         self._asked("GET", "/api/v11/reviews?max=1&fields=id")
         return f"P4 Code Review answers and accepts the ticket of {self._config.user}."
 
-    def _page(self, message: Message, after: int) -> list[dict[str, object]]:
-        query = urlencode({"max": _PAGE, **({"after": after} if after else {})})
+    def _tend_lines(self, message: Message, review: ReviewPayload, acts: list[str]) -> None:
+        """Comment on findings that have no comment; close doubles, and what is fixed or dismissed."""
+        found = [finding for finding in review.findings if finding[0].in_diff and finding[0].identity]
+        if not found and not review.closed:
+            return
+        standing = self._standing(message)
+        if standing is None:
+            return
+        for finding, url in found[:MAX_LINE_COMMENTS]:
+            if lines.is_missing(message, finding, standing[finding.identity]):
+                body = {"body": markdown.line_comment(message, finding, url), **lines.context_of(finding)}
+                self._post_or_skip(f"/api/v11/comments/{_topic(message)}?notify=silent", body, acts)
+        if acts:  # the message of another version may have made the same comments meanwhile
+            standing = self._standing(message) or standing
+        for identity, comments in standing.items():
+            left = [comment for comment in comments if not lines.is_closed(comment)]
+            for comment in left if identity in review.closed else left[1:]:
+                self._close(comment, acts)
+
+    def _standing(self, message: Message) -> defaultdict[str, list[dict[str, object]]] | None:
+        """Return our comments at lines by their findings, oldest first; None where some cannot be read."""
+        try:
+            read = sorted(self._all_comments(message), key=lines.number_of)
+        except _TooMany:
+            read = None
+        if read is None or not (_is_all_since(read, 0.0) or self._begins_with(message, read)):
+            log.warning("lines_without_comments", topic=_topic(message), why="not all comments can be read")
+            return None
+        standing = defaultdict(list)
+        for comment in read:
+            if self._is_own(comment) and (identity := markdown.identity_of(comment.get("body"))):
+                standing[identity].append(comment)
+        return standing
+
+    def _begins_with(self, message: Message, read: Sequence[dict[str, object]]) -> bool:
+        """Return whether the server's lists begin with the oldest comment, as these do."""
+        first = [one.get("id") for one in self._page(message, after=0, most=1)]
+        return first == [read[0].get("id")]
+
+    def _close(self, comment: dict[str, object], acts: list[str]) -> None:
+        """Mark a task as addressed, for a person to verify; archive a mere comment."""
+        address = f"/api/v11/comments/{lines.number_of(comment)}"
+        if comment.get("taskState") == "open":
+            self._post_or_skip(f"{address}/edit", {"taskState": "addressed", "notify": "silent"}, acts)
+        else:
+            self._post_or_skip(f"{address}/archive", {}, acts)
+
+    def _post_or_skip(self, path: str, content: Mapping[str, object], acts: list[str]) -> None:
+        """Do what the review's own comment says as well: the server may refuse it for itself."""
+        try:
+            self._posted(path, content)
+        except PermanentFailure as failure:
+            if failure.error_class is not ErrorClass.POLICY_REJECTED:
+                raise
+            log.warning("line_comment_refused", path=path.partition("?")[0], **failure.facts)
+        acts.append(path)
+
+    def _posted(self, path: str, content: Mapping[str, object]) -> dict[str, object]:
+        return self._asked("POST", path, json.dumps(content, ensure_ascii=False).encode())
+
+    def _all_comments(self, message: Message) -> Iterator[dict[str, object]]:
+        """Yield the topic's comments, as far as the server shows them. Raises _TooMany, and as `look_up`."""
+        last = 0
+        for _ in range(_MAX_PAGES):
+            page = self._page(message, after=last)
+            if not page:
+                return
+            yield from page
+            last = max(last, *map(lines.number_of, page))
+        raise _TooMany
+
+    def _page(self, message: Message, after: int, most: int = _PAGE) -> list[dict[str, object]]:
+        query = urlencode({"max": most, **({"after": after} if after else {})})
         found = self._asked("GET", f"/api/v11/comments/{_topic(message)}?{query}", acts=False)
         comments = _comments(found)
         if comments is None:
@@ -134,11 +210,10 @@ class Swarm:
             raise retryable(ErrorClass.UPSTREAM_INTERNAL, detail)
         return comments
 
-    def _is_ours(self, comment: dict[str, object], message: Message) -> bool:
+    def _is_own(self, comment: dict[str, object]) -> bool:
         # Any user may quote a marker. Servers that ignore case return names as they were typed.
         user = comment.get("user")
-        is_we = isinstance(user, str) and user.casefold() == self._config.user.casefold()
-        return is_we and _is_marked(comment, message)
+        return isinstance(user, str) and user.casefold() == self._config.user.casefold()
 
     def _asked(self, method: str, path: str, body: bytes = b"", *, acts: bool = True) -> dict[str, object]:
         def ask(ticket: str) -> dict[str, object]:
@@ -151,6 +226,21 @@ class Swarm:
         url = httpx.URL(f"{self._config.url.rstrip('/')}{path}")
         content_type = {"Content-Type": "application/json"} if body else {}
         return self._tickets.call(ask)
+
+
+class _TooMany(Exception):
+    """More comments than are read."""
+
+
+def _is_all_since(read: Sequence[dict[str, object]], epoch: float) -> bool:
+    """Return whether these are all comments since a time.
+
+    The manual says both that pages start after a comment and that a list has the most recent ones. In either
+    case it is enough to reach back before that time, or a list shorter than one page, or a second page that
+    was full as well.
+    """
+    times = [time for one in read if isinstance(time := one.get("time"), int)]
+    return len(read) < _PAGE or len(read) >= 2 * _PAGE or min(times, default=0) < epoch
 
 
 def _topic(message: Message) -> str:
@@ -169,9 +259,7 @@ def _comments(found: dict[str, object]) -> list[dict[str, object]] | None:
 
 
 def _is_marked(comment: dict[str, object], message: Message) -> bool:
-    body = comment.get("body")
-    marker = markdown.marker(message)
-    return isinstance(body, str) and any(line.strip() == marker for line in body.splitlines())
+    return markdown.last_line(comment.get("body")) == markdown.marker(message)
 
 
 def _judged(answer: Answer, *, acts: bool = True) -> dict[str, object]:
