@@ -21,6 +21,7 @@ from reviews.artifacts import recipe, store
 from reviews.models import Artifact
 from reviews.pipeline import StageClaim
 from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers.base import Edit
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.sources import change_codec
@@ -87,11 +88,15 @@ def redact_again(job_id: int, check: Check) -> RedactedChange:
     change = _raw(job_id)
     paths = tuple(file.path for file in change.files)
     old_paths = [file.old_path for file in change.files if file.old_path is not None]
-    gone = check(paths, [*old_paths, *(file.path for file in change.context)])
+    ruling = [rule.path for rule in change.rules if rule.path and rule.path not in paths]
+    gone = check(paths, [*old_paths, *(file.path for file in change.context), *ruling])
+    rules = tuple(rule for rule in change.rules if rule.path not in gone)
     context = tuple(file for file in change.context if file.path not in gone)
     kept = tuple(without_old_side(file) if file.old_path in gone else file for file in change.files)
     log.info("change_redacted_again", job=job_id)
-    _, prepared, _ = _redacted(change_codec.to_json(replace(change, files=kept, context=context)))
+    _, prepared, _ = _redacted(
+        change_codec.to_json(replace(change, files=kept, context=context, rules=rules))
+    )
     return RedactedChange(prepared, paths)
 
 
@@ -119,6 +124,18 @@ def paths(job_id: int) -> tuple[str, ...]:
 def diffs(job_id: int) -> tuple[FileDiffText, ...]:
     """Return the redacted diff of a job for people. Raises ValueError, and what `store.load` raises."""
     return prepared_codec.diffs_of(store.load(job_id, Artifact.Kind.REDACTED))
+
+
+def refused_edits(job_id: int, edits: Sequence[tuple[str, Edit]]) -> list[str]:
+    """Return why each edit, with its file's path, must not be offered, "" where it is proven.
+
+    None is proven where the raw change has expired, or takes too much to read.
+    """
+    try:
+        return redactor.refused_edits(store.load(job_id, Artifact.Kind.CHANGE), edits)
+    except PermanentFailure as failure:
+        log.warning("edits_not_proven", job=job_id, why=failure.detail)
+        return ["unread"] * len(edits)
 
 
 def _stored(job_id: int) -> Prepared | None:

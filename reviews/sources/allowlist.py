@@ -108,6 +108,22 @@ class AllowList:
                 return AllowListDecision(line.include, f"{verb} by the line {line.text}", line.text)
         return self._default
 
+    def root_of(self, path: str) -> str:
+        """Return the folder, with its slash, of the entry that includes an allowed path.
+
+        It has one spelling where names have no case: the entry's own, lower case where that has a `*`.
+        """
+        included, _ = self._compared(path)
+        segments = path[2:].split("/")
+        for line in reversed(self._parsed):
+            if line.include and line.matches(included):
+                depth = len(line.levels) if line.tree and not line.open_end else len(line.levels) - 1
+                if not self.case_sensitive:
+                    own = zip(line.text[2:].split("/"), included, strict=False)
+                    segments = [found if "*" in level else level for level, found in own]
+                return f"//{'/'.join(segments[:depth])}/"
+        return self.ceiling.root_of(path) if self.ceiling else ""
+
     def may_touch(self, prefix: str) -> bool:
         """Return whether anything below a depot directory could be allowed: `//name/` or `//name/dir`.
 

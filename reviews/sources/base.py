@@ -93,6 +93,8 @@ class FileChange:
     skipped: SkipReason | None = None
     generated: str = ""  # why only the checks read it: it was generated before and is (our words)
     oddity: str = ""  # why other tools may not read it as text, although it should be one (our words)
+    unsent: str = ""  # why no model reads it, by the repository's configuration (our words)
+    checks_off: tuple[str, ...] = ()  # names of checks that do not read it, by the same
     skip_detail: str = ""  # may quote the depot (a link's target): redact it like the texts
 
     @property
@@ -125,6 +127,22 @@ class ContextFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule that some files of a change are reviewed by, named by their indexes.
+
+    One of the team has a name; one of the repository is the text of the file at `path` before the change.
+    """
+
+    name: str
+    text: str
+    files: tuple[int, ...]
+    severity: str = ""
+    good: str = ""
+    bad: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A fetched change: what the llm stage reviews, and what the raw artifact holds."""
 
@@ -137,6 +155,7 @@ class Change:
     version_key: str
     files: tuple[FileChange, ...] = field(default=())
     context: tuple[ContextFile, ...] = ()
+    rules: tuple[Rule, ...] = ()  # of the team, then of the repository, each the most specific first
 
 
 def version_key_of(files: Iterable[tuple[str, str, str, str]]) -> str:
@@ -186,13 +205,30 @@ class Source(Protocol):
         """
         ...
 
-    def read_at(
-        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float
-    ) -> list[tuple[str, bytes]]:
-        """Read ordinary files that have passed the allow-list, at the state of a change.
+    def revision_before(self, change: Change) -> str:
+        """Return the state that `read_at` reads before a change. Raises as `describe`."""
+        ...
 
-        Returns those that exist and are read, in order, at most `max_bytes` in all: links and other
-        files are left out. Raises as `describe`.
+    def read_at(
+        self,
+        paths: Sequence[str],
+        change: Change,
+        *,
+        max_bytes: int,
+        seconds: float,
+        is_before: bool = False,
+    ) -> list[tuple[str, bytes | None]]:
+        """Read ordinary files that have passed the allow-list, at the state of a change or before it.
+
+        Returns those that exist, in order, at most `max_bytes` in all. None: it exists and is not read,
+        as a link, a binary file or what is too large. Raises as `describe`.
+        """
+        ...
+
+    def order_of(self, change: Change) -> int | None:
+        """Return a number that is greater for later states of what a change is made for; 0: unknown.
+
+        None: the change is not part of what others are made from. Raises as `describe`.
         """
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
-from reviews.sources.base import Action, Change, ChangeStatus, ContextFile, FileChange, SkipReason
+from reviews.sources.base import Action, Change, ChangeStatus, ContextFile, FileChange, Rule, SkipReason
 
 _FORMAT = 1
 
@@ -29,7 +29,8 @@ def from_json(data: bytes) -> Change:
             ContextFile(file["path"], file["text"], tuple(file["names"]))
             for file in fields.pop("context", ())
         )
-        return Change(**fields, files=files, context=context)
+        rules = tuple(Rule(**{**rule, "files": tuple(rule["files"])}) for rule in fields.pop("rules", ()))
+        return Change(**fields, files=files, context=context, rules=rules)
     except (ValueError, KeyError, TypeError) as error:
         raise PermanentFailure(
             ErrorClass.SCHEMA_INVALID,
@@ -40,6 +41,7 @@ def from_json(data: bytes) -> Change:
 
 def _file(fields: dict[str, Any]) -> FileChange:
     skipped = fields.pop("skipped")
+    fields["checks_off"] = tuple(fields.get("checks_off", ()))
     return FileChange(
         **{**fields, "action": Action(fields["action"]), "skipped": SkipReason(skipped) if skipped else None}
     )

@@ -109,7 +109,7 @@ class ContextFetcher:
         ):
             # What was read is checked again: it may be another file than the one asked for.
             of = asked.pop(path, None)
-            if of is None or not self._is_allowed(path, allow_list) or len(data) > room:
+            if of is None or data is None or not self._is_allowed(path, allow_list) or len(data) > room:
                 continue
             text = decode(data)
             if isinstance(text, Decoded) and not generated_reason(path, text.text):
@@ -128,7 +128,7 @@ def wanted_names(files: Sequence[FileChange]) -> list[str]:
     uses: Counter[str] = Counter()
     defined: set[str] = set()
     for file in files:
-        if not file.new_text or file.generated or file.skipped is not None:
+        if not file.new_text or file.generated or file.unsent or file.skipped is not None:
             continue
         new = file.new_text.split("\n")
         old = set((file.old_text or "").split("\n"))

@@ -181,11 +181,33 @@ class GitSource:
         return [mention for mention in found if allowed(mention.path)]
 
     def read_at(
-        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float
-    ) -> list[tuple[str, bytes]]:
-        """Read files of the commit's tree (see `Source.read_at`)."""
+        self,
+        paths: Sequence[str],
+        change: Change,
+        *,
+        max_bytes: int,
+        seconds: float,
+        is_before: bool = False,
+    ) -> list[tuple[str, bytes | None]]:
+        """Read files of the commit's tree, or of its base's (see `Source.read_at`)."""
         sha = self._sha_of(change.changelist_id)
+        if is_before:
+            sha = self._before(sha)
         return list(git_search.read(self._git, self._depot, sha, paths, max_bytes, seconds))
+
+    def order_of(self, change: Change) -> int | None:
+        """Return None for a commit that the default branch does not hold (see `Source.order_of`)."""
+        result = self._git.run("merge-base", "--is-ancestor", self._sha_of(change.changelist_id), "HEAD")
+        return 0 if result.exit_code == 0 else None
+
+    def revision_before(self, change: Change) -> str:
+        """Return the commit, or tree, before a change (see `Source.revision_before`)."""
+        return self._before(self._sha_of(change.changelist_id))
+
+    def _before(self, sha: str) -> str:
+        """Return the commit, or tree, before a change."""
+        listed = self._git.output("rev-list", "--max-count=1", "--parents", sha, "--")
+        return self._base_of(sha, listed.decode("ascii", "replace").split()[1:])
 
     def _read_one(
         self, file: ListedFile, objects: dict[str, GitObject], contents: dict[str, bytes], max_bytes: int

@@ -47,24 +47,29 @@ def find(
 
 def read(
     git: GitCommand, depot: str, sha: str, paths: Sequence[str], max_bytes: int, seconds: float
-) -> Iterator[tuple[str, bytes]]:
-    """Yield ordinary files of a commit with their bytes, in the order of `paths`."""
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield what a commit holds of `paths`, in their order; None for other than ordinary files."""
+    # A folder above the repository is no place of it, however wide the allow-list is.
+    paths = [path for path in paths if path.startswith(f"//{depot}/")]
+    if not paths:
+        return
     names = [decode_path(path.removeprefix(f"//{depot}/")) for path in paths]
     raw = [f":(literal){name}" for name in names]  # a file may be named like a pathspec: `:!a.py`
     listed = git.output("ls-tree", "-z", "--full-tree", sha, "--", *raw, timeout_seconds=seconds)
     blobs: dict[str, str] = {}
-    for entry in listed.decode("utf-8", "surrogateescape").split("\0"):
+    for entry in filter(None, listed.decode("utf-8", "surrogateescape").split("\0")):
         facts, _, name = entry.partition("\t")
         mode, _, blob = facts.partition(" blob ")
-        if mode in _FILE_MODES and blob:  # never a link, a submodule or a folder
-            blobs[f"//{depot}/{encode_path(name)}"] = blob
-    objects = git.objects([blobs[path] for path in paths if path in blobs])
-    chosen, room = [], max_bytes
+        # Never a link, a submodule or a folder.
+        blobs[f"//{depot}/{encode_path(name)}"] = blob if mode in _FILE_MODES else ""
+    objects = git.objects([blob for blob in blobs.values() if blob])
+    chosen, room = set(), max_bytes
     for path in paths:
         found = objects.get(blobs.get(path, ""))
         if found is not None and found.kind == "blob" and found.size_bytes <= room:
-            chosen.append(path)
+            chosen.add(path)
             room -= found.size_bytes
     contents = git.contents(list(dict.fromkeys(blobs[path] for path in chosen)), objects)
-    for path in chosen:
-        yield path, contents[blobs[path]]
+    for path in paths:
+        if path in blobs:
+            yield path, contents[blobs[path]] if path in chosen else None

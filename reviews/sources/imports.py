@@ -24,7 +24,7 @@ def imported_paths(files: Sequence[FileChange]) -> list[str]:
     """Return where the changed files' imports may lead, at most MAX_IMPORTED, nearest first."""
     found: dict[str, None] = {}
     for file in files:
-        if file.new_text and not file.generated:
+        if file.new_text and not file.generated and not file.unsent:
             for path in _imports(file.path, file.new_text):
                 normal = "//" + posixpath.normpath("/" + path[2:])[1:]
                 if normal.count("/") > 2 and normal.split("/")[2] == file.path.split("/")[2]:  # one depot

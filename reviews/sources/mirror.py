@@ -41,7 +41,6 @@ FETCH_SECONDS = 240.0
 FETCH_CPU_SECONDS = 180
 MAX_PACK_BYTES = 2_000_000_000
 LOCK_SECONDS = 300.0  # another fetch of the same repository
-LAG_PAUSES_SECONDS = (3.0, 10.0)
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # Words of git (LC_ALL=C) and of its HTTP transport: first match wins.
 _GONE = re.compile(r"not our ref|couldn't find remote ref|no such remote ref")
@@ -102,7 +101,7 @@ class MirrorConfig:
     token: Callable[[], str] = field(repr=False)
     executable: str | Path = "git"
     timeout_seconds: float = FETCH_SECONDS
-    lag_pauses_seconds: tuple[float, ...] = LAG_PAUSES_SECONDS
+    lag_pauses_seconds: Sequence[float] = ()
 
 
 class Mirror:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from reviews.sources.base import Change
 from reviews.sources.git import GitSource
 from reviews.sources.git_command import GitCommand, not_found
 from reviews.sources.mirror import Mirror, MirrorConfig, kept_as, made_anew
@@ -93,6 +94,21 @@ class PullSource(GitSource):
         if changelist_id != self._pull.changelist_id:
             raise not_found("this is another pull request")
         return self._pull.head_sha
+
+    def order_of(self, change: Change) -> int | None:
+        """Return 0: what is read is the branch's own (see `Source.order_of`)."""
+        return 0
+
+    def _before(self, sha: str) -> str:
+        """Return the branch's commit as it was reported with the head, or as it is.
+
+        No author chooses an older one by where a branch begins.
+        """
+        git = self._git
+        for base in (self._pull.base_sha, self._mirror.commit_of(f"refs/heads/{self._pull.base_ref}")):
+            if base and git.has_commit(base):
+                return base
+        return super()._before(sha)
 
     def _base_of(self, sha: str, parents: Sequence[str]) -> str:
         """Return the merge base with the branch as it is; as it was reported, once it holds the head.

@@ -56,6 +56,16 @@ def depot_prefix(changelist_id: str) -> str | None:
     return f"//{found[1]}/" if found else pull.depot_prefix(changelist_id)
 
 
+def repository_prefix(repository: str) -> str | None:
+    """Return the depot directory of a repository named as in the ids of its changelists, such as git:app."""
+    for change in (f"@{'0' * 40}", "#1", "!1"):
+        try:
+            return depot_prefix(validate_changelist_id(repository + change))
+        except ValueError:
+            continue
+    return None
+
+
 def look_up(changelist_id: str, config: SourcesConfig, *, timeout_seconds: float) -> None:
     """Raise as `GitSource.look_up`; servers are not asked."""
     if _GIT_ID.fullmatch(changelist_id):

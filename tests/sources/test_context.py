@@ -160,7 +160,7 @@ class Tree:
         return [Mention(path, name, True) for path in self.files for name in names]  # ignores `allowed`
 
     def read_at(
-        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float
+        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float, is_before: bool = False
     ) -> list[tuple[str, bytes]]:
         self.asked += paths
         return [(path, (self.files | self.lies).get(path, "x").encode()) for path in [*paths, *self.lies]]
@@ -359,10 +359,13 @@ def test_git_context_follows_no_links_and_enters_no_changed_or_moved_file(reposi
     assert {file.old_path for file in change.files} >= {"//demo/shop/prices.py"}
     assert set(paths_of(change)) <= {"//demo/far/away/prices.py", "//demo/far/a%40b%231.py"}
     assert all("secret" not in file.text for file in change.context)
-    assert [path for path, _ in GitSource("demo", repository.path).read_at(
+    read = GitSource("demo", repository.path).read_at(
         ["//demo/linked.py", "//demo/shop", "//demo/none.py", "//demo/far/away/prices.py"],
         change, max_bytes=10_000, seconds=5,
-    )] == ["//demo/far/away/prices.py"]  # fmt: skip
+    )  # fmt: skip
+    assert [(path, data is None) for path, data in read] == [
+        ("//demo/linked.py", True), ("//demo/shop", True), ("//demo/far/away/prices.py", False)
+    ]  # fmt: skip
 
 
 def test_git_finds_and_reads_whatever_the_repository_sets_and_files_are_called(repository: GitRepo) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import structlog
 
 from criticizer.resilience.failures import PermanentFailure
 from reviews.sources.base import Change, ChangeStatus, Mention
 from reviews.sources.names import defines, same_language
+from reviews.sources.paths import canonical_case
 from reviews.sources.perforce.client import P4Client
 from reviews.sources.perforce.types import FileType
 
@@ -23,7 +25,8 @@ log = structlog.get_logger()
 MAX_FOLDERS = 5
 MAX_SEARCHED_FILES = 200
 MAX_SEARCHED_NAMES = 8  # a command each
-_GONE = frozenset(("delete", "move/delete", "purge", "archive"))
+_DELETED = frozenset(("delete", "move/delete"))
+_EMPTIED = frozenset(("purge", "archive"))
 
 
 def find(
@@ -40,8 +43,12 @@ def find(
     at = _revision(change)
     # A listed folder may hold names that are not allowed: they go no further.
     patterns = [f"{folder}/*{at}" for folder in folders]
-    listed = _listed(client, patterns, until - time.monotonic())
-    searched = [path for path in listed if path.endswith(tuple(endings)) and allowed(path)]
+    listed = _listed(client, patterns, until - time.monotonic(), "-e")
+    searched = [
+        path
+        for path, revision in listed.items()
+        if revision and path.endswith(tuple(endings)) and allowed(path)
+    ]
     searched = searched[:MAX_SEARCHED_FILES]
     for name in names[:MAX_SEARCHED_NAMES] if searched and endings else ():
         if time.monotonic() >= until:
@@ -63,34 +70,67 @@ def find(
 
 
 def read(
-    client: P4Client, paths: Sequence[str], change: Change, max_bytes: int, seconds: float
-) -> Iterator[tuple[str, bytes]]:
-    """Yield ordinary text files with their bytes, in the order of `paths`, up to `max_bytes` in all."""
+    client: P4Client,
+    paths: Sequence[str],
+    change: Change,
+    max_bytes: int,
+    seconds: float,
+    *,
+    is_before: bool = False,
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield the files that exist with their bytes, in the order of `paths`, up to `max_bytes` in all.
+
+    None for other than ordinary text files, and for what the server does not give.
+    """
     until = time.monotonic() + seconds
-    at = _revision(change)
-    existing = _listed(client, [f"{path}{at}" for path in paths], seconds)
+    at = _revision(change, is_before)
+    made_by = change.changelist_id if is_before else ""
+    fold = partial(canonical_case, case_sensitive=client.facts().case_sensitive)
+    listed = _listed(client, [f"{path}{at}" for path in paths], seconds, made_by=made_by)
+    existing = {fold(path): found for path, found in listed.items()}
     for path in paths:
-        if path not in existing or time.monotonic() >= until:
+        if fold(path) not in existing or time.monotonic() >= until:
+            continue
+        revision = existing[fold(path)]
+        if not revision:
+            yield path, None
             continue
         printed = client.print_file(
-            path, existing[path], max_bytes=max_bytes, timeout_seconds=until - time.monotonic()
+            path, revision, max_bytes=max_bytes, timeout_seconds=until - time.monotonic()
         )
-        if printed.data is not None:
-            max_bytes -= len(printed.data)
-            yield path, printed.data
+        max_bytes -= len(printed.data or b"")
+        yield path, printed.data
 
 
-def _revision(change: Change) -> str:
+def revision_before(change: Change) -> str:
+    """Return the state of the depot before a change, such as `@99`."""
+    return _revision(change, is_before=True)
+
+
+def _revision(change: Change, is_before: bool = False) -> str:
     # A shelf belongs to no state of the depot: the newest is the nearest.
-    return f"@{change.changelist_id}" if change.status is ChangeStatus.SUBMITTED else "#head"
+    if change.status is not ChangeStatus.SUBMITTED:
+        return "#head"
+    return f"@{int(change.changelist_id) - is_before}"
 
 
-def _listed(client: P4Client, patterns: Sequence[str], seconds: float) -> dict[str, str]:
-    """Return the revisions of the ordinary text files that match, by path."""
-    found = {}
-    for record in client.tagged("files", "-e", batch=patterns, timeout_seconds=max(seconds, 0.1)).results:
+def _listed(
+    client: P4Client, patterns: Sequence[str], seconds: float, *options: str, made_by: str = ""
+) -> dict[str, str]:
+    """Return the revisions of the files that match, by path; before those of `made_by`.
+
+    "" for a file that is no ordinary text, or whose content the server no longer has.
+    """
+    found: dict[str, str] = {}
+    answer = client.tagged("files", *options, batch=patterns, timeout_seconds=max(seconds, 0.1))
+    for record in answer.results:
+        action, number = record.get("action"), record.get("rev", "")
+        # A shelf may be submitted since it was read.
+        is_own = record.get("change") == made_by
+        revision = int(number) - is_own if number.isdigit() else 0
+        if revision < 1 or (action in _DELETED and not is_own):
+            continue
         kind = FileType.parse(record.get("type", ""))
         is_text = not (kind.is_binary or kind.is_symlink or kind.runs_archive_trigger)
-        if is_text and record.get("action") not in _GONE and record.get("rev", "").isdigit():
-            found[record.get("depotFile", "")] = f"#{record['rev']}"
+        found[record.get("depotFile", "")] = f"#{revision}" if is_text and action not in _EMPTIED else ""
     return found

@@ -115,11 +115,25 @@ class PerforceSource:
         """Look for names in the folders of the change (see `Source.find`)."""
         return list(search.find(self._client, names, change, allowed, seconds))
 
+    def revision_before(self, change: Change) -> str:
+        """Return the state of the depot before a change (see `Source.revision_before`)."""
+        return search.revision_before(change)
+
     def read_at(
-        self, paths: Sequence[str], change: Change, *, max_bytes: int, seconds: float
-    ) -> list[tuple[str, bytes]]:
-        """Print files at the state of the change (see `Source.read_at`)."""
-        return list(search.read(self._client, paths, change, max_bytes, seconds))
+        self,
+        paths: Sequence[str],
+        change: Change,
+        *,
+        max_bytes: int,
+        seconds: float,
+        is_before: bool = False,
+    ) -> list[tuple[str, bytes | None]]:
+        """Print files at the state of the change, or before it (see `Source.read_at`)."""
+        return list(search.read(self._client, paths, change, max_bytes, seconds, is_before=is_before))
+
+    def order_of(self, change: Change) -> int | None:
+        """Return the changelist's number (see `Source.order_of`)."""
+        return int(change.changelist_id)
 
     def _record(self, changelist_id: str, *command: str) -> dict[str, str]:
         answer = self._client.tagged(*command)
