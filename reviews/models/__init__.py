@@ -1,6 +1,8 @@
-"""Models: jobs and their results, sources, code hosts, access, subscriptions, rollups."""
+"""Models: jobs and their results, sources, code hosts, access, subscriptions, rules, rollups."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, FeedKey, ViewerScope
+from reviews.models.configurations import RepositoryConfiguration
+from reviews.models.finding_events import FindingEvent
 from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
 from reviews.models.results import (
@@ -9,12 +11,12 @@ from reviews.models.results import (
     WORD_MARKS,
     Artifact,
     CoverageRow,
-    FindingEvent,
     FindingFate,
     FindingRow,
     ReviewUnit,
 )
 from reviews.models.rollup import Rollup
+from reviews.models.rules import RuleUse, TeamRule
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
 from reviews.models.tokens import LedgerEntry
@@ -43,12 +45,15 @@ __all__ = [
     "LedgerEntry",
     "RecipientMode",
     "RecipientOrigin",
+    "RepositoryConfiguration",
     "ReviewJob",
     "ReviewUnit",
     "Rollup",
+    "RuleUse",
     "SourceEvent",
     "SourcePosition",
     "StageRun",
     "Subscription",
+    "TeamRule",
     "ViewerScope",
 ]

@@ -13,6 +13,7 @@ from criticizer.db.triggers import append_only
 from criticizer.resilience.retry import MAX_ATTEMPTS_PER_STAGE
 from deadletters.states import LetterStatus
 from reviews.reviewers.base import Stopped
+from reviews.sources.base import ChangeStatus
 from reviews.states import (
     ACTIVE_JOB,
     JOB_TRANSITIONS,
@@ -82,6 +83,13 @@ class ReviewJob(models.Model):
     # keys and versions meet no others, and the key's prefixes at that time. "": every file (guarantee G150).
     series = models.CharField(max_length=32, blank=True, db_default="")
     scope_prefixes = models.JSONField(db_default=[])  # as in `Scope`: they end in a slash
+    # Of the change, "" until that is known: it decides the deadline (`REVIEW_SLA_SECONDS`).
+    kind = models.CharField(
+        max_length=9,
+        choices=[(kind.value, kind.value) for kind in ChangeStatus],
+        blank=True,
+        db_default="",
+    )
     status = models.CharField(max_length=20, choices=JobStatus.choices, db_default=JobStatus.QUEUED)
     status_reason = models.CharField(max_length=512, blank=True, db_default="")
     created_at = models.DateTimeField(db_default=Now())
@@ -102,6 +110,8 @@ class ReviewJob(models.Model):
     # The newest earlier version that was reviewed: its findings are compared with this one's.
     compared_with = models.IntegerField(null=True, blank=True)
     version_key = models.CharField(max_length=255, blank=True, db_default="")  # of the content as fetched
+    # By root: what the repository says about its reviews (`reviews.repository_configuration`).
+    configuration = models.JSONField(default=list, db_default=[])
     # Files outside the change that were read for it: its artifacts hold their text.
     context_files = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
 

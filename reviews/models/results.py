@@ -18,8 +18,8 @@ from criticizer.security.sealed_field import SealedListField
 from notifications.rendering import Ending
 from notifications.rendering.report import evidence_note
 from reviews.models.jobs import Attempt, ReviewJob
-from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
-from reviews.states import FindingEventKind, FindingStatus
+from reviews.reviewers.base import CoverageStatus, Edit, Fate, FindingSeverity, Side, Verification
+from reviews.states import AttemptOutcome, FindingStatus, Stage
 
 
 class FindingFate(models.Model):
@@ -34,7 +34,7 @@ class FindingFate(models.Model):
     part = models.IntegerField()
     turn = models.IntegerField()
     place = models.IntegerField()
-    fate = models.CharField(max_length=9, choices=[(fate.value, fate.value) for fate in Fate])
+    fate = models.CharField(max_length=10, choices=[(fate.value, fate.value) for fate in Fate])
     reason = models.CharField(max_length=255, blank=True, db_default="")
     merged_into = models.ForeignKey(
         "self", on_delete=models.CASCADE, null=True, related_name="+", db_index=False
@@ -61,6 +61,17 @@ class FindingFate(models.Model):
 
     def __str__(self) -> str:
         return f"{self.part}.{self.turn}.{self.place}: {self.fate}"
+
+    @classmethod
+    def of_newest_run(cls, job: ReviewJob) -> models.QuerySet[FindingFate]:
+        """Return the fates of the newest run that succeeded; none where it had no raw finding."""
+        of_job = cls.objects.filter(job=job)
+        newest = of_job.order_by("-attempt_id").values_list("attempt_id", flat=True).first()
+        later = Attempt.objects.filter(
+            stage_run__job=job, stage_run__stage=Stage.LLM, outcome=AttemptOutcome.SUCCEEDED,
+            pk__gt=newest or 0,
+        )  # fmt: skip
+        return of_job.none() if newest is None or later.exists() else of_job.filter(attempt=newest)
 
 
 # What joins words to names, or makes PostgreSQL read text as an address, a path or a tag.
@@ -120,12 +131,13 @@ class FindingRow(models.Model):
     suggestion = models.TextField(blank=True, db_default="")
     source = models.CharField(max_length=64)
     excerpt = SealedListField()  # [[line or null, kind, text], …], redacted
-    # The excerpt's lines are those of the file's bytes: not decoded from another encoding or line end.
-    is_verbatim = models.BooleanField(db_default=False)
+    edit = SealedListField()  # what its suggestion replaces, proven: the fields of `reviewers.base.Edit`
     confidence = models.IntegerField(null=True, blank=True)
     demoted = models.BooleanField(db_default=False)
     # Other files it rests on: it is shown to those who may see all of them (`recipients.scopes`).
     evidence = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
+    # The rule it cites: the name of one of the team, or the path of a file of rules (`models.rules`).
+    rule = models.CharField(max_length=1024, blank=True, db_default="")
     fate = models.OneToOneField(FindingFate, on_delete=models.CASCADE, null=True, related_name="finding")
     verification = models.CharField(
         max_length=10, blank=True, choices=[(v.value, v.name) for v in Verification if v], db_default=""
@@ -176,46 +188,21 @@ class FindingRow(models.Model):
         return f"{self.severity}: {self.title}"
 
     @property
+    def rule_name(self) -> str:
+        """Return the rule that found it: the one it cites, or its check; "" of a model's own findings."""
+        return self.rule or (self.source if self.source.startswith("check:") else "")
+
+    @property
     def status_label(self) -> str:
         return str(FindingStatus(self.status).label)
 
     @property
+    def proven_edit(self) -> Edit | None:
+        return Edit.of(*self.edit) if self.edit else None
+
+    @property
     def evidence_note(self) -> str:
         return evidence_note(self.demoted, self.confidence)
-
-
-class FindingEvent(models.Model):
-    """A verdict on a finding, or a comment: append-only, and the last verdict counts (guarantee G260).
-
-    It is about the finding's `identity`, so about the same finding of every version. `file` and
-    `evidence` are those of the finding it was given on: only who may see them reads its text.
-    """
-
-    Kind = FindingEventKind
-
-    identity = models.UUIDField()
-    job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="finding_events")
-    file = models.CharField(max_length=1024)
-    evidence = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
-    kind = models.CharField(max_length=8, choices=FindingEventKind.choices)
-    text = models.CharField(max_length=2000, blank=True, db_default="")  # redacted
-    actor = models.CharField(max_length=255)
-    created_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        db_table = "finding_events"
-        verbose_name = "verdict or comment"
-        verbose_name_plural = "verdicts and comments"
-        ordering = ["id"]
-        indexes = [
-            models.Index(fields=["identity", "id"], name="finding_events_of_finding"),
-            # Lists of findings with a verdict.
-            models.Index(fields=["kind", "identity"], name="finding_events_of_kind"),
-        ]
-        triggers = append_only()
-
-    def __str__(self) -> str:
-        return f"{self.kind} by {self.actor}"
 
 
 class CoverageRow(models.Model):

@@ -1,0 +1,108 @@
+"""Obeying a resolved configuration: which files a model gets, which checks read them, what is shown."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from reviews.configuration.globs import Globs
+from reviews.configuration.keys import rank
+from reviews.configuration.kinds import compiled
+from reviews.reviewers.base import Finding
+from reviews.reviewers.checks import GUARDS, OPTIONAL_CHECKS
+from reviews.reviewers.coverage_texts import EXCLUDED, MODEL_OFF
+from reviews.sources.base import FileChange
+from reviews.sources.paths import decode_path
+
+Values = Mapping[str, Any]
+
+
+class FileRules:
+    """What a configuration says about the files below its root.
+
+    `is_llm_the_operators`: the value of `llm` is the installation's, of which the review says all there is.
+    """
+
+    def __init__(
+        self, root: str, values: Values, *, case_sensitive: bool = True, is_llm_the_operators: bool = False
+    ) -> None:
+        self._root, self._sends = root, values["llm"] or is_llm_the_operators
+        self._include = Globs(values["paths.include"], case_sensitive=case_sensitive)
+        self._exclude = Globs(values["paths.exclude"], case_sensitive=case_sensitive)
+        self._off = tuple(name for name in OPTIONAL_CHECKS if not values[f"checks.{name}"])
+
+    def is_excluded(self, path: str) -> bool:
+        below = relative(self._root, path)
+        return self._exclude.match(below) or not self._include.match(below)
+
+    def unsent_reason(self, path: str) -> str:
+        """Return why no model may read a file, or ""."""
+        if self.is_excluded(path):
+            return EXCLUDED
+        return "" if self._sends else MODEL_OFF
+
+    def applied(self, file: FileChange) -> FileChange:
+        """Return a file of the change as it is to be reviewed."""
+        if self.is_excluded(file.path):
+            return replace(file, unsent=EXCLUDED, checks_off=OPTIONAL_CHECKS)
+        return replace(file, unsent=self.unsent_reason(file.path), checks_off=self._off)
+
+
+def relative(root: str, path: str) -> str:
+    """Return the raw name of a file below a root, whose case the server may ignore."""
+    return decode_path(path[len(root) :] if path[: len(root)].casefold() == root.casefold() else path)
+
+
+class FindingRules:
+    """What a configuration says about findings. Those of the checks that protect are always shown."""
+
+    def __init__(
+        self, root: str, values: Values, today: datetime.date, *, case_sensitive: bool = True
+    ) -> None:
+        self._root = root
+        self._least = rank(values["min_severity"])
+        self._rules = [
+            (number, _Rule(rule, case_sensitive))
+            for number, rule in enumerate(values["suppress"], start=1)
+            if datetime.date.fromisoformat(rule.get("until", "9999-12-31")) >= today
+        ]
+
+    def why_hidden(self, finding: Finding) -> str:
+        """Return why a finding is not shown to people, or ""."""
+        name = finding.source.removeprefix("check:")
+        is_merged = finding.source == "llm" and finding.is_of_checks
+        if name in GUARDS or is_merged:
+            return ""
+        if rank(finding.severity) < self._least:
+            return "min_severity"
+        for number, rule in self._rules:
+            if rule.matches(finding, name, relative(self._root, finding.file)):
+                return f"suppress #{number}"
+        return ""
+
+
+class _Rule:
+    """One rule of `suppress`, compiled once."""
+
+    def __init__(self, fields: Mapping[str, str], case_sensitive: bool) -> None:
+        self._fields = fields
+        self._files = Globs([fields.get("file", "**")], case_sensitive=case_sensitive)
+        self._pattern = compiled(fields.get("pattern", ""))
+
+    def matches(self, finding: Finding, name: str, path: str) -> bool:
+        """Say whether all fields match."""
+        fields = self._fields
+        return (
+            fields.get("check", name) == name
+            and fields.get("category", finding.category) == finding.category
+            and ("file" not in fields or self._files.match(path))
+            and any(self._pattern.search(text) is not None for text in (finding.title, finding.message))
+        )
+
+
+def strictest(several: Sequence[Values], name: str) -> str:
+    """Return the value of a review-wide severity that asks for most: the lowest that is set."""
+    set_ones = [values[name] for values in several if values[name] != "none"]
+    return str(min(set_ones, key=rank)) if set_ones else "none"

@@ -1,0 +1,96 @@
+"""The table of keys of `.criticizer.yml`: type, default, range, and what each does.
+
+`resolving` validates a file against it; `reference` writes the JSON Schema, the documentation and the
+example from it. A key stands here once something obeys it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reviews.configuration.kinds import Boolean, Choice, GlobList, Kind, RuleList, Whole
+from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
+from reviews.reviewers.checks import OPTIONAL_CHECKS
+
+SEVERITIES = tuple(reversed([severity.value for severity in FindingSeverity]))  # the least first
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The operator's settings, which bound what a file may say."""
+
+    llm: bool = True
+    max_findings: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. `protects`: a value that cannot be read takes its strict reading, not its default.
+
+    `limit` returns the operator's value, which is default and maximum at once; None: there is none.
+    """
+
+    path: str
+    kind: Kind
+    default: Any
+    doc: str
+    protects: bool = False
+    limit: Callable[[Ceiling], Any] | None = None
+    example: str = ""
+
+    def default_under(self, ceiling: Ceiling) -> Any:
+        return self.default if self.limit is None else self.limit(ceiling)
+
+
+_TABLE = (
+    Key("version", Whole(1, 1), 1, "Version of this format. Of a file of another version nothing is used."),
+    Key(
+        "paths.include", GlobList(is_empty_allowed=False), ["**"],
+        "Files that are reviewed. Of others only the checks that protect read anything.", protects=True,
+        example='["src/**", "tests/**"]',
+    ),
+    Key(
+        "paths.exclude", GlobList(), [],
+        "Files that are not reviewed, whatever `paths.include` says; no model gets them.", protects=True,
+        example='["vendor/", "**/*.generated.py"]',
+    ),
+    Key(
+        "llm", Boolean(), True,
+        "Whether a language model reads the change. It cannot switch on what the operator has off.",
+        protects=True, limit=lambda ceiling: ceiling.llm,
+    ),
+    *(
+        Key(f"checks.{name}", Boolean(), True, f"Whether the check `{name}` runs.")
+        for name in OPTIONAL_CHECKS
+    ),
+    Key(
+        "min_severity", Choice(SEVERITIES), SEVERITIES[0],
+        "The least severity that is shown. What is below is stored and counted.",
+    ),
+    Key(
+        "max_findings", Whole(1, 200), 50,
+        "How many findings a message shows in full, besides critical ones. Default and maximum are the"
+        " operator's `FINDING_BUDGET`.", limit=lambda ceiling: ceiling.max_findings,
+    ),
+    Key(
+        "suppress", RuleList(), [],
+        "Findings that are hidden from people: all fields of a rule must match. They are stored and counted."
+        " What a check that protects reports is never hidden.",
+        example='[{file: "tests/**", category: style, reason: "tests may be verbose"}]',
+    ),
+    Key(
+        "check.block", Choice(("none", *SEVERITIES)), "none",
+        "The check run on a code host fails at findings of this severity or a higher one.",
+    ),
+)  # fmt: skip
+
+KEYS: Mapping[str, Key] = {key.path: key for key in _TABLE}
+PROTECTING = frozenset(path for path, key in KEYS.items() if key.protects)
+SECTIONS = frozenset(path.rpartition(".")[0] for path in KEYS) - {""}
+
+
+def rank(severity: str) -> int:
+    """Return the place of a severity, the least first."""
+    return -SEVERITY_ORDER[FindingSeverity(severity)]
