@@ -27,13 +27,15 @@ from reviews.reviewers.evidence import evidence_of
 from reviews.reviewers.merging import merged
 from reviews.reviewers.plaintext import plain
 from reviews.reviewers.quotes import Place, ShownText
+from reviews.reviewers.rules import ShownRule, at_least, cited
+from reviews.reviewers.suggestions import edit_of, suggestion_of
 
 __all__ = ["Anchored", "anchor", "excerpt", "merged"]
 
 MAX_CANDIDATES = 5  # of an ambiguous quote, shown
 EXCERPT_LINES = 3  # on either side
 EXCERPT_OTHER_LINES = 10  # of what was replaced
-LESS_CONFIDENCE, LEAST_CONFIDENCE = 30, 20  # of a finding without evidence: specification 002, scenario 5
+LESS_CONFIDENCE, LEAST_CONFIDENCE = 30, 20  # of a finding without evidence
 PLACEHOLDER = "<REDACTED"
 
 
@@ -43,6 +45,8 @@ class Anchored:
 
     findings: tuple[Finding, ...] = ()
     dropped: tuple[Fated, ...] = ()
+    unplaced_edits: int = 0  # of findings that are kept: their lines are not found, or not once
+    unknown_rules: int = 0
 
 
 def anchor(
@@ -50,6 +54,7 @@ def anchor(
     chunk: Chunk,
     shown_paths: Mapping[int, str],
     paths: Sequence[str],
+    rules: Sequence[ShownRule] = (),
 ) -> Anchored:
     """Turn a parsed answer into findings of part 1 on the chunk's lines (drop or demote, in order).
 
@@ -57,10 +62,13 @@ def anchor(
     ones. `quotes` says what counts as the same text. A quote that occurs in several places which
     nothing tells apart gives a finding without a line that names them; without any place the
     finding keeps its file, loses its line and some confidence, and counts at most medium (guarantee G201).
-    Context is never a place: what a finding takes from there is its evidence (G177).
+    Context is never a place: what a finding takes from there is its evidence (G177). A finding may cite one
+    of `rules` that is for its file, and then counts at least as much as that says; others are dropped (G422).
     """
     dropped = [Fated(RawId(1, 1, n), Fate.DROPPED, reason) for n, reason in answer.get("dropped", ())]
     kept: list[Finding] = []
+    unplaced = 0
+    unknown_rules = 0
     text = ShownText(chunk)
     findings = answer["findings"]
     for number, raw in zip(answer.get("places", range(len(findings))), findings, strict=True):
@@ -74,6 +82,11 @@ def anchor(
             continue
         evidence = evidence_of(raw, chunk.context, paths[index])
         finding = replace(_finding(raw, paths[index]), evidence=evidence, raw=name)
+        if said := raw.get("rule_id"):
+            rule = cited(said, rules, index)
+            unknown_rules += rule is None
+            if rule is not None:
+                finding = replace(finding.citing(rule.name), severity=at_least(finding.severity, rule))
         places = text.find(raw, index)
         if not places:
             kept.append(_demoted(finding))
@@ -81,7 +94,10 @@ def anchor(
             dropped += finding.fates(Fate.DROPPED, "not_near_a_change")
         else:
             kept.append(_placed(finding, places[0]) if len(places) == 1 else _ambiguous(finding, places))
-    return Anchored(tuple(kept), tuple(dropped))
+            hunks = [hunk for hunk in chunk.hunks if hunk.file == index]
+            kept[-1] = replace(kept[-1], edit=edit_of(raw, kept[-1], hunks))
+            unplaced += kept[-1].edit is None and bool(raw.get("replace") and raw.get("with") is not None)
+    return Anchored(tuple(kept), tuple(dropped), unplaced, unknown_rules)
 
 
 def _placed(finding: Finding, place: Place) -> Finding:
@@ -121,7 +137,7 @@ def _finding(raw: Mapping[str, Any], path: str) -> Finding:
         title=plain(raw["title"]).replace("\n", " ") or raw["category"],
         message=message,
         source="llm",
-        suggestion=plain(raw.get("suggestion") or ""),
+        suggestion=suggestion_of(raw),
         quote=plain(raw["quote"]),
         confidence=raw["confidence"],
     )

@@ -21,13 +21,13 @@ from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
 from reviews.reviewers.lenient_json import values_in
 
 MAX_ANSWER_CHARS = 400_000
-MAX_SEEN = 50
+MAX_SEEN = 150
 MAX_OUTLINE_CHARS = 800
 MAX_START_CHARS = 120
 _MOST = 20  # fields of an object
 _WORD = re.compile(r"[A-Za-z0-9_-]{0,20}")  # a severity, a category, a side
 
-_TEXTS = ("quote", "quote_end", "rule_id", "context", *LIMITS)
+_TEXTS = ("quote", "quote_end", "rule_id", "context", "with", *LIMITS)
 
 
 def answer_schema(max_findings: int) -> dict[str, Any]:
@@ -53,6 +53,8 @@ def answer_schema(max_findings: int) -> dict[str, Any]:
         "problem": {**text, "maxLength": LIMITS["problem"]},
         "trigger": {**text, "maxLength": LIMITS["trigger"]},
         "suggestion": {**optional, "maxLength": LIMITS["suggestion"]},
+        "replace": {"type": ["array", "null"], "items": text, "maxItems": 2},
+        "with": optional,
         "context": optional,
     }
     required = ["file", "quote", "title", "problem", "severity"]
@@ -164,6 +166,8 @@ def _judged(
     for name in _TEXTS:
         if finding[name]:
             finding[name] = clean(finding[name])[: LIMITS.get(name)]
+    if finding["replace"]:
+        finding["replace"] = [clean(quote) for quote in finding["replace"]]
     coerced.update(counts)
     return finding, ""
 

@@ -15,6 +15,7 @@ from reviews.reviewers.answer_names import (
     CATEGORIES,
     FIELD_OF,
     LIMITS,
+    MAX_CODE_CHARS,
     MAX_FIELDS,
     RANK,
     field_of,
@@ -103,6 +104,9 @@ def _leaves(raw: Mapping[str, object], above: str = "", depth: int = 0) -> Itera
             if field == "quote" and "text" in inner:
                 yield depth, name, inner["text"]
             yield from _leaves(inner, name, depth + 1)
+        elif field == "suggestion" and isinstance(inner, dict) and {"replace", "with"} <= inner.keys():
+            yield from ((depth, key, inner[key]) for key in ("replace", "with"))
+            yield depth, name, {key: text for key, text in inner.items() if key not in ("replace", "with")}
         elif above and field_of(above + name) is not None:
             yield depth, above + name, value  # start: {line: 3}
         else:
@@ -144,6 +148,22 @@ def _quote(value: object) -> tuple[str, bool]:
     # Cut without a mark: it is compared with lines.
     text, is_coerced = _text(value, 10**9)
     return text[:MAX_QUOTE_CHARS], is_coerced
+
+
+def _lines(value: object) -> tuple[tuple[str, str] | None, bool]:
+    """Return the first and the last line that a suggestion replaces; the latter is "" for one line."""
+    given = value if isinstance(value, list) else [value]
+    quotes = [quote[:MAX_QUOTE_CHARS] for quote in given[:3] if isinstance(quote, str) and quote.strip()]
+    if not 0 < len(quotes) <= 2:
+        return None, value is not None
+    return (quotes[0], quotes[1] if len(quotes) == 2 and quotes[1] != quotes[0] else ""), quotes != value
+
+
+def _code(value: object) -> tuple[str | None, bool]:
+    """Return the new lines as they are: what is cut or no text is no code."""
+    text = "\n".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
+    is_usable = isinstance(text, str) and len(text) <= MAX_CODE_CHARS
+    return (str(text).replace("\r\n", "\n") if is_usable else None), text is not value
 
 
 def _word(value: object) -> tuple[str | None, bool]:
@@ -220,6 +240,8 @@ _READERS: Mapping[str, Callable[[object], tuple[Any, bool]]] = {
     "quote": _quote,
     "quote_end": _quote,
     "side": _side,
+    "replace": _lines,
+    "with": _code,
     "category": _category,
     "rule_id": _word,
     "context": lambda value: _text(value, 200),

@@ -18,6 +18,7 @@ CATEGORIES = (
     "test",
     "rule",
 )
+MAX_CODE_CHARS = 4_000  # of the new lines of a suggestion
 LIMITS = {"title": 80, "problem": 600, "trigger": 300, "suggestion": 1200}
 MAX_FIELDS = 60  # of one raw finding
 
@@ -46,6 +47,8 @@ _NAMES = {
     " note remark reason rationale analysis issue finding bug defect why what concern"
     " longdescription markdown"
     " problemdescription reasoning vulnerability",
+    "replace": "replace replaces replacelines",
+    "with": "with replacewith",
     "trigger": "trigger scenario failurescenario reproduction whenitfails condition example howtoreproduce"
     " exploit input steps consequence",
     "suggestion": "suggestion suggestedfix fix recommendation remediation proposedfix solution suggestedcode"

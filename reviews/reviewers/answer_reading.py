@@ -214,7 +214,7 @@ def _walk_object(
         if letters_of(name) in _READ:
             found.files_read += [path for path in _items(inner) if isinstance(path, str)][:1000]
         elif letters_of(name) == "seen":
-            found.seen += [word[:40] for word in _items(inner) if isinstance(word, str)][:100]
+            found.seen += [word[:40] for word in _items(inner) if isinstance(word, str)][:_MAX_ITEMS]
         elif name in lists:
             found.is_answer = True
             _walk(inner, _with_name(name, below), found, depth + 1, is_list=True)

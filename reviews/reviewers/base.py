@@ -6,6 +6,7 @@ Adapters import no models and no settings. Reviewers that talk to a model accept
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -68,6 +69,7 @@ class Fate(StrEnum):
     REFUTED = "refuted"  # by a line that was sent
     DROPPED = "dropped"  # could not be used; the reason is a word such as `unknown_file`
     DISMISSED = "dismissed"  # by a person, in an earlier version
+    SUPPRESSED = "suppressed"  # not shown, by the repository's configuration; the reason says by which rule
     CARRIED = "carried"  # taken over from an earlier version
 
 
@@ -83,6 +85,24 @@ class Fated:
     severity: str = ""
     title: str = ""
     into: RawId | None = None  # of a merged one: the finding that stands for it
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Lines in the place of others on the new side of a file: a candidate, or proven (guarantee G430).
+
+    `lines` stand there from number `start` on; `new` replaces `lines[first:end]`.
+    """
+
+    start: int
+    lines: tuple[str, ...]
+    first: int
+    end: int
+    new: tuple[str, ...]
+
+    @classmethod
+    def of(cls, start: int, lines: Sequence[str], first: int, end: int, new: Sequence[str]) -> Edit:
+        return cls(start, tuple(lines), first, end, tuple(new))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +133,16 @@ class Finding:
     verification: Verification = Verification.NOT_ASKED
     folded: str = ""  # why it is behind a fold, or ""
     carried: bool = False  # taken over from an earlier review of the same content
+    edit: Edit | None = None  # what its suggestion does, to be proven before it is stored
+    said: int = 1  # answers of an earlier review that reported it
+    rule: str = ""  # what it cites: the name of a team's rule, or the path of a file of rules
 
     @property
     def said_by(self) -> int:
         """Return how many answers report it; the checks count as one."""
-        return max(1, len({(raw.part, raw.turn) for raw in (self.raw, *self.merges) if raw is not None}))
+        return max(
+            self.said, len({(raw.part, raw.turn) for raw in (self.raw, *self.merges) if raw is not None})
+        )
 
     @property
     def is_of_checks(self) -> bool:
@@ -129,6 +154,11 @@ class Finding:
         where = (self.file, self.line, self.severity)
         merged = (Fated(raw, Fate.MERGED, "", *where, into=self.raw) for raw in self.merges)
         return (Fated(self.raw, fate, reason, *where, self.title), *merged)
+
+    def citing(self, rule: str) -> Finding:
+        """Return this finding with the rule it cites. A file of rules is evidence: not all may see it."""
+        is_other = rule.startswith("//") and rule not in (self.file, *self.evidence)
+        return replace(self, rule=rule, evidence=(*self.evidence, rule) if is_other else self.evidence)
 
     def at(self, line: int | None, end_line: int | None = None) -> Finding:
         return replace(self, line=line, end_line=end_line if end_line is not None else line)
@@ -162,6 +192,9 @@ class Usage:
     spared_tokens: int = 0  # what these cost then, as input
     cached_tokens: int = 0  # of `input_tokens`, from the server's cache of prefixes
     cache_write_tokens: int = 0  # of `input_tokens`, put there
+    edits: int = 0  # suggestions that name the lines they replace
+    edits_refused: int = 0  # of `edits`, shown as text only
+    unknown_rules: int = 0  # ids that findings cited and no rule of their file has
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*map(sum, zip(astuple(self), astuple(other), strict=True)))

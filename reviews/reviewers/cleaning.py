@@ -31,6 +31,7 @@ class Cleaned:
     diffs: list[RedactedText | None]
     counts: Mapping[str, int]
     context: Mapping[str, tuple[RedactedText, RedactedText]]  # path and text by the real path
+    rules: Sequence[tuple[RedactedText, ...]] = ()  # path, text, good and bad example of each
 
 
 def cleaned(
@@ -39,7 +40,9 @@ def cleaned(
     context: Mapping[str, str],
     redactor: Redactor,
 ) -> Cleaned:
-    """Redact all texts of a change and of its context in one call, a context in doubt left out (G178).
+    """Redact all texts of a change, its context and its rules in one call.
+
+    A context in doubt is left out (G178), and rules in doubt as well.
 
     Raises PermanentFailure REDACTION_BLOCKED.
     """
@@ -50,13 +53,24 @@ def cleaned(
     texts = [diff and diff.text for diff in rendered]
     raw = [change.description, change.author, *names, *old_names, *(f.skip_detail for f in files), *texts]
     extra = [part.replace("\n", " ") for part in context] + list(context.values())
+    ruling = [
+        text
+        for rule in change.rules
+        for text in (rule.path.replace("\n", " "), rule.text, rule.good, rule.bad)
+    ]
     try:
-        done = _redact_all(redactor, [*(text or "" for text in raw), *extra])
+        done = _redact_all(redactor, [*(text or "" for text in raw), *extra, *ruling])
     except PermanentFailure:
-        if not context:
-            raise
-        return cleaned(change, rendered, {}, redactor)
-    done, around = done[: len(raw)], done[len(raw) :]
+        if context:
+            return cleaned(change, rendered, {}, redactor)
+        if change.rules:
+            return cleaned(replace(change, rules=()), rendered, {}, redactor)
+        raise
+    done, around, ruling_done = (
+        done[: len(raw)],
+        done[len(raw) : len(raw) + len(extra)],
+        done[len(raw) + len(extra) :],
+    )
     counts: Counter[str] = Counter()
     for part in done:
         counts.update(part.counts)
@@ -76,6 +90,7 @@ def cleaned(
             for path, name, text in zip(context, around, around[len(context) :], strict=False)
             if for_people(path, name) == path  # its name is checked again before it is sent
         },
+        [tuple(ruling_done[at : at + 4]) for at in range(0, len(ruling_done), 4)],
     )
 
 

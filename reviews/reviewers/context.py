@@ -29,7 +29,7 @@ MAX_COMMENT_LINES = 4  # of them
 MAX_LINE_CHARS = 200
 MAX_PATH_CHARS = 400
 MAX_HEADS = 3
-MAX_BLOCKS_OF_A_NAME = 2
+MAX_BLOCKS_OF_A_NAME = 2  # the further ones that the change itself holds come last
 MAX_DEFINITIONS_OF_A_NAME = 8  # a name that is defined more often says nothing
 MAX_BLOCKS = 120  # of a part
 MAX_BLOCKS_FROM_REPOSITORY = 60  # of a part
@@ -99,9 +99,12 @@ def leads_of(
         if len(leads) > MAX_DEFINITIONS_OF_A_NAME or spread[name] > MAX_FILES_OF_A_NAME:
             continue
         by_nearness = sorted((_steps(lead, change.files), number) for number, lead in enumerate(leads))
-        for steps, number in by_nearness[:MAX_BLOCKS_OF_A_NAME]:
+        for rank, (steps, number) in enumerate(by_nearness):
             lead = leads[number]
-            ranked.append(((*steps[:1], spread[name], *steps[1:], -len(lead.hunks)), lead))
+            is_further = rank >= MAX_BLOCKS_OF_A_NAME
+            # Of the change itself all: a request may show any of them as hunks, so keys know all (G360).
+            if lead.file is not None or not is_further:
+                ranked.append(((is_further, *steps[:1], spread[name], *steps[1:], -len(lead.hunks)), lead))
     ranked.sort(key=lambda one: (one[0], one[1].path, one[1].definition.first))
     return [lead for _, lead in ranked]
 

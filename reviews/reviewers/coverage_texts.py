@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from criticizer.resilience.failures import ErrorClass
 from criticizer.wording import plural_count
-from reviews.reviewers.base import Coverage, CoverageStatus, Stopped
+from reviews.reviewers.base import CoverageStatus, Stopped
 from reviews.reviewers.model import LimitReached, TokenLimit
 from reviews.sources.base import SkipReason
 
@@ -32,6 +33,8 @@ TOO_LARGE = "too large to compare: only the checks read it"
 GENERATED = "generated file, only the checks read it"
 LOCK_FILE = "lock file, only the checks read it"
 LEFT_OUT = "named by LLM_SKIP_PATHS, only the checks read it"
+EXCLUDED = "excluded by configuration, only the checks that protect read it"
+MODEL_OFF = "no language model by configuration, only the checks read it"
 LIMIT = "the limit of model calls per review was reached"
 SHORTENED = "long passages were shortened"
 # What a banner says of a reason. A file without a change of content has nothing to be read.
@@ -40,6 +43,8 @@ _SAID = {why: why for reason, why in SKIPPED.items() if reason is not SkipReason
     GENERATED: "generated file",
     LOCK_FILE: "lock file",
     LEFT_OUT: "named by LLM_SKIP_PATHS",
+    EXCLUDED: "excluded by configuration",
+    MODEL_OFF: "no language model by configuration",
     LIMIT: "limit of model calls",
     SHORTENED: SHORTENED,
 }
@@ -117,13 +122,26 @@ def incomplete_banner(failed: int, parts: int) -> str:
     )
 
 
-def unverified_banner(unanswered: int, asked: int) -> str:
+def unseconded_banner(requests: int) -> str:
+    """Return what further passes left out."""
+    return f"{plural_count(requests, 'request')} for a second opinion had no answer." if requests else ""
+
+
+_UNVERIFIED = {
+    Stopped.TIMED_OUT: "the review ran out of time before its second pass",
+    Stopped.OVER_LIMIT: "the limit of tokens was reached before the second pass",
+}
+
+
+def unverified_banner(unanswered: int, asked: int, stopped: Stopped | None = None) -> str:
     """Return the banner of a review with findings on which the second pass gave no verdict, or ""."""
     if not unanswered:
         return ""
+    why = _UNVERIFIED.get(stopped) if stopped else None
+    why = why or "the second pass of the language model did not answer, or its answer could not be used"
     return (
-        f"{unanswered} of {plural_count(asked, 'finding')} could not be verified: the second pass of the"
-        " language model did not answer, or its answer could not be used. Check them before acting on them."
+        f"{unanswered} of {plural_count(asked, 'finding')} could not be verified: {why}."
+        " Check them before acting on them."
     )
 
 
@@ -163,12 +181,22 @@ def limit_banner(reached: LimitReached, reviewed: int, parts: int) -> str:
     return f"{said.removesuffix('.')}; {what}. Request a rerun {then}."
 
 
-def unread_banner(coverage: Iterable[Coverage]) -> str:
-    """Return how many files the review did not read, or only in part, by reason; "" for none."""
+class Covered(Protocol):
+    """A file's coverage, also as stored."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+def unread_banner(coverage: Iterable[Covered]) -> str:
+    """Return how many files were not read or in part, by reason; "" for none."""
     found: dict[str, Counter[str]] = {what: Counter() for what in _KEPT.values()}
-    for entry in coverage:
-        if what := _KEPT.get(entry.status):
-            found[what].update(said for why, said in _SAID.items() if why in entry.reason)
+    for file in coverage:
+        if what := _KEPT.get(CoverageStatus(file.status)):
+            found[what].update(said for why, said in _SAID.items() if why in file.reason)
     return " ".join(_counted(reasons, what) for what, reasons in found.items() if reasons)
 
 

@@ -34,10 +34,10 @@ from reviews.reviewers.coverage_texts import OUT_OF_ROOM
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.model import LimitReached, ModelAnswer, ModelClient
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prompt import repair_text
+from reviews.reviewers.prompt import longer_text, repair_text
 from reviews.reviewers.prompt_leaks import marks_of, without_leaks, words_in
 from reviews.reviewers.review_context import ReviewContext
-from reviews.reviewers.truncation import Window, may_be_window
+from reviews.reviewers.truncation import LEAST_TOKENS, Window, longest_gap, may_be_window
 
 # These concern one part only: the review goes on without it.
 OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
@@ -86,6 +86,8 @@ class ModelCalls:
         self._client = client
         self._cap = limits.max_findings_per_chunk
         self._around = around
+        # Compact reviews have no second pass.
+        self._verify_seconds = around.verify_seconds if around.verifier and not limits.is_compact else 0.0
         self._window = Window()
         self._has_more_room = False  # for answers
         self._asked_at = around.now()
@@ -105,15 +107,21 @@ class ModelCalls:
         return now >= self._around.until and self._has_results()
 
     async def answer(
-        self, user: RedactedText, part: int, call_id: str, calls: list[ModelAnswer | None]
+        self,
+        user: RedactedText,
+        part: int,
+        call_id: str,
+        calls: list[ModelAnswer | None],
+        client: ModelClient | None = None,
     ) -> dict[str, Any]:
         """Call, and call once more with the reason when nothing of the answer is usable.
 
         An answer that ended at its limit gets twice the room, and so do those after it.
         """
-        first = await self.call(user, call_id, calls)
+        first = await self.call(user, call_id, calls, client)
         try:
-            return self._honest(await self._parsed(first), user, first, call_id)
+            answer = self._honest(await self._parsed(first), user, first, call_id)
+            return await self._certain(answer, user, first, call_id, calls, client)
         except UnusableAnswer as error:
             if may_be_window(first.input_tokens) or self.is_cut(user, (), first, call_id):
                 return {"findings": [], "files_read": [], "request_cut": True}
@@ -129,7 +137,7 @@ class ModelCalls:
                 **kind.facts,
             )
         try:
-            second = await self.call(repair_text(user, problem), f"{call_id}-repair", calls)
+            second = await self.call(repair_text(user, problem), f"{call_id}-repair", calls, client)
         except Failure as refused:
             if first.finish_reason not in _ENDED_EARLY or refused.error_class not in OF_THE_PART:
                 raise
@@ -166,6 +174,50 @@ class ModelCalls:
             log.warning("answer_repeats_request", call=call_id, findings=leaked)
         return {**kept, "request_cut": is_cut, "boundary": marks[0]}
 
+    async def _certain(
+        self,
+        answer: dict[str, Any],
+        user: RedactedText,
+        call: ModelAnswer,
+        call_id: str,
+        calls: list[ModelAnswer | None],
+        client: ModelClient | None,
+    ) -> dict[str, Any]:
+        """Return the answer, as one to a cut request where a longer one proves that the server cuts.
+
+        Asked once a length: where a model repeats the words and the server reports no tokens, and where the
+        tokens may be a window. A server that reads more of the longer request has read this one.
+        """
+        words = words_in(self.system, user.text)
+        characters, read = len(self.system) + len(user), call.input_tokens
+        is_counted = read >= LEAST_TOKENS
+        if answer["request_cut"] or self._window.is_proved(characters, read):
+            return answer
+        if not is_counted and not set(words) <= set(answer["seen"]):
+            return answer
+        answer |= {"proofs": 1, "may_be_cut": is_counted}
+        longer = longer_text(user, longest_gap(f"{self.system}\n{user.text}", words))
+        try:
+            said = await self.call(longer, f"{call_id}-window", calls, client)
+            seen = set((await self._parsed(said))["seen"]) & set(words)
+        except (Failure, DependencyUnavailable, UnusableAnswer, NoFurtherCall) as error:
+            if isinstance(error, Failure) and error.error_class is ErrorClass.REDACTION_BLOCKED:
+                raise
+            if not isinstance(error, Failure) or error.error_class is not ErrorClass.TOKEN_LIMIT:
+                return answer
+            is_whole = True  # it refuses what it cannot read
+        else:
+            is_whole = said.input_tokens > read + len(longer) // 200 if is_counted else seen == set(words)
+            if not is_counted and not seen:
+                return answer
+        if is_whole:
+            self._window.prove(characters)
+        else:
+            log.error("request_cut_by_model_server", call=call_id, tokens=read, characters=characters)
+        # A request that ends where the window does is whole: in halves it does no harm.
+        is_cut = not is_whole and not is_counted
+        return {**answer, "request_cut": is_cut, "may_be_cut": not is_whole, "is_window": not is_whole}
+
     def is_cut(self, user: RedactedText, seen: Sequence[str], call: ModelAnswer, call_id: str) -> bool:
         """Return whether the server cut the request that was answered so."""
         characters = len(self.system) + len(user)
@@ -186,10 +238,11 @@ class ModelCalls:
         schema: Mapping[str, object] | None = None,
     ) -> ModelAnswer:
         """Ask the model, or another one, once all limits admit it; add the answer to `calls`."""
+        verifies = schema is not None
         client, schema = client or self._client, schema or self._schema
         async with self._around.slots:
             # The wait for a slot can be long: the state may have changed.
-            await self._look_around()
+            await self._look_around(verifies=verifies)
             calls.append(None)  # counts also when it fails
             try:
                 answer = await client.complete(
@@ -212,10 +265,14 @@ class ModelCalls:
         self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
         return answer
 
-    async def _look_around(self) -> None:
-        """Let the next call start, or raise NoFurtherCall."""
+    async def _look_around(self, *, verifies: bool) -> None:
+        """Let the next call start, or raise NoFurtherCall.
+
+        What was found until the soft deadline is verified in the time that was kept for that (G382).
+        """
         now = self._around.now()
-        if not self.is_over and self.is_out_of_time(now):
+        is_late = now >= self._around.until or not verifies
+        if not self.is_over and self.is_out_of_time(now + (0 if verifies else self._verify_seconds)):
             self.stopped = Stopped.TIMED_OUT
         if not self.is_over and now - self._asked_at >= ASK_EVERY_SECONDS:
             self._asked_at = now  # before the answer, so that others skip it
@@ -224,7 +281,7 @@ class ModelCalls:
                     self.stopped = Stopped.ENDED
             except (Failure, DependencyUnavailable) as error:
                 self.endings.append(error)
-        if self.is_over:
+        if self.is_over and (self.stopped is not Stopped.TIMED_OUT or self.endings or is_late):
             raise NoFurtherCall
 
 

@@ -40,7 +40,8 @@ from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.prompt import request_text, shown_path
 from reviews.reviewers.review_context import ReviewContext
-from reviews.reviewers.splitting import Part
+from reviews.reviewers.rules import rules_of
+from reviews.reviewers.splitting import Part, turned
 from reviews.reviewers.truncation import may_be_window
 from reviews.reviewers.units import carried, keys_of, packed
 
@@ -86,26 +87,39 @@ class ModelReview:
         self.calls = ModelCalls(client, limits, around, self._has_results)
         self._mark = around.boundary()  # one for all parts: a server may keep what they share
         verifier = around.verifier.model if around.verifier is not None else ""
-        keys = keys_of(prepared, limits, client.model, verifier)
+        second = around.second.model if around.second is not None else ""
+        keys = keys_of(prepared, limits, client.model, verifier, around.passes, second)
         self.carried = carried(
             prepared, {n: around.known[key] for n, key in enumerate(keys) if key in around.known}
         )
         self.asked_keys = {n: key for n, key in enumerate(keys) if key not in around.known}
         self.chunks = chunks = packed(prepared, list(self.asked_keys))
-        self._parts = [Part(chunks, index) for index in range(len(chunks))]
+        further = range(2, max(map(self.passes_of, range(len(prepared.paths))), default=1) + 1)
+        first = [Part(chunks, index) for index in range(len(chunks))]
+        self._parts = [*first, *chain.from_iterable(turned(first, n, self._wants(n)) for n in further)]
         self._splits_left = limits.max_calls
         self._cut: list[int] = []  # characters of the parts that the server cut
         self._too_long = math.inf  # characters of the shortest of them, once it is no accident
 
+    def passes_of(self, file: int) -> int:
+        """Return how often the model is asked about a file (guarantee G423)."""
+        return self.around.passes.of(self.prepared.paths[file])
+
+    def _wants(self, turn: int) -> Callable[[int], bool]:
+        return lambda file: self.passes_of(file) >= turn
+
+    def _client_of(self, part: Part) -> ModelClient:
+        return self.around.second or self._client if part.turn % 2 == 0 else self._client
+
     async def all_parts(self) -> list[PartResult]:
         """Review every part, a few at a time. Raises what ends the attempt."""
         parts = iter(self._parts)
-        results: dict[int, list[PartResult]] = {}
+        results: dict[tuple[int, int], list[PartResult]] = {}
 
         async def work() -> None:
             while not self.calls.is_over and (part := next(parts, None)) is not None:
                 try:
-                    results[part.index] = await self._part(part)
+                    results[part.turn, part.index] = await self._part(part)
                 except NoFurtherCall:
                     return
                 except (Failure, DependencyUnavailable) as error:
@@ -125,7 +139,7 @@ class ModelReview:
             return self.known_parts(UNREACHED[self.calls.stopped], results)
         if self.calls.endings:
             raise _worst([*self.calls.endings, *_retryable(chain.from_iterable(results.values()))])
-        return [result for part in self._parts for result in results[part.index]]
+        return [result for part in self._parts for result in results[part.turn, part.index]]
 
     def _has_results(self) -> bool:
         return bool(self.carried.models) or any(map(self._is_known, self._parts))
@@ -137,11 +151,15 @@ class ModelReview:
         return any(map(self._is_known, part.halves()))
 
     def known_parts(
-        self, reason: str, results: Mapping[int, list[PartResult]] | None = None
+        self, reason: str, results: Mapping[tuple[int, int], list[PartResult]] | None = None
     ) -> list[PartResult]:
         """Return `results`, completed from the progress, with `reason` for unfinished parts."""
         done = results or {}
-        return [found for part in self._parts for found in done.get(part.index) or self._known(part, reason)]
+        return [
+            found
+            for part in self._parts
+            for found in done.get((part.turn, part.index)) or self._known(part, reason)
+        ]
 
     def _known(self, part: Part, reason: str) -> list[PartResult]:
         finished = self._finished(self._digest(part))
@@ -196,11 +214,12 @@ class ModelReview:
 
     async def _asked(self, part: Part, digest: str) -> PartResult | dict[str, Any]:
         """Ask about a part; return what the progress holds of it then, or the result of its failure."""
-        call_id = self.around.new_call_id()
+        call_id = self.around.new_call_id() + (f"-pass{part.turn}" if part.turn > 1 else "")
+        client = self._client_of(part)
         calls: list[ModelAnswer | None] = []
         request = self._request(part, lambda: self._mark)
         try:
-            answer = await self.calls.answer(request, part.index + 1, call_id, calls)
+            answer = await self.calls.answer(request, part.index + 1, call_id, calls, client)
         except Failure as error:
             if not self._is_of_the_part(error):
                 raise
@@ -209,16 +228,18 @@ class ModelReview:
                 call=call_id,
                 part=part.index + 1,
                 calls=len(calls),
-                model=self._client.model,
+                model=client.model,
                 estimated_tokens=tokens(request),
                 **error.facts,
             )
             why = OUT_OF_ROOM if error.detail == OUT_OF_ROOM else NOT_REVIEWED[error.error_class]
             usage = replace(usage_of(calls), failed_chunks=1)
             return PartResult(part, usage=usage, reason=f"{why} (call {call_id})", failure=error)
-        usage = replace(usage_of(calls), cut=int(answer["request_cut"]))
-        read = calls[-1].input_tokens if calls[-1] is not None else 0
-        is_halved = (answer["request_cut"] or may_be_window(read)) and self._may_halve(part)
+        usage = usage_of(calls)
+        repaired, may_be_cut = usage.repaired - answer.pop("proofs", 0), answer.pop("may_be_cut", False)
+        is_halved = (answer["request_cut"] or may_be_cut) and self._may_halve(part)
+        answer["request_cut"] |= answer.pop("is_window", False) and not is_halved
+        usage = replace(usage, cut=int(answer["request_cut"]), repaired=repaired)
         return self._note(digest, None if is_halved else answer, usage, calls[-1])
 
     def _is_of_the_part(self, error: Failure) -> bool:
@@ -231,19 +252,20 @@ class ModelReview:
         return self._request(result.part, lambda: result.boundary)
 
     def _request(self, part: Part, boundary: Callable[[], str]) -> RedactedText:
-        return request_text(self.prepared.text, part.chunks, part.index, boundary)
+        return request_text(self.prepared.text, part.chunks, part.index, boundary, part.turn)
 
     def _result(self, part: Part, finished: Mapping[str, object]) -> PartResult:
         chunk = part.chunk
         shown = {index: shown_path(self.prepared.text, index) for index in chunk.files}
         answer = finished["answer"]
         assert isinstance(answer, dict)
-        anchored = anchor(answer, chunk, shown, self.prepared.paths)
+        rules = rules_of(self.prepared.text.rules, chunk.files)
+        anchored = anchor(answer, chunk, shown, self.prepared.paths, rules)
         dropped = Counter(fated.reason for fated in anchored.dropped)
         coerced = answer.get("coerced", {})
         unconfirmed = len(set(shown.values()) - set(answer["files_read"]))
         demoted = sum(finding.demoted for finding in anchored.findings)
-        if dropped or unconfirmed or demoted or coerced:
+        if dropped or unconfirmed or demoted or coerced or anchored.unknown_rules:
             (log.warning if demoted else log.info)(
                 "answer_checked",
                 part=part.index + 1,
@@ -251,6 +273,7 @@ class ModelReview:
                 without_evidence=demoted,
                 coerced=coerced,
                 dropped=dict(dropped),
+                unknown_rules=anchored.unknown_rules,
             )
         numbers = finished["usage"]
         assert isinstance(numbers, dict)
@@ -266,6 +289,9 @@ class ModelReview:
                 Usage(**numbers),
                 coerced=sum(coerced.values()),
                 dropped=dropped.total(),
+                edits=anchored.unplaced_edits,
+                edits_refused=anchored.unplaced_edits,
+                unknown_rules=anchored.unknown_rules,
                 failed_chunks=int(is_cut),
             ),
             model=str(finished["model"]),
@@ -280,7 +306,8 @@ class ModelReview:
         An answer of the second model counts under the first one's name: it is not paid for twice.
         """
         user = self._request(part, lambda: "digest")
-        whole = "\0".join([FINDER_VERSION, self._client.model, self.calls.system, user.text])
+        model = self._client_of(part).model
+        whole = "\0".join([FINDER_VERSION, model, self.calls.system, user.text])
         return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -19,7 +19,7 @@ from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
 from reviews.reviewers.checks import CHECKS, run_checks
 from reviews.reviewers.checks.hidden_code import hidden_code_in
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens, units_in
-from reviews.reviewers.cleaning import cleaned, for_people, title_of, without_secrets
+from reviews.reviewers.cleaning import Cleaned, cleaned, for_people, title_of, without_secrets
 from reviews.reviewers.context import Outlines, leads_of, outlines_of, texts_of, with_context
 from reviews.reviewers.coverage_texts import (
     GENERATED,
@@ -30,7 +30,9 @@ from reviews.reviewers.coverage_texts import (
     context_shown,
 )
 from reviews.reviewers.outline import Definition, section_of
+from reviews.reviewers.people_diff import PeopleFile, for_people_to_read
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
+from reviews.reviewers.rules import ShownRule, shown_rules, tokens_of
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.sources.diffs import FileDiff, RenderedDiff, diff_file, not_compared, render
@@ -90,14 +92,14 @@ class Prepared:
     skipped: tuple[bool, ...]
     hunks: tuple[int, ...]
     redactions: Mapping[str, int] = field(default_factory=dict)
-    context_paths: tuple[str, ...] = ()  # files outside the change that the context shows
+    context_paths: tuple[str, ...] = ()  # files outside the change that the context and the rules show
     units: tuple[Chunk, ...] = ()
     room: int = 0
     is_submitted: bool = False
-    verbatim: tuple[str, ...] = ()  # paths of files whose text is that of the stored bytes
+    people: tuple[PeopleFile, ...] = field(default=(), compare=False)  # stored, and not opened with the rest
 
     def without_context(self, paths: Collection[str]) -> Prepared:
-        """Return the change without the context that these files outside it gave."""
+        """Return the change without the context and the rules that these files outside it gave."""
         if not any(path in paths for path in self.context_paths):
             return self
         chunks, units = (
@@ -108,7 +110,9 @@ class Prepared:
             for several in (self.chunks, self.units)
         )
         kept = tuple(path for path in self.context_paths if path not in paths)
-        return replace(self, chunks=chunks, units=units, context_paths=kept)
+        rules = tuple(rule for rule in self.text.rules if rule.path not in paths)
+        text = replace(self.text, rules=rules)
+        return replace(self, text=text, chunks=chunks, units=units, context_paths=kept)
 
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
         """Return what the checks alone have read."""
@@ -164,24 +168,30 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     """
     outlines = outlines_of(change)
     diffs = _diffs(change.files, outlines)
-    unsent = [unsent_reason(file.path, limits.skip_paths) for file in change.files]
+    unsent = [file.unsent or unsent_reason(file.path, limits.skip_paths) for file in change.files]
     rendered = [
         render(diff) if _is_shown(file, diff) and not why else None
         for file, diff, why in zip(change.files, diffs, unsent, strict=True)
     ]
     shown = [diff is not None for diff in rendered]
     leads = leads_of(change, diffs, outlines, shown) if limits.context_share > 0 else []
-    leads = [lead for lead in leads if not unsent_reason(lead.path, limits.skip_paths)]
+    withheld = {file.path for file in change.files if file.unsent}
+    leads = [
+        lead
+        for lead in leads
+        if lead.path not in withheld and not unsent_reason(lead.path, limits.skip_paths)
+    ]
     clean = cleaned(change, rendered, texts_of(leads, change), redactor)
     notes = [_note(*each) for each in zip(change.files, diffs, unsent, strict=True)]
     manifest = tuple(
         ManifestEntry(clean.paths[i], file.action, notes[i][0], clean.old_paths[i])
         for i, file in enumerate(change.files)
     )
-    text = ChangeText(clean.description, manifest)
+    rules = _rules(change, clean, limits)
+    text = ChangeText(clean.description, manifest, rules)
     # All else counts by CHARS_PER_TOKEN.
     room = int(limits.max_input_tokens * limits.chars_per_token / CHARS_PER_TOKEN)
-    budget = room - overhead_tokens(text, limits.max_findings_per_chunk, limits.is_compact)
+    budget = room - overhead_tokens(text, limits.max_findings_per_chunk, limits.is_compact) - tokens_of(rules)
     costs = [file_tokens(entry) for entry in manifest]
     if budget < MIN_CHUNK_TOKENS + max(costs, default=0):
         raise PermanentFailure(
@@ -238,16 +248,26 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
                 for block in chunk.context
                 if block.path not in index_of
             )
+            | dict.fromkeys(rule.path for rule in rules if rule.path and rule.path not in index_of)
         ),
         units=tuple(units),
         room=budget,
         is_submitted=change.status is ChangeStatus.SUBMITTED,
-        verbatim=tuple(
-            path
-            for path, file in zip(paths, change.files, strict=True)
-            if file.path == path and file.is_verbatim
-        ),
+        people=for_people_to_read(change.files, diffs, chunks, redactor),
     )
+
+
+def _rules(change: Change, clean: Cleaned, limits: ReviewLimits) -> tuple[ShownRule, ...]:
+    """Return the rules that a model may see; a small window has no room for any."""
+    if limits.is_compact or not clean.rules:
+        return ()
+    kept = [
+        (rule, texts)
+        for rule, texts in zip(change.rules, clean.rules, strict=True)
+        if not rule.path
+        or (for_people(rule.path, texts[0]) == rule.path and not unsent_reason(rule.path, limits.skip_paths))
+    ]
+    return tuple(shown_rules([rule for rule, _ in kept], [texts for _, texts in kept]))
 
 
 def _diffs(files: Sequence[FileChange], outlines: Outlines) -> list[FileDiff]:
@@ -301,6 +321,8 @@ def _note(file: FileChange, diff: FileDiff, unsent: str) -> tuple[str, bool]:
         return SKIPPED[file.skipped], True
     if diff.too_large:
         return TOO_LARGE, False
+    if file.unsent:
+        return file.unsent, False
     if file.generated:
         return f"{GENERATED}: {file.generated}", False
     if file.action is Action.DELETE:

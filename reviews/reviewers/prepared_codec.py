@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
+from itertools import count, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -17,13 +18,14 @@ from criticizer.redaction.policy import parse
 from criticizer.redaction.redacted_text import restored
 from criticizer.redaction.rules.issuer_tokens import RULESET
 from reviews.reviewers.base import Finding, FindingSeverity, RawId, Side, Verification
-from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, ShownLine
+from reviews.reviewers.chunks import MAX_LINE_CHARS, Chunk, ContextBlock, ShownHunk, ShownLine
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry
+from reviews.reviewers.rules import ShownRule
 from reviews.sources.base import Action
 
-FORMAT = 5  # raise with every change of what `prepare` returns
-_SHOWN_FORMATS = (3, 4, FORMAT)  # whose hunks are the same
+FORMAT = 7  # raise with every change of what `prepare` returns
+_SHOWN_FORMATS = (3, 4, 5, 6, FORMAT)  # whose hunks are the same
 
 
 def to_json(prepared: Prepared, recipe: str) -> bytes:
@@ -55,8 +57,19 @@ def to_json(prepared: Prepared, recipe: str) -> bytes:
                 (entry.path.text, entry.action, entry.note, entry.old_path and entry.old_path.text)
                 for entry in prepared.text.manifest
             ],
+            "rules": [
+                (
+                    rule.id,
+                    rule.path,
+                    rule.place and rule.place.text,
+                    rule.severity,
+                    sorted(rule.files),
+                    rule.text.text,
+                )
+                for rule in prepared.text.rules
+            ],
             "context_paths": prepared.context_paths,
-            "verbatim": prepared.verbatim,
+            "people": [hunks and [astuple(hunk) for hunk in hunks] for hunks in prepared.people],
             "chunks": [
                 ([_hunk_fields(hunk) for hunk in chunk.hunks], _context_fields(chunk))
                 for chunk in prepared.chunks
@@ -74,7 +87,7 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
     stored: dict[str, Any] = json.loads(data)
     if stored.pop("recipe", None) != recipe:
         return None
-    del stored["format"]
+    del stored["format"], stored["people"]
     digest = parse(policy).digest
 
     def text(raw: str) -> RedactedText:
@@ -83,6 +96,10 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
     manifest = tuple(
         ManifestEntry(text(path), Action(action), note, text(old) if old is not None else None)
         for path, action, note, old in stored.pop("manifest")
+    )
+    rules = tuple(
+        ShownRule(name, path, text(place) if path else None, severity, frozenset(files), text(shown))
+        for name, path, place, severity, files, shown in stored.pop("rules")
     )
     description, redactions = text(stored.pop("description")), stored.pop("redactions")
     findings, chunks, units = (stored.pop(name) for name in ("findings", "chunks", "units"))
@@ -100,7 +117,7 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
         return Chunk(tuple(hunks[name] for name in names), tuple(context))
 
     return Prepared(
-        text=ChangeText(description, manifest),
+        text=ChangeText(description, manifest, rules),
         findings=tuple(map(_finding, findings)),
         chunks=tuple(chunk((name for name, *_ in fields), blocks) for fields, blocks in chunks),
         units=tuple(chunk(names, blocks) for names, blocks in units),
@@ -119,13 +136,31 @@ class DiffLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileDiffText:
-    """The redacted diff of one file; `is_whole`: no hunk and no line is missing."""
+    """The redacted diff of one file; `is_whole`: no hunk and no line is missing.
+
+    `around` has the lines before and after each hunk, where they are stored.
+    """
 
     path: str
     old_path: str | None
     action: str
     hunks: tuple[tuple[DiffLine, ...], ...]
     is_whole: bool
+    around: tuple[tuple[tuple[DiffLine, ...], tuple[DiffLine, ...]], ...] = ()
+
+    def with_context(self) -> FileDiffText:
+        """Return the diff with the lines around its hunks; hunks that meet are one."""
+        hunks: list[tuple[DiffLine, ...]] = []
+        last = 0  # line of the new side, after which the next hunk may follow
+        for hunk, (before, after) in zip_longest(self.hunks, self.around, fillvalue=((), ())):
+            lines = (*before, *hunk, *after)
+            first = next((line.number for line in lines if line.kind != "-"), 0)
+            if hunks and first == last + 1:
+                hunks[-1] += lines
+            else:
+                hunks.append(lines)
+            last = max((line.number for line in lines if line.kind != "-"), default=0)
+        return replace(self, hunks=tuple(hunks), around=())
 
 
 def diffs_of(data: bytes) -> tuple[FileDiffText, ...]:
@@ -136,22 +171,51 @@ def diffs_of(data: bytes) -> tuple[FileDiffText, ...]:
     stored: dict[str, Any] = json.loads(data)
     if stored.get("format") not in _SHOWN_FORMATS:
         raise ValueError(f"a stored change of format {stored.get('format')}, not one of {_SHOWN_FORMATS}")
-    hunks: dict[int, list[tuple[DiffLine, ...]]] = {}
+    hunks: dict[int, dict[str, tuple[DiffLine, ...]]] = {}
     clipped = set()
-    for _, file, _, lines, is_clipped in (hunk for chunk, _ in stored["chunks"] for hunk in chunk):
-        hunks.setdefault(file, []).append(_in_order(lines))
+    for name, file, _, lines, is_clipped in (hunk for chunk, _ in stored["chunks"] for hunk in chunk):
+        hunks.setdefault(file, {})[name] = _in_order(lines)
         if is_clipped:
             clipped.add(file)
+    people = stored.get("people") or [None] * len(stored["paths"])
     return tuple(
-        FileDiffText(
-            path,
-            stored["old_paths"][index],
-            stored["manifest"][index][1],
-            tuple(hunks.get(index, ())),
-            index not in clipped and len(hunks.get(index, ())) == stored["hunks"][index],
+        _for_people(
+            FileDiffText(
+                path,
+                stored["old_paths"][index],
+                stored["manifest"][index][1],
+                tuple(hunks.get(index, {}).values()),
+                index not in clipped and len(hunks.get(index, {})) == stored["hunks"][index],
+            ),
+            people[index],
+            [hunks.get(index, {}).get(f"F{index + 1}H{n + 1}", ()) for n in range(stored["hunks"][index])],
         )
         for index, path in enumerate(stored["paths"])
     )
+
+
+def _for_people(
+    sent: FileDiffText, stored: list[list[Any]] | None, hunks: list[tuple[DiffLine, ...]]
+) -> FileDiffText:
+    """Return the diff as people see it: `hunks` of it that were sent whole, and what else is stored."""
+    if stored is None:
+        return sent
+    found, around = [], []
+    for (old_no, new_no, before, kinds, texts, after), hunk in zip(stored, hunks, strict=True):
+        numbers = {"-": count(old_no), "+": count(new_no)}
+        lines = []
+        for kind, text in zip(kinds, texts or (), strict=texts is not None):
+            at = {side: next(numbers[side]) for side in ("-+" if kind == " " else kind)}
+            lines.append(DiffLine(at.get("+", at.get("-", 0)), kind, text))
+        found.append(hunk if texts is None else tuple(lines))
+        end = new_no + len(kinds) - kinds.count("-")
+        around.append((_context(before, new_no - len(before)), _context(after, end)))
+    is_whole = all(len(line.text) < MAX_LINE_CHARS for hunk in found for line in hunk)
+    return replace(sent, hunks=tuple(found), around=tuple(around), is_whole=is_whole)
+
+
+def _context(texts: list[str], first: int) -> tuple[DiffLine, ...]:
+    return tuple(DiffLine(number, " ", text) for number, text in enumerate(texts, start=first))
 
 
 def _in_order(lines: list[list[Any]]) -> tuple[DiffLine, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from reviews.reviewers.base import SEVERITY_ORDER, Finding, FindingSeverity, Verification
 
 OVER_BUDGET = "over the budget"
+LEAST_PASSES = 3  # to go by how many of them agree
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -30,6 +31,19 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
             f.title,
         ),
     )
+
+
+def seconded(findings: Iterable[Finding], passes: Mapping[str, int]) -> Iterable[Finding]:
+    """Yield the findings, those folded that only one of three passes or more of their file reports.
+
+    Neither what the second pass confirmed nor a critical one is (guarantee G424).
+    """
+    for finding in findings:
+        count = passes.get(finding.file, 1)
+        is_alone = count >= LEAST_PASSES and finding.source == "llm" and finding.said_by == 1
+        if is_alone and not finding.folded and finding.verification is not Verification.CONFIRMED:
+            finding = replace(finding, folded=f"only one of {count} passes")
+        yield finding
 
 
 def within_budget(findings: Iterable[Finding], budget: int) -> tuple[Finding, ...]:

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, cast
@@ -33,6 +33,7 @@ from criticizer.resilience.failures import (
 )
 from criticizer.workers import subprocesses
 from reviews.reviewers import redactor_child as child
+from reviews.reviewers.base import Edit
 from reviews.reviewers.prepare import ReviewLimits
 
 WALL_SECONDS = 90.0  # on a machine that is busy with other things
@@ -171,6 +172,20 @@ def redact_change(
         "cpu_seconds": cpu_seconds,
         "memory_bytes": memory_bytes,
     }
+    return _asked(options, raw)
+
+
+def refused_edits(raw: bytes, edits: Sequence[tuple[str, Edit]]) -> list[str]:
+    """Return why each edit of a raw change must not be offered, "" where it is proven. Raises as above."""
+    options = {
+        "edits": [(path, asdict(edit)) for path, edit in edits],
+        "cpu_seconds": child.CPU_SECONDS,
+        "memory_bytes": child.MEMORY_BYTES,
+    }
+    return list(json.loads(_asked(options, raw)))
+
+
+def _asked(options: Mapping[str, object], raw: bytes) -> bytes:
     with _lock:
         process = _running()
         try:

@@ -4,7 +4,7 @@ It has no database, no settings and no environment; it gets the policy with each
 installation's own secrets, which it must find, once through its pipe. Each change is prepared in a
 fork that ends with it, so that memory comes back and limits of the kernel end a fork that takes too
 much. A fork that did not answer ends this process too, with a status that says why: `redactor`
-starts another.
+starts another. Edits are proven here too, on the raw change: what goes out is a word for each.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ import json
 import os
 import resource
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from criticizer.redaction import Redactor, clean_stack, register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
 from criticizer.workers.parent_death import die_with_parent
 from reviews.reviewers import prepared_codec
+from reviews.reviewers.base import Edit
+from reviews.reviewers.edit_proofs import why_refused
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.sources import change_codec
+from reviews.sources.base import Change
 
 CPU_SECONDS = 15  # for a whole change: three times what 10 MB of ordinary code need
 MEMORY_BYTES = 1_500_000_000  # address space
@@ -69,6 +73,8 @@ def _answer(raw: bytes, options: dict[str, Any]) -> bytes:
     try:
         change = change_codec.from_json(raw)
         del raw
+        if "edits" in options:
+            return b"+" + json.dumps(_refusals(change, options["edits"])).encode()
         prepared = prepare(change, Redactor(options["policy"]), ReviewLimits(**options["limits"]))
         return b"+" + prepared_codec.to_json(prepared, options["recipe"])
     except Failure as failure:
@@ -84,6 +90,12 @@ def _answer(raw: bytes, options: dict[str, Any]) -> bytes:
         )
     fields = [found.error_class, found.place, found.detail, dict(found.context)]
     return b"-" + json.dumps(fields).encode()
+
+
+def _refusals(change: Change, edits: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Return why each edit, with its file's path, must not be offered, "" where it is proven."""
+    files = {file.path: file for file in change.files}
+    return [why_refused(files.get(path), Edit.of(**fields)) for path, fields in edits]
 
 
 def _frame() -> bytes:

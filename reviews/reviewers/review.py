@@ -22,20 +22,23 @@ from dataclasses import dataclass, field, replace
 
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.base import Fate, Fated, Finding, RawId, Review, Stopped, Usage
+from reviews.reviewers.chunks import Chunk
 from reviews.reviewers.coverage_texts import (
     NO_MODEL_BANNER,
     UNAVAILABLE,
     degraded_banner,
     fallback_banner,
     incomplete_banner,
+    unseconded_banner,
     unverified_banner,
 )
 from reviews.reviewers.merging import merged
 from reviews.reviewers.model import LimitReached, ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prepare import Prepared, ReviewLimits
-from reviews.reviewers.ranking import within_budget
+from reviews.reviewers.ranking import seconded, within_budget
 from reviews.reviewers.review_context import ReviewContext
+from reviews.reviewers.rules import rules_of
 from reviews.reviewers.units import AnsweredUnit, answered
 from reviews.reviewers.verifying import Verified, verified
 
@@ -50,7 +53,7 @@ class ReviewOutcome:
     Of `parts` parts, `reviewed` have a useful answer and `failed[class]` failed; the rest was
     never sent: `stopped` says why, or the review went on without its model. `limit` is what kept a call from
     starting, be it only one of the second pass. Parts that earlier reviews spared count as reviewed; `units`
-    are for the later ones.
+    are for the later ones. `rules` names the parts that had each rule, from 1; 0: what was spared.
     """
 
     review: Review
@@ -59,6 +62,7 @@ class ReviewOutcome:
     fates: tuple[Fated, ...] = ()
     refuted_of: tuple[int, int] | None = None
     units: tuple[AnsweredUnit, ...] = ()
+    rules: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parts: int = 0
     reviewed: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
@@ -105,8 +109,12 @@ async def review_prepared(
         raise unusable[0]
     findings = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
     judged = await verified(asking, results, findings)
-    parts = len(results) + _spared(asking)
-    banner = "" if stopped else incomplete_banner(len(failures), parts)
+    first = _first(results)
+    unread = sum(result.failure is not None for result in first)
+    seconding = sum(bool(result.reason) for result in results) - sum(bool(result.reason) for result in first)
+    parts = len(first) + _spared(asking)
+    banner = "" if stopped else incomplete_banner(unread, parts)
+    banner = " ".join(filter(None, [banner, unseconded_banner(seconding)]))
     outcome = _outcome(prepared, client, asking, results, judged, banner)
     return replace(outcome, stopped=stopped, limit=asking.calls.limit)
 
@@ -122,10 +130,10 @@ def review_without_model(
     """Return the results of checks and earlier answers; `why` is a sentence about the model."""
     asking = ModelReview(prepared, client, limits, progress, around or ReviewContext())
     results = asking.known_parts(UNAVAILABLE)
-    spared = _spared(asking)
-    reviewed = sum(not result.reason for result in results) + spared
+    first, spared = _first(results), _spared(asking)
+    reviewed = sum(not result.reason for result in first) + spared
     known = Verified(merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)]))
-    banner = degraded_banner(why, reviewed, len(results) + spared)
+    banner = degraded_banner(why, reviewed, len(first) + spared)
     return _outcome(prepared, client, asking, results, known, banner)
 
 
@@ -136,8 +144,9 @@ def _of_checks(prepared: Prepared) -> list[Finding]:
 def _of_parts(results: Sequence[PartResult]) -> list[Finding]:
     """Return the findings of all parts; from here on their names are those of one review."""
     for number, result in enumerate(results, start=1):
-        result.findings = tuple(replace(f, raw=_in_part(number, f.raw)) for f in result.findings)
-        result.dropped = tuple(replace(f, raw=_in_part(number, f.raw)) for f in result.dropped)
+        turn = result.part.turn
+        result.findings = tuple(replace(f, raw=_in_part(number, f.raw, turn)) for f in result.findings)
+        result.dropped = tuple(replace(f, raw=_in_part(number, f.raw, turn)) for f in result.dropped)
     return [finding for result in results for finding in result.findings]
 
 
@@ -151,9 +160,14 @@ def _spared(asking: ModelReview) -> int:
     return max(0, len(asking.prepared.chunks) - len(asking.chunks))
 
 
-def _in_part(number: int, raw: RawId | None) -> RawId:
+def _in_part(number: int, raw: RawId | None, turn: int = 1) -> RawId:
     assert raw is not None
-    return raw._replace(part=number)
+    return raw._replace(part=number, turn=turn)
+
+
+def _first(results: Sequence[PartResult]) -> list[PartResult]:
+    """Return the results of the first pass: it reads all, the others only second it."""
+    return [result for result in results if result.part.turn == 1]
 
 
 def _fates(findings: Sequence[Finding]) -> tuple[Fated, ...]:
@@ -173,14 +187,15 @@ def _outcome(
     judged: Verified,
     banner: str,
 ) -> ReviewOutcome:
-    findings = within_budget(judged.findings, asking.limits.page_budget)
-    earlier, spared = asking.carried, _spared(asking)
-    asked = [(result.part.chunk, result.reason) for result in results]
-    served = Counter(result.model for result in results if result.by_fallback)
+    passes = {path: asking.around.passes.of(path) for path in prepared.paths}
+    findings = within_budget(seconded(judged.findings, passes), asking.limits.page_budget)
+    earlier, spared, first = asking.carried, _spared(asking), _first(results)
+    asked = [(result.part.chunk, result.reason) for result in first]
+    served = Counter(result.model for result in first if result.by_fallback)
     banners = [
         banner,
-        fallback_banner(served, len(results)),
-        unverified_banner(judged.unanswered, judged.asked),
+        fallback_banner(served, len(first)),
+        unverified_banner(judged.unanswered, judged.asked, asking.calls.stopped),
     ]
     models = [*(result.model for result in results), *earlier.models]
     review = Review(
@@ -203,10 +218,24 @@ def _outcome(
         ),
         refuted_of=(judged.claims, judged.asked) if judged.is_unbelievable else None,
         units=tuple(_answered(prepared, asking, results, judged)),
-        parts=len(results) + spared,
-        reviewed=sum(not result.reason for result in results) + spared,
-        failed=dict(Counter(str(r.failure.error_class) for r in results if r.failure is not None)),
+        rules=_rules_by_part(prepared, results, earlier.chunk),
+        parts=len(first) + spared,
+        reviewed=sum(not result.reason for result in first) + spared,
+        failed=dict(Counter(str(r.failure.error_class) for r in first if r.failure is not None)),
     )
+
+
+def _rules_by_part(
+    prepared: Prepared, results: Sequence[PartResult], spared: Chunk
+) -> Mapping[str, tuple[int, ...]]:
+    parts: dict[str, list[int]] = {}
+    asked = [
+        (number, result.part.chunk) for number, result in enumerate(results, start=1) if not result.reason
+    ]
+    for number, chunk in [(0, spared), *asked]:
+        for rule in rules_of(prepared.text.rules, chunk.files):
+            parts.setdefault(rule.name, []).append(number)
+    return {name: tuple(numbers) for name, numbers in parts.items()}
 
 
 def _answered(
@@ -218,17 +247,25 @@ def _answered(
     as many findings as it may have: all these may end otherwise the next time.
     """
     cap = 1 if asking.limits.is_compact else asking.limits.max_findings_per_chunk
+
+    def is_whole(result: PartResult) -> bool:
+        is_answered = not result.reason and not result.by_fallback
+        return is_answered and len(result.findings) + len(result.dropped) < cap
+
     parts = [
         (result.part.chunk, result.model, result.usage.input_tokens)
-        for result in results
-        if not result.reason
-        and not result.by_fallback
-        and len(result.findings) + len(result.dropped) < cap
-        and any(result.part.chunk is chunk for chunk in asking.chunks)
+        for result in _first(results)
+        if is_whole(result) and any(result.part.chunk is chunk for chunk in asking.chunks)
     ]
+    unseconded = {
+        prepared.paths[file]
+        for result in results
+        if result.part.turn > 1 and not is_whole(result)
+        for file in result.part.chunk.files
+    }
     is_judged = asking.around.verifier is not None and not asking.limits.is_compact
     ours = [finding for finding in judged.findings if finding.source == "llm" and not finding.carried]
-    is_open = {
+    is_open = unseconded | {
         finding.file
         for finding in ours
         if judged.is_unbelievable

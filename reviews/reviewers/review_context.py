@@ -13,6 +13,7 @@ from criticizer.redaction import RedactedText, Redactor
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.prompt_leaks import draw_boundary
 from reviews.reviewers.units import KnownUnit
+from reviews.sources.passes import Passes
 
 
 async def always() -> bool:
@@ -37,11 +38,14 @@ class ReviewContext:
 
     `slots` bounds the calls of one event loop.
     `may_continue` is called before a model call, once a second at most: after False, none starts.
-    Once `now` has reached `until` none starts either, unless nothing at all is reviewed.
+    Once `now` has reached `until` none starts either, unless nothing at all is reviewed; calls that find
+    end `verify_seconds` earlier when there is something to verify.
     `on_progress` is called after each finished part but the last, `keep` when what was finished must not
     be paid for again. With `is_last_attempt` a part whose call times out is left out instead of ending the
     attempt. `verifier` judges the findings, None for no second pass; `redact` cleans what it is asked,
-    by the policy of the change. `known` holds by key what earlier reviews found in units of the change.
+    by the policy of the change. `passes` says how often the model is asked about which files, `second` is
+    the model of every other pass, None for the first one. `known` holds by key what earlier reviews found in
+    units of the change.
     """
 
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
@@ -49,10 +53,13 @@ class ReviewContext:
     on_progress: Callable[[], None] = _nothing
     keep: Callable[[], Awaitable[None]] = _keep_nothing
     verifier: ModelClient | None = None
+    passes: Passes = field(default_factory=Passes)
+    second: ModelClient | None = None
     redact: Callable[[Sequence[str]], Sequence[RedactedText]] = _redact
     is_last_attempt: bool = False
     known: Mapping[str, KnownUnit] = field(default_factory=dict)
     now: Callable[[], float] = time.monotonic
     until: float = math.inf
+    verify_seconds: float = 0.0
     boundary: Callable[[], str] = draw_boundary
     new_call_id: Callable[[], str] = lambda: uuid.uuid4().hex

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -16,10 +17,11 @@ MIN_CHARS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one request asks about: the chunk at `index` of all `chunks` of the review."""
+    """What one request asks about: the chunk at `index` of all `chunks` of the review, in its pass `turn`."""
 
     chunks: tuple[Chunk, ...]
     index: int
+    turn: int = 1
 
     @property
     def chunk(self) -> Chunk:
@@ -37,7 +39,18 @@ class Part:
         """
         pieces = _halves(self.chunk)
         chunks = (*self.chunks[: self.index], *pieces, *self.chunks[self.index + 1 :])
-        return tuple(Part(chunks, self.index + n) for n in range(len(pieces)))
+        return tuple(Part(chunks, self.index + n, self.turn) for n in range(len(pieces)))
+
+
+def turned(parts: Sequence[Part], turn: int, is_wanted: Callable[[int], bool]) -> Iterator[Part]:
+    """Yield the parts of a further pass: of each, the wanted files in another order, always the same one."""
+    for part in parts:
+        files = [file for file in part.chunk.files if is_wanted(file)]
+        if files:
+            random.Random(turn).shuffle(files)  # noqa: S311 - no secret
+            hunks = tuple(hunk for file in files for hunk in part.chunk.hunks if hunk.file == file)
+            chunk = Chunk(hunks, part.chunk.context)
+            yield Part((*part.chunks[: part.index], chunk, *part.chunks[part.index + 1 :]), part.index, turn)
 
 
 def _halves(chunk: Chunk) -> tuple[Chunk, ...]:

@@ -24,6 +24,7 @@ from itertools import accumulate, takewhile
 from typing import Any
 
 from reviews.reviewers.base import (
+    Edit,
     Fate,
     Fated,
     Finding,
@@ -34,13 +35,15 @@ from reviews.reviewers.base import (
     Verification,
 )
 from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, path_rank, tokens
+from reviews.reviewers.context import MAX_PATH_CHARS
 from reviews.reviewers.evidence import lines_of
 from reviews.reviewers.instructions import FINDER_VERSION, VERIFIER_VERSION
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.prompt import file_tokens
+from reviews.reviewers.rules import ShownRule, rules_of
+from reviews.sources.passes import Passes
 
-FORMAT = 1  # raise with every change of what is stored
-TEAM_RULES = ""  # digest of the rules of a team that are sent: none are
+FORMAT = 3  # raise with every change of what is stored
 LEAST_CONTEXT_TOKENS = 600  # of a unit that is asked about without the rest of its change
 CONTEXT_OF_HUNKS = 0.5  # of the tokens of its hunks
 _IDS = re.compile(r"(?<!\w)(?:F\d+(?:H\d+)?|C\d+)(?!\w)")
@@ -80,11 +83,20 @@ class Carried:
     usage: Usage = Usage()  # noqa: RUF009 - frozen
 
 
-def keys_of(prepared: Prepared, limits: ReviewLimits, model: str, verifier: str) -> tuple[str, ...]:
-    """Return the key of each unit of a change. `verifier` is its model, empty without a second pass."""
+def keys_of(
+    prepared: Prepared,
+    limits: ReviewLimits,
+    model: str,
+    verifier: str,
+    passes: Passes = Passes(),  # noqa: B008 - does not change
+    second: str = "",
+) -> tuple[str, ...]:
+    """Return the key of each unit of a change.
+
+    `verifier` is the model that judges, `second` that of every other of the `passes`; empty without one.
+    """
     deciding = [
         FORMAT,
-        TEAM_RULES,
         FINDER_VERSION,
         model,
         VERIFIER_VERSION if verifier else "",
@@ -94,7 +106,12 @@ def keys_of(prepared: Prepared, limits: ReviewLimits, model: str, verifier: str)
         limits.context_share,
         limits.is_compact,
     ]
-    return tuple(_digest([*deciding, *_content(prepared, unit)]) for unit in prepared.units)
+
+    def of_passes(unit: Chunk) -> list[object]:
+        count = passes.of(prepared.paths[unit.hunks[0].file])
+        return [count, second] if count > 1 else []
+
+    return tuple(_digest([*deciding, *_content(prepared, unit), *of_passes(unit)]) for unit in prepared.units)
 
 
 def _digest(parts: Sequence[object]) -> str:
@@ -106,7 +123,15 @@ def _content(prepared: Prepared, unit: Chunk) -> list[object]:
     entry = prepared.text.manifest[unit.hunks[0].file]
     context = [(posixpath.basename(_path_of(block)), lines_of(block)) for block in unit.context]
     path = entry.path.text
-    return [posixpath.basename(path), path_rank(path), entry.action, _texts(unit), context]
+    # Of a file of rules, its text: that of a copy is in another folder.
+    rules = [
+        ("" if rule.path else rule.id, rule.severity, rule.text.text) for rule in _rules_of(prepared, unit)
+    ]
+    return [posixpath.basename(path), path_rank(path), entry.action, _texts(unit), context, rules]
+
+
+def _rules_of(prepared: Prepared, chunk: Chunk) -> tuple[ShownRule, ...]:
+    return rules_of(prepared.text.rules, chunk.files)
 
 
 def _texts(unit: Chunk) -> list[str]:
@@ -115,7 +140,11 @@ def _texts(unit: Chunk) -> list[str]:
 
 
 def _path_of(block: ContextBlock) -> str:
-    return block.text.text.partition("\n")[0].rpartition(":")[0]
+    return _place_of(block).rpartition(":")[0]
+
+
+def _place_of(block: ContextBlock) -> str:
+    return block.text.text.partition("\n")[0]
 
 
 def packed(prepared: Prepared, units: Sequence[int]) -> tuple[Chunk, ...]:
@@ -179,7 +208,7 @@ def carried(prepared: Prepared, known: Mapping[int, KnownUnit]) -> Carried:
         hunks += unit.hunks
         for stored in answer.findings:
             raw = RawId(0, 1, len(findings) + len(dropped))
-            finding = _restored(stored, prepared.paths[unit.hunks[0].file], unit, raw)
+            finding = _restored(stored, prepared, unit, raw)
             if _is_on_its_line(finding, unit):
                 findings.append(finding)
             else:
@@ -196,21 +225,26 @@ def carried(prepared: Prepared, known: Mapping[int, KnownUnit]) -> Carried:
     )
 
 
-def _restored(stored: Mapping[str, Any], path: str, unit: Chunk, raw: RawId) -> Finding:
-    """Return a stored finding under the path that its file has in this change."""
-    return Finding(
+def _restored(stored: Mapping[str, Any], prepared: Prepared, unit: Chunk, raw: RawId) -> Finding:
+    """Return a stored finding under the path that its file, and one of rules, has in this change."""
+    finding = Finding(
         **{
             **stored,
-            "file": path,
+            "file": prepared.paths[unit.hunks[0].file],
+            "rule": "",
             "severity": FindingSeverity(stored["severity"]),
             "side": Side(stored["side"]),
             "verification": Verification(stored["verification"]),
             "excerpt": tuple((number, kind, text) for number, kind, text in stored["excerpt"]),
+            "edit": Edit.of(**stored["edit"]) if stored["edit"] else None,
             "evidence": tuple(unit.context[place].path for place in stored["evidence"]),
             "raw": raw,
             "carried": True,
         }
     )
+    if stored["rule"] is None:
+        return finding
+    return finding.citing(_rules_of(prepared, unit)[stored["rule"]].name)
 
 
 def _is_on_its_line(finding: Finding, unit: Chunk) -> bool:
@@ -243,14 +277,32 @@ def answered(
         places = dict.fromkeys(names[hunk.name] for hunk in unit.hunks)
         around = [parts[place] for place in places]
         found = own.get(index, [])
+        rules = _rules_of(prepared, unit)
+        if not all(set(rules).issubset(_rules_of(prepared, chunk)) for chunk, *_ in around):
+            continue  # it was asked about without some of them
+        if not _shows_context(prepared, unit, [chunk for chunk, *_ in around]):
+            continue
         if found and not _stands_alone(prepared, unit, [chunk for chunk, *_ in around], found):
             continue
         yield AnsweredUnit(
             key,
-            [_stored(finding, unit) for finding in found],
+            [_stored(finding, unit, rules) for finding in found],
             around[0][1],
             sum(spent * _chars(chunk, unit) // _chars(chunk, chunk) for chunk, _, spent in around),
         )
+
+
+def _shows_context(prepared: Prepared, unit: Chunk, around: Sequence[Chunk]) -> bool:
+    """Return whether the parts show, as blocks or hunks, what the unit has when it is asked about alone."""
+    paths = [entry.path.truncated(MAX_PATH_CHARS).text for entry in prepared.text.manifest]
+    shown = {_place_of(block) for chunk in around for block in chunk.context} | {
+        f"{paths[hunk.file]}:{line.number}"
+        for chunk in around
+        for hunk in chunk.hunks
+        for line in hunk.lines
+        if line.side is Side.NEW
+    }
+    return all(_place_of(block) in shown for block in _as_asked(unit).context)
 
 
 def _chars(chunk: Chunk, unit: Chunk) -> int:
@@ -292,16 +344,22 @@ def _stands_alone(prepared: Prepared, unit: Chunk, around: Sequence[Chunk], foun
         foreign = any(w not in own and w in others for w in words if _TELLING.search(w))
         if (
             foreign
-            or not paths.issuperset(finding.evidence)
+            or not paths.issuperset(_of_context(finding))
             or set(_IDS.findall(prose)) - set(_IDS.findall(own))
         ):
             return False
     return True
 
 
-def _stored(finding: Finding, unit: Chunk) -> dict[str, Any]:
+def _of_context(finding: Finding) -> list[str]:
+    return [path for path in finding.evidence if path != finding.rule]
+
+
+def _stored(finding: Finding, unit: Chunk, rules: Sequence[ShownRule]) -> dict[str, Any]:
     paths = [block.path for block in unit.context]
+    cited = next((place for place, rule in enumerate(rules) if rule.name == finding.rule), None)
     kept = asdict(finding)
     for name in ("file", "raw", "merges", "carried"):
         del kept[name]
-    return {**kept, "evidence": [paths.index(path) for path in finding.evidence]}
+    evidence = [paths.index(path) for path in _of_context(finding)]
+    return {**kept, "evidence": evidence, "rule": cited, "said": finding.said_by}

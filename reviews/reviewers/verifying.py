@@ -123,6 +123,7 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
     usages: list[Usage] = []
     at_once = asyncio.Semaphore(asking.limits.max_parallel_calls)
     is_wanted = await asking.around.may_continue()
+    before = len(asking.calls.endings)  # the model's own, of a review that is published all the same
 
     async def ask(question: _Question) -> None:
         async with at_once:
@@ -134,8 +135,8 @@ async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: S
             judged[raw] = verdict
 
     await together(map(ask, questions))
-    if asking.calls.endings:  # no failures of the verifier: the review itself may not go on
-        raise asking.calls.endings[0]
+    if len(asking.calls.endings) > before:  # no failures of the verifier: the review itself may not go on
+        raise asking.calls.endings[before]
     return _applied(findings, judged, sum(usages, Usage()))
 
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
-from reviews import config
+from reviews import config, pipeline
 from reviews.artifacts import recipe, redactor, store
 from reviews.intake import pull_requests
 from reviews.models import HostVersion, ReviewJob
@@ -18,13 +18,15 @@ from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_job
+from reviews.repository_configuration import Configurations, as_json
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.unsent import unsent_reason
-from reviews.sources.base import Change, Source
+from reviews.sources.base import Change, ChangeStatus, Source
 from reviews.sources.context import ContextFetcher
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.pull import PullSource
 from reviews.sources.registry import source_for
+from reviews.sources.rules import RuleReader
 
 
 def run(claim: StageClaim) -> Written:
@@ -33,16 +35,20 @@ def run(claim: StageClaim) -> Written:
     Raises the failures of `ChangeFetcher.fetch`, `resolve.find` and `redactor.make`, with a security
     event of REDACTION_BLOCKED, and DependencyUnavailable while Perforce must not be called.
     """
-    job = ReviewJob.objects.only("changelist_id", "series", "scope_prefixes").get(pk=claim.job_id)
+    job = ReviewJob.objects.only(
+        "changelist_id", "series", "scope_prefixes", "configuration", "created_at"
+    ).get(pk=claim.job_id)
     source = config.source_of_job(job)
+    configurations = Configurations(source, config.allow_list(), job)
     try:
-        change = _fetch(claim.changelist_id, source, scope_of_job(job))
+        change = _fetch(claim.changelist_id, source, scope_of_job(job), configurations)
     except PermanentFailure as failure:
         if isinstance(source, PullSource) and failure.error_class is ErrorClass.NOT_FOUND:
             with_reconnect(partial(_review_newer_head, job, source))
         raise
     found = resolve.find(claim, change, source)
     prepared, artifacts = _redacted(claim, change)
+    frozen = configurations.frozen()
 
     def write() -> None:
         for artifact in artifacts:
@@ -51,11 +57,23 @@ def run(claim: StageClaim) -> Written:
             author=clean(prepared.author, 255),
             title=clean(prepared.title, 200)[:255],
             version_key=change.version_key,
-            context_files=[clean(file.path, 1024) for file in change.context],
+            context_files=[
+                clean(path, 1024)
+                for path in (*(file.path for file in change.context), *(rule.path for rule in change.rules))
+                if path
+            ],
+            configuration=as_json(frozen),
         )
+        configurations.remember(job)
+        pipeline.note_kind(claim.job_id, claim.changelist_id, _kind_of(change, source))
         resolve.freeze(claim, found)
 
     return write
+
+
+def _kind_of(change: Change, source: Source | None) -> ChangeStatus:
+    """Return whether a change is part of its stream yet: what a pull request asks for is not."""
+    return ChangeStatus.SHELVED if isinstance(source, PullSource) else change.status
 
 
 def _review_newer_head(job: ReviewJob, source: PullSource) -> None:
@@ -76,8 +94,14 @@ def _redacted(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.S
         raise
 
 
-def _fetch(changelist_id: str, source: Source | None = None, scope: Scope = EVERYTHING) -> Change:
+def _fetch(
+    changelist_id: str,
+    source: Source | None = None,
+    scope: Scope = EVERYTHING,
+    configurations: Configurations | None = None,
+) -> Change:
     source = source or source_for(changelist_id, config.sources())
+    configurations = configurations or Configurations(source, config.allow_list())
     fetcher = ChangeFetcher(
         source,
         config.allow_list(),
@@ -86,16 +110,21 @@ def _fetch(changelist_id: str, source: Source | None = None, scope: Scope = EVER
     )
     dependency = config.source_dependency(changelist_id)
     with gate.guarded(dependency) if dependency else nullcontext():
-        return _with_context(fetcher.fetch(changelist_id), source, scope)
+        change = configurations.applied(fetcher.fetch(changelist_id))
+        return _for_model(change, source, scope, configurations)
 
 
-def _with_context(change: Change, source: Source, scope: Scope) -> Change:
-    """Return the change with the files it uses, where a model will read it."""
+def _for_model(change: Change, source: Source, scope: Scope, configurations: Configurations) -> Change:
+    """Return the change with its rules and with the files it uses, where a model will read it."""
     limits = recipe.limits()
-    if settings.LLM_PROVIDER == "none" or limits.context_share == 0:
+    if settings.LLM_PROVIDER == "none" or limits.is_compact:
         return change
 
     def may_read(path: str) -> bool:
-        return scope.allows(path) and not unsent_reason(path, limits.skip_paths)
+        is_open = scope.allows(path) and not unsent_reason(path, limits.skip_paths)
+        return is_open and configurations.may_send(path)
 
+    change = RuleReader(source, config.allow_list(), may_read).added_to(change, config.team_rules())
+    if limits.context_share == 0:
+        return change
     return ContextFetcher(source, config.allow_list(), may_read).added_to(change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -29,10 +29,12 @@ from criticizer.resilience.failures import (
 )
 from criticizer.wording import plural_count
 from deadletters import alerts
-from reviews import config, pipeline
+from reviews import config, fixes, pipeline
 from reviews.artifacts import recipe, redactor, store
 from reviews.artifacts.redactor import RedactedChange
-from reviews.models import Artifact, CoverageRow, FindingFate, FindingRow, JobEvent, ReviewJob
+from reviews.dismissals import fold_dismissed
+from reviews.job_configuration import hidden_by_configuration
+from reviews.models import Artifact, CoverageRow, FindingFate, FindingRow, JobEvent, ReviewJob, RuleUse
 from reviews.pipeline import StageClaim, dependencies
 from reviews.pipeline.async_executor import in_lone_thread, in_thread
 from reviews.pipeline.executor import Written, with_reconnect
@@ -53,6 +55,7 @@ from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of
 from reviews.sources.allowlist import AllowList
+from reviews.sources.passes import Passes
 from reviews.stages import units, versions
 from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, verifier_of, wait_of
 from reviews.token_ledger import TokenLedger
@@ -64,7 +67,8 @@ _AWAY = "The language model is not available at the moment."
 # A restart reviews again: the findings of the run before it go.
 _SUMMARISE = """
 WITH old_findings AS (DELETE FROM findings WHERE job_id = %(job)s),
-old_coverage AS (DELETE FROM coverage WHERE job_id = %(job)s)
+old_coverage AS (DELETE FROM coverage WHERE job_id = %(job)s),
+old_rules AS (DELETE FROM rule_uses WHERE job_id = %(job)s)
 UPDATE jobs SET banner = %(banner)s, stopped = %(stopped)s, model_name = %(model)s, usage = %(usage)s
  WHERE id = %(job)s"""
 
@@ -156,7 +160,12 @@ def _ready(claim: StageClaim, models: Sequence[Model], change_of: Callable[[], R
     change = change_of()
     verifier = verifier_of(models, TokenLedger.of(claim), is_last_attempt=False)
     keys = keys_of(
-        change.prepared, recipe.limits(), models[0].client.model, verifier.model if verifier else ""
+        change.prepared,
+        recipe.limits(),
+        models[0].client.model,
+        verifier.model if verifier else "",
+        Passes(settings.REVIEW_PASSES),
+        models[1].client.model if len(models) > 1 else "",
     )
     is_submitted = change.prepared.is_submitted and claim.changelist_id.isdecimal()
     known = with_reconnect(lambda: units.known_units(claim, keys, progress, is_submitted=is_submitted))
@@ -180,8 +189,11 @@ async def _review(
         verifier=verifier_of(models, ledger, is_last_attempt),
         redact=lambda texts: Redactor(settings.REDACTION_POLICY).redact_all(texts),
         is_last_attempt=is_last_attempt,
+        passes=Passes(settings.REVIEW_PASSES),
+        second=Backed(models[::-1], ledger, is_last_attempt) if len(models) > 1 else None,
         known=ready.known,
         until=until,
+        verify_seconds=min(settings.LLM_TIMEOUT_SECONDS, max(claim.soft_deadline_in, 0) / 4),  # one call's
     )
     try:
         if ready.away is not None:
@@ -255,7 +267,10 @@ def _stored(
     claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared, progress: Mapping[str, str]
 ) -> Written:
     """Write the redacted artifacts; return the function that inserts the rows."""
+    outcome = with_reconnect(lambda: hidden_by_configuration(claim.job_id, outcome))
     review = outcome.review
+    proven = with_reconnect(lambda: fixes.proven(claim.job_id, review.findings))
+    review = replace(review, usage=review.usage + proven.usage)
     artifacts = []
     for kind, texts in ((Artifact.Kind.PROMPT, outcome.prompts), (Artifact.Kind.ANSWER, outcome.answers)):
         if texts:
@@ -278,10 +293,11 @@ def _stored(
             suggestion=clean(finding.suggestion),
             source=finding.source[:64],
             excerpt=[list(line) for line in finding.excerpt],
-            is_verbatim=finding.file in prepared.verbatim,
+            edit=proven.edits.get(finding.raw, []),
             confidence=finding.confidence,
             demoted=finding.demoted,
             evidence=[clean(path, 1024) for path in finding.evidence],
+            rule=clean(finding.rule, 1024),
         )
         for finding in review.findings
     ]
@@ -327,9 +343,12 @@ def _stored(
             },
         )
         _save_fates(outcome, fates)
+        versions.keep_critical_shown(findings)
         FindingRow.objects.bulk_create(findings)
         CoverageRow.objects.bulk_create(coverage)
+        RuleUse.objects.bulk_create(_rule_uses(claim, outcome, prepared))
         write_endings()
+        fold_dismissed(claim.job_id, findings)
         units.save_units(claim, outcome.units)
         if outcome.stopped:
             units.keep_answers(claim, progress)
@@ -337,6 +356,15 @@ def _stored(
         _raise_alerts(claim, outcome)
 
     return write
+
+
+def _rule_uses(claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared) -> list[RuleUse]:
+    texts = {rule.name: "" if rule.path else rule.text.text[:600] for rule in prepared.text.rules}
+    cited = Counter(finding.rule for finding in outcome.review.findings)
+    return [
+        RuleUse(job_id=claim.job_id, name=clean(name, 1024), text=texts[name], parts=parts, cited=cited[name])
+        for name, parts in outcome.rules.items()
+    ]
 
 
 def _fate_row(claim: StageClaim, fated: Fated) -> FindingFate:
@@ -350,7 +378,7 @@ def _fate_row(claim: StageClaim, fated: Fated) -> FindingFate:
         line=fated.line,
         severity=fated.severity,
         # What is shown has its title there.
-        title=clean(fated.title, 160) if fated.fate in {Fate.REFUTED, Fate.DROPPED} else "",
+        title=clean(fated.title, 160) if fated.fate in {Fate.REFUTED, Fate.DROPPED, Fate.SUPPRESSED} else "",
     )
 
 
@@ -364,7 +392,15 @@ def _save_fates(outcome: ReviewOutcome, rows: Mapping[RawId, FindingFate]) -> No
 
 
 def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
-    return " ".join(filter(None, [_missing(claim, outcome), unread_banner(outcome.review.coverage)]))
+    return " ".join(
+        filter(
+            None,
+            [
+                _missing(claim, outcome),
+                unread_banner(outcome.review.coverage),
+            ],
+        )
+    )
 
 
 def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
@@ -383,7 +419,7 @@ def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
 
 
 def _log_partial(claim: StageClaim, outcome: ReviewOutcome) -> None:
-    """Log what was reviewed of a partial review, once it is stored (specification 002, scenario 20)."""
+    """Log what was reviewed of a partial review, once it is stored."""
     created_at = ReviewJob.objects.values_list("created_at", flat=True).get(pk=claim.job_id)
     over = outcome.stopped is Stopped.OVER_LIMIT
     error_class = ErrorClass.POLICY_REJECTED if over else ErrorClass.DEADLINE_EXCEEDED

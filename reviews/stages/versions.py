@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from uuid import UUID
+from uuid import UUID, uuid4
 
+from reviews.dismissals import hold_verdicts
 from reviews.models import CoverageRow, FindingRow, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.reports import as_reported
+from reviews.reviewers.base import FindingSeverity
 from reviews.reviewers.prepare import Prepared
-from reviews.states import Stage, StageStatus
+from reviews.states import VERDICTS, FindingEventKind, Stage, StageStatus
 from reviews.verdicts import has_verdict, verdicts_of
 from reviews.version_comparison import compared, lines_of
 
@@ -71,7 +73,8 @@ def _recognise(claim: StageClaim, findings: Sequence[FindingRow], taken: Sequenc
         return
     versions = ReviewJob.objects.get(pk=claim.job_id).versions()
     judged = FindingRow.objects.filter(
-        has_verdict(), job__in=versions.filter(review_version__lte=claim.review_version)
+        has_verdict((*VERDICTS, FindingEventKind.UNDONE)),
+        job__in=versions.filter(review_version__lte=claim.review_version),
     ).exclude(identity__in=taken)
     newest = {row.identity: row for row in judged.order_by("pk")[:MAX_RECOGNISED]}
     known = list(newest.values())
@@ -84,6 +87,20 @@ def _recognise(claim: StageClaim, findings: Sequence[FindingRow], taken: Sequenc
     )
     for index, partner in result.partners.items():
         findings[index].identity = known[partner].identity
+
+
+def keep_critical_shown(findings: Sequence[FindingRow]) -> None:
+    """Part findings that have become critical from a dismissal that one person gave (G411).
+
+    Part of the commit that stores them: who dismisses an earlier version meanwhile waits for it.
+    """
+    critical = [row for row in findings if row.severity == FindingSeverity.CRITICAL]
+    hold_verdicts(row.identity for row in critical)
+    verdicts = verdicts_of(row.identity for row in critical) if critical else {}
+    for row in critical:
+        verdict = verdicts.get(row.identity)
+        if verdict is not None and verdict.is_dismissal and not verdict.is_by_two:
+            row.identity = uuid4()
 
 
 def _reviewed_before(claim: StageClaim) -> ReviewJob | None:

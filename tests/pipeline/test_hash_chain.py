@@ -89,16 +89,17 @@ def test_tampering_is_evident(sealed: None, case: str) -> None:
     assert SecurityEvent.objects.filter(kind="audit_fault").exists()
 
 
-def test_every_history_of_scopes_subscriptions_and_preferences_is_sealed() -> None:
+def test_every_history_of_scopes_rules_subscriptions_and_preferences_is_sealed() -> None:
     with pghistory.context(user=7, address="192.0.2.1"):
         factories.AllowListEntryFactory()
         ViewerScope.objects.create(
             group=Group.objects.create(name="team"), prefix="//depot/a/...", reason="OPS-1"
         )
+        factories.TeamRuleFactory()
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/a/...", reason="OPS-2")
         policy.mute("mail:ann@example.com", None, actor="ann", reason="on leave")
     histories = [table for table in APPEND_ONLY if table.endswith("event")]
-    assert len(histories) == 4
+    assert len(histories) == 5
     for table in histories:
         assert hash_chain.seal(table, settle_seconds=-1) == 1
     assert faults() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from deadletters.types import Failed
 from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
 from reviews import config, secret_inventory
+from reviews.models import FindingFate, LedgerEntry
 from reviews.pipeline.dependencies import dependencies_of
 from reviews.stages.notify import report_of
 from reviews.states import JobStatus
@@ -26,6 +28,7 @@ from tests.pipeline.test_stage_llm import (
     DOWN,
     MAIL,
     NAME,
+    ONE,
     REFUSED,
     Bench,
     bench,
@@ -36,7 +39,7 @@ from tests.pipeline.test_stage_llm import (
     reasons,
     run_of,
 )
-from tests.reviewers.test_review import BAD, FINDING, big, holds
+from tests.reviewers.test_review import BAD, FINDING, D, big, holds
 
 __all__ = ["bench"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -276,3 +279,39 @@ def test_an_anthropic_model_without_an_address_is_the_hosted_one(settings: Any) 
     model = config.fallback_model()
     assert model is not None
     assert model.base_url == "https://api.anthropic.com/v1"
+
+
+def test_a_second_opinion_asks_the_second_model_and_the_ledger_names_the_passes(
+    bench: Bench, second: FakeLlm
+) -> None:
+    bench.settings.LLM_MAX_INPUT_TOKENS = 16_000
+    bench.settings.REVIEW_PASSES = [f"{D}...=3"]
+    for llm in (bench.llm, second):
+        llm.server.respond = lambda _: Reply(answer=FINDING)
+    job = bench.job()
+    bench.work()
+    assert (job_of(job).status, job_of(job).banner) == (JobStatus.SUCCEEDED, "")
+    assert (len(bench.llm.requests), len(second.requests)) == (2, 1)
+    calls = LedgerEntry.objects.filter(job=job).order_by("id").values_list("call", "model", "state")
+    assert sorted((call[32:], model, state) for call, model, state in calls) == [
+        ("", "m", "settled"), ("-pass2", "spare", "settled"), ("-pass3", "m", "settled")
+    ]  # fmt: skip
+    assert sorted(FindingFate.objects.filter(job=job).values_list("turn", "fate")) == [
+        (1, "shown"), (2, "merged"), (3, "merged")
+    ]  # fmt: skip
+    before = len(bench.llm.requests) + len(second.requests)
+    again = bench.job(replace(ONE), key="2")
+    bench.work()
+    assert (job_of(again).status, job_of(again).usage["calls"]) == (JobStatus.SUCCEEDED, 0)
+    assert len(bench.llm.requests) + len(second.requests) == before
+
+
+def test_a_second_opinion_waits_for_no_second_model(bench: Bench, second: FakeLlm) -> None:
+    bench.settings.LLM_MAX_INPUT_TOKENS = 16_000
+    bench.settings.REVIEW_PASSES = [f"{D}...=2"]
+    bench.llm.server.respond = lambda _: Reply(answer=FINDING)
+    away(SECOND)
+    job = bench.job()
+    bench.work()
+    assert (job_of(job).status, job_of(job).model_name) == (JobStatus.SUCCEEDED, "m")
+    assert (len(bench.llm.requests), len(second.requests)) == (2, 0)

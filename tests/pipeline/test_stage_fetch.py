@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from criticizer.db import prepared
 from criticizer.http_client import Limits
 from criticizer.models import Circuit, CircuitBucket, CircuitEvent
+from criticizer.queue import outbox
 from criticizer.resilience import gate, overrides
 from criticizer.resilience import health_checks as harmless
 from criticizer.resilience.failures import (
@@ -25,7 +27,10 @@ from criticizer.resilience.failures import (
 )
 from criticizer.resilience.health_checks import CHECKS
 from criticizer.resilience.states import CircuitState
-from reviews import health_checks
+from reviews import health_checks, pipeline
+from reviews.intake.review_requests import ReviewRequest, request_review
+from reviews.models import ReviewJob
+from reviews.pipeline import Due
 from reviews.recipients.scopes import Scope
 from reviews.stages import fetch
 from tests.acceptance.line import Line
@@ -105,6 +110,39 @@ def test_git_is_local_and_has_no_circuit(depot: FakeDepot, settings: Any, tmp_pa
     settings.GIT_REPOSITORIES = {"demo": repository.path}
     fetch._fetch(f"git:demo@{repository.git('rev-parse', 'HEAD')}")
     assert not Circuit.objects.exists()
+
+
+@pytest.mark.parametrize(("is_submitted", "seconds"), [(True, 900), (False, 600)])
+def test_the_kind_of_a_fetched_change_decides_its_deadline(
+    depot: FakeDepot, settings: Any, is_submitted: bool, seconds: int
+) -> None:
+    """Also of a review that was requested without it, and once: a second fetch moves nothing."""
+    settings.REVIEW_SLA_SECONDS = {"": 1200, "submitted": 900, "shelved": 600}
+    made = depot.submit if is_submitted else depot.shelve
+    change = made(added(A, "1\n"))
+    job = ReviewJob.objects.get(pk=request_review(ReviewRequest("k", change)).job_id)
+    assert (job.kind, job.deadline_at - job.created_at) == ("", timedelta(seconds=1200))
+    (message,) = outbox.claim("stages", 1)
+    claim = pipeline.claim(Due(message.id, message.aggregate_id, message.lease_token), "w")
+    assert claim is not None
+    pipeline.record(claim, fetch.run(claim))
+    for _ in range(2):
+        job.refresh_from_db()
+        assert job.kind == ("submitted" if is_submitted else "shelved")
+        assert job.deadline_at - job.created_at == timedelta(seconds=seconds)
+        pipeline.note_kind(job.pk, change, job.kind)
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds"),
+    [
+        ({"": 1200, "submitted": 900}, 900),
+        ({"": 1200, "submitted": 900, "git": 300}, 300),  # of its source, which says more
+    ],
+)
+def test_the_kind_decides_for_every_source(settings: Any, limits: dict[str, int], seconds: int) -> None:
+    settings.REVIEW_SLA_SECONDS = limits
+    assert pipeline.deadline_seconds("git:app@" + "a" * 40, "submitted") == seconds
 
 
 def test_context_is_fetched_where_a_model_will_read_it(

@@ -37,6 +37,7 @@ from reviews.models import (
     Artifact,
     Attempt,
     CoverageRow,
+    FindingEvent,
     FindingFate,
     FindingRow,
     JobEvent,
@@ -53,7 +54,7 @@ from reviews.reviewers.prompt_leaks import marks_of
 from reviews.sources import change_codec
 from reviews.sources.base import Change, ContextFile
 from reviews.stages import llm as stage
-from reviews.stages import model_client, versions
+from reviews.stages import model_client, units, versions
 from reviews.stages.notify import report_of
 from reviews.states import JobStatus, Stage
 from tests import factories, scripted
@@ -787,6 +788,36 @@ def test_a_dismissed_finding_stays_dismissed_in_later_versions(bench: Bench) -> 
     assert len(set(identities)) == 2
     (finding,) = report_of(ReviewJob.objects.get(review_version=3)).findings
     assert (finding.verdict, finding.is_dismissed) == ("wrong", True)
+
+
+def test_a_finding_dismissed_in_one_change_is_folded_once_in_the_next_also_if_its_commit_is_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The match is part of the commit of the review."""
+    bench.llm.server.respond = lambda _: FOUND
+    first = bench.job()
+    bench.work()
+    verdicts.give(FindingRow.objects.get(job=first), "intended", "bob", "prices are whole")
+    second, save, lost = bench.job(key="2"), units.save_units, []
+
+    def lose_once(*given: Any) -> None:
+        save(*given)
+        if not lost:
+            lost.append(FindingEvent.objects.count())
+            raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr("reviews.stages.units.save_units", lose_once)
+    bench.work()
+    if FindingEvent.objects.count() == 1:  # the match went with the commit
+        bench.make_due()
+        bench.work()
+    assert lost == [2]
+    assert job_of(second).status == JobStatus.SUCCEEDED
+    (finding,) = report_of(job_of(second)).findings
+    assert (finding.verdict, finding.is_dismissed) == ("intended", True)
+    match = FindingEvent.objects.exclude(matches=None).get()
+    assert (match.job_id, match.actor, match.text) == (second, "bob", "prices are whole")
+    assert ", 1 dismissed, " in render(report_of(job_of(second)), MAIL, token_for("12342", MAIL, 1)).text
 
 
 def test_a_review_that_is_restarted_keeps_the_verdicts_on_its_findings(bench: Bench) -> None:

@@ -42,7 +42,9 @@ def test_both_schemas_are_schemas_and_a_strict_answer_passes_the_full_one() -> N
     Draft202012Validator.check_schema(answer_schema(10))
     Draft202012Validator.check_schema(strict_schema(10))
     answer = answer_of(raw_finding())
-    complete = answer_of(raw_finding(line=4, end_line=None, context=None), seen=[])
+    complete = answer_of(
+        raw_finding(line=4, end_line=None, context=None, replace=None, **{"with": None}), seen=[]
+    )
     assert not list(Draft202012Validator(strict_schema(10)).iter_errors(complete))
     assert parsed(answer)["findings"][0]["title"] == "Discount is ignored"
 

@@ -32,7 +32,7 @@ def test_only_the_redactor_opens_an_artifact() -> None:
         for path in (ROOT / app).rglob("*.py")
     }
     assert {name: calls for name, calls in loading.items() if calls and name not in INTERNAL} == {
-        "reviews/artifacts/redactor.py": {"_stored", "_raw", "diffs"},
+        "reviews/artifacts/redactor.py": {"_stored", "_raw", "diffs", "refused_edits"},
         "reviews/reviewers/redactor_child.py": {"_answer"},  # what it was sent, in its own process
     }
 
@@ -52,6 +52,7 @@ def test_the_redactor_hands_on_what_was_prepared_and_nothing_raw() -> None:
         "paths": "tuple[str, ...]",
         "diffs": "tuple[FileDiffText, ...]",
         "record_blocked": "None",
+        "refused_edits": "list[str]",  # a word for each
     }
 
 

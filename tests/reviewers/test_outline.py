@@ -105,6 +105,6 @@ def test_text_that_is_not_the_language_is_no_error(path: str, text: str) -> None
 
 
 def test_other_files_have_no_outline() -> None:
-    assert language_of("//depot/README") is None
+    assert language_of("//depot/README", "") is None
     assert outline("//depot/a.md", "# Title\n") is None
     assert outline("//depot/a.py", "x = 1\n" * 200_000) is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 from criticizer.redaction import RedactedText, Redactor, guard
 from reviews.reviewers.answer import answer_schema
@@ -140,7 +141,8 @@ def test_a_secret_on_a_removed_line_is_gone_too() -> None:
 
 def test_the_rules_carry_the_schema_and_the_repair_quotes_no_answer() -> None:
     rules = system_prompt(7, verifies=False)
-    assert json.loads(rules[rules.rindex("\n") + 1 :]) == answer_schema(7)
+    schema = re.sub(r"\nWord: \w+\n", "", rules.partition("The JSON schema of the answer:\n")[2])
+    assert json.loads(schema) == answer_schema(7)
     of = prepared(change(edited(D + "a.py", "x\n", "y\n")))
     repair = repair_text(request(of), "findings/0/{severity} breaks the rule enum")
     assert repair.text.startswith(request(of).text)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -136,6 +137,43 @@ def test_words_alone_tell_that_a_piece_is_missing(at: str) -> None:
         read = SmallWindow(kept, at, tokens=len).read(whole)
         seen = re.findall(r"^Word: (\w+)$", read, re.MULTILINE)
         assert was_cut(expected, seen, len(whole), 0), kept
+
+
+@pytest.mark.parametrize("at", ["head", "middle", "tail"])
+def test_a_server_without_token_counts_cuts_nothing_unnoticed(at: str) -> None:
+    """Where words are the only sign, also what is missing between two of them: by one longer request."""
+
+    def sizes(llm: FakeLlm) -> list[int]:
+        return [sum(len(one["content"]) for one in request.body["messages"]) for request in llm.requests]
+
+    with FakeLlm(respond=SmallWindow(None)) as llm:
+        review(llm, BIG, LIMITS)
+        (whole,) = sizes(llm)
+    for missing in (2, 9, 60, 150, 400, 1_000, 3_000):
+        server = Countless(whole + 1 - missing, at, tokens=len)
+        with FakeLlm(respond=server) as llm:
+            outcome = review(llm, BIG, LIMITS)
+            assert server.cut > 0
+            assert outcome.review.usage.cut > 0, missing
+            assert outcome.review.usage.calls == len(llm.requests)
+        assert coverage(outcome)[FILE] == (CoverageStatus.REVIEWED, ""), "in halves, which are read in full"
+
+
+def test_a_server_without_token_counts_that_reads_all_is_proved_once() -> None:
+    server = Countless(None)
+    with FakeLlm(respond=server) as llm:
+        outcome = review(llm, big(6, per_file=1_000), ReviewLimits(12_000, max_parallel_calls=1))
+        asked = len(llm.requests)
+    assert {status for status, _ in coverage(outcome).values()} == {CoverageStatus.REVIEWED}
+    assert (outcome.review.usage.cut, outcome.review.usage.repaired, outcome.failed) == (0, 0, {})
+    assert outcome.parts < asked <= outcome.parts + 2
+
+
+class Countless(SmallWindow):
+    """A server that reports no tokens."""
+
+    def __call__(self, request: Recorded) -> Reply:
+        return replace(super().__call__(request), input_tokens=0)
 
 
 def test_the_next_attempt_asks_again_about_no_half() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,8 @@ from reviews.reviewers.prompt import file_tokens
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of
-from reviews.sources.base import FileChange
+from reviews.sources.base import FileChange, Rule
+from reviews.sources.passes import Passes
 from tests.reviewers.build import added, change, edited
 
 D = "//depot/p/"
@@ -185,6 +186,7 @@ def test_verdicts_of_the_second_pass_are_kept() -> None:
 
 CONTEXT = [added(D + "lib.py", code("lib", "def rate(x):  # unsafe", "    return 1 / x"))]
 CALL = edited(D + "a.py", "a = 1\n", "a = 1\nb = rate(0)\n")
+NO_ZERO = [Rule("no-zero", "Never divide by zero.", (0,), "high")]
 BASE = ReviewLimits(max_input_tokens=8_000)
 
 
@@ -194,10 +196,12 @@ def _keys(
     model: str = "m",
     verifier: str = "v",
     packing: ReviewLimits = BASE,
+    rules: Sequence[Rule] = (),
     **fields: str,
 ) -> str:
     """Return the key of the unit of a.py."""
-    prepared = prepared_of(*files, limits=packing, **fields)
+    reviewed = replace(change(*files, **fields), rules=tuple(rules))
+    prepared = prepare(reviewed, Redactor(), packing)
     by_path = dict(zip(prepared.paths, range(99), strict=False))
     place = next(
         n for n, unit in enumerate(prepared.units) if unit.hunks[0].file == by_path.get(D + "a.py", 0)
@@ -225,8 +229,13 @@ def _keys(
         ({"limits": replace(BASE, is_compact=True)}, True),
         ({"FINDER_VERSION": "x"}, True),
         ({"VERIFIER_VERSION": "x"}, True),
-        ({"TEAM_RULES": "x"}, True),
-        ({"FORMAT": 2}, True),
+        ({"rules": NO_ZERO}, True),
+        ({"rules": [Rule("zero", "Never divide by zero.", (0,), "high")], "earlier": NO_ZERO}, True),
+        ({"rules": [Rule("no-zero", "Never divide by zero.", (0,), "low")], "earlier": NO_ZERO}, True),
+        ({"rules": NO_ZERO, "earlier": NO_ZERO}, False),
+        ({"rules": [Rule("", "Never divide by zero.", (0,), path=D + "AGENTS.md")]}, True),
+        ({"rules": [Rule("elsewhere", "Never divide by zero.", (1,), "high")]}, False),
+        ({"FORMAT": 1}, True),
         ({}, False),
         ({"description": "Another one."}, False),
         ({"context": [*CONTEXT, added(D + "z.py", code("z"))]}, False),
@@ -240,8 +249,8 @@ def _keys(
 def test_each_field_of_the_key_asks_again(
     what: dict[str, Any], is_asked_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = _keys(CALL, *CONTEXT)
-    for name in ("FINDER_VERSION", "VERIFIER_VERSION", "TEAM_RULES", "FORMAT"):
+    before = _keys(CALL, *CONTEXT, rules=what.pop("earlier", ()))
+    for name in ("FINDER_VERSION", "VERIFIER_VERSION", "FORMAT"):
         if name in what:
             monkeypatch.setattr(units, name, what.pop(name))
     files = [*what.pop("files", [CALL]), *what.pop("context", CONTEXT)]
@@ -254,6 +263,42 @@ def test_a_changed_definition_asks_about_its_callers_again() -> None:
     assert first.review.findings == ()
     second = run(prepared_of(CALL, *CONTEXT), Scripted(), stored(first))
     assert [(f.file, f.line) for f in second.review.findings] == [(D + "a.py", 2)]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_each_of_several_definitions_asks_about_its_callers_again(which: int) -> None:
+    """A request may show any of them as a hunk."""
+    libraries = [added(D + f"lib{n}.py", code(f"l{n}", "def rate(x):", "    return x")) for n in range(4)]
+    first = run(prepared_of(CALL, *libraries), Scripted())
+    assert first.review.findings == ()
+    libraries[which] = added(
+        D + f"lib{which}.py", code(f"l{which}", "def rate(x):  # unsafe", "    return x")
+    )
+    second = run(prepared_of(CALL, *libraries), Scripted(), stored(first))
+    assert [(f.file, f.line) for f in second.review.findings] == [(D + "a.py", 2)]
+
+
+def test_an_answer_to_a_request_without_the_context_of_a_unit_is_not_kept() -> None:
+    prepared = prepared_of(CALL, *CONTEXT)
+    place = next(n for n, unit in enumerate(prepared.units) if prepared.paths[unit.files[0]] == D + "a.py")
+    unit = prepared.units[place]
+    assert len(unit.context) == 1
+
+    def kept(asked: Chunk) -> list[str]:
+        return [one.key for one in units.answered(prepared, {place: "k"}, [(asked, "m", 1)], [])]
+
+    assert (kept(Chunk(unit.hunks)), kept(unit), kept(prepared.chunks[0])) == ([], ["k"], ["k"])
+
+
+def test_the_further_passes_of_a_path_and_their_model_ask_again() -> None:
+    prepared = prepared_of(CALL)
+
+    def key(*lines: str, second: str = "") -> tuple[str, ...]:
+        return keys_of(prepared, LIMITS, "m", "", Passes(lines), second)
+
+    twice = f"{D}...=2"
+    assert len({key(), key(twice), key(f"{D}...=3"), key(twice, second="m2")}) == 4
+    assert key("//depot/q/...=2", second="m2") == key()
 
 
 @pytest.mark.parametrize(
@@ -378,7 +423,9 @@ def _edit(files: dict[str, list[str]], source: random.Random) -> None:
         del files[name]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [*range(5), 6, 8, 9, *(pytest.param(n, marks=pytest.mark.long) for n in (10, 11, 15))]
+)
 def test_versions_reviewed_one_by_one_end_as_if_reviewed_from_scratch(seed: int) -> None:
     source = random.Random(seed)
     files = {f"{D}f{n}.py": [f"a{n} = {n}"] for n in range(6)}

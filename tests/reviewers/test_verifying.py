@@ -13,7 +13,7 @@ import pytest
 
 from criticizer.redaction import Redactor
 from criticizer.resilience.failures import DependencyUnavailable
-from reviews.reviewers.base import Fate, Finding, FindingSeverity, Verification
+from reviews.reviewers.base import Fate, Finding, FindingSeverity, Stopped, Verification
 from reviews.reviewers.chunks import Chunk, ContextBlock
 from reviews.reviewers.instructions import VERIFY_TASK
 from reviews.reviewers.model import LlmConfig, ModelAnswer
@@ -98,13 +98,15 @@ def review(
     reviewed: Change = ONE,
     progress: MutableMapping[str, str] | None = None,
     limits: ReviewLimits = ReviewLimits(max_input_tokens=8_000),  # noqa: B008 - frozen
-    verify_seconds: float = 20.0,
+    verify_timeout: float = 20.0,
     **around: Any,
 ) -> ReviewOutcome:
-    llm.server.respond = lambda r: judge(r) if is_verify(r) else Reply(answer=found)
+    llm.server.respond = lambda r: (
+        judge(r) if is_verify(r) else found(r) if callable(found) else Reply(answer=found)
+    )
 
     async def run() -> ReviewOutcome:
-        settings = LlmConfig(llm.base_url, "v", timeout_seconds=verify_seconds)
+        settings = LlmConfig(llm.base_url, "v", timeout_seconds=verify_timeout)
         finder = OpenAIClient(LlmConfig(llm.base_url, "m", timeout_seconds=20))
         async with finder, OpenAIClient(settings) as verifier:
             context = ReviewContext(**{"verifier": verifier, **around})
@@ -223,7 +225,7 @@ def test_a_verifier_that_does_not_answer_leaves_all_and_the_banner_says_so(
 
 
 def test_a_slow_verifier_is_not_waited_for(llm: FakeLlm) -> None:
-    outcome = review(llm, no_answer(Reply(hang=True)), verify_seconds=0.3)
+    outcome = review(llm, no_answer(Reply(hang=True)), verify_timeout=0.3)
     assert len(outcome.review.findings) == 5
     assert outcome.review.banner.startswith("5 of 5 findings could not be verified")
 
@@ -412,3 +414,68 @@ def test_a_line_of_the_context_refutes_as_well(quote: str, where: str) -> None:
     chunk = Chunk((), (block,))
     proof = proof_of(quote, chunk, ShownText(chunk))
     assert (proof.where if proof else "") == where
+
+
+# -- the soft deadline ------------------------------------------------------------------------------
+
+
+FILES = change(*(added(f"//depot/p/{n}.py", "\n".join(CODE) + "\n" + f"v_{n} = 0\n" * 700) for n in range(4)))
+SLOW = ReviewLimits(max_input_tokens=8_000, max_parallel_calls=1)
+
+
+@pytest.mark.parametrize(("calls_end", "kept"), [(100.0, 45.0), (10.0, 45.0), (100.0, 0.0)])
+def test_what_was_found_by_the_soft_deadline_is_verified_in_the_time_kept_for_it(
+    calls_end: float, kept: float
+) -> None:
+    """Each call takes 20 s: with 45 s kept, a second one starts at 20 s and none at 40 s of 80 s."""
+    clock = [0.0]
+
+    def now() -> float:
+        return clock[0]
+
+    def judge(request: Recorded) -> Reply:
+        clock[0] += 1.0
+        return saying(lambda title, name: perfect(title, name))(request)
+
+    with FakeLlm() as llm:
+        taken = iter([20.0, 20.0, calls_end, 20.0])
+
+        def found(request: Recorded) -> Reply:
+            clock[0] += next(taken)
+            file = re.findall(r"^=== F\d+ (\S+)$", request.body["messages"][1]["content"], re.MULTILINE)[0]
+            one = {**finding("Reads beyond the end", 9), "file": file}
+            return Reply(answer=answer_of(one))
+
+        outcome = review(llm, judge, found, FILES, limits=SLOW, now=now, until=80.0, verify_seconds=kept)
+    assert outcome.stopped is Stopped.TIMED_OUT
+    marks = {one.verification for one in outcome.review.findings if one.source == "llm"}
+    if kept:
+        assert outcome.reviewed == 2
+        assert marks == {Verification.CONFIRMED}
+        assert "could not be verified" not in outcome.review.banner
+    else:
+        assert outcome.reviewed == 3
+        assert marks == {Verification.UNVERIFIED}
+        assert "the review ran out of time before its second pass" in outcome.review.banner
+
+
+def test_a_review_that_is_published_without_its_model_marks_what_nobody_verified() -> None:
+    """The model fails after the soft deadline: the answers it gave are published, not the failure."""
+    clock = [0.0]
+    asked_for = []
+
+    def found(request: Recorded) -> Reply:
+        asked_for.append(request)
+        if len(asked_for) > 1:
+            clock[0] = 90.0
+            return error(503, "x")
+        file = re.findall(r"^=== F\d+ (\S+)$", request.body["messages"][1]["content"], re.MULTILINE)[0]
+        return Reply(answer=answer_of({**finding("Reads beyond the end", 9), "file": file}))
+
+    with FakeLlm() as llm:
+        judge = saying(lambda title, name: perfect(title, name))
+        outcome = review(llm, judge, found, FILES, limits=SLOW, now=lambda: clock[0], until=80.0)
+    assert (outcome.stopped, outcome.reviewed) == (Stopped.TIMED_OUT, 1)
+    (one,) = [one for one in outcome.review.findings if one.source == "llm"]
+    assert one.verification is Verification.UNVERIFIED
+    assert "could not be verified" in outcome.review.banner

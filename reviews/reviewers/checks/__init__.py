@@ -13,7 +13,7 @@ from itertools import islice
 from criticizer.redaction import clean
 from reviews.reviewers.base import Finding
 from reviews.reviewers.checks.documentation import stale_references
-from reviews.reviewers.checks.evasion import new_generated_marks, odd_text
+from reviews.reviewers.checks.evasion import changed_rule_files, new_generated_marks, odd_text
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
 from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
 from reviews.reviewers.checks.lines import Check
@@ -43,17 +43,30 @@ CHECKS: tuple[Check, ...] = (
     invisible_characters,
     odd_text,
     new_generated_marks,
+    changed_rule_files,
 )
+# Those that no repository can switch off: they look for secrets, and for what misleads a review.
+GUARDS = (
+    added_secrets.__name__,
+    reviewer_instructions.__name__,
+    invisible_characters.__name__,
+    odd_text.__name__,
+    new_generated_marks.__name__,
+    changed_rule_files.__name__,
+    "hidden_code",
+)
+OPTIONAL_CHECKS = tuple(check.__name__ for check in CHECKS if check.__name__ not in GUARDS)
 MAX_FINDINGS_PER_CHECK = 20
 
 
 def run_checks(
     change: Change, diffs: Sequence[FileDiff], checks: Sequence[Check] = CHECKS
 ) -> tuple[Finding, ...]:
-    """Run every check and return its findings with all text cleaned of secrets.
+    """Run every check that is on for a file; return its findings with all text cleaned of secrets.
 
     A check that finds more than `MAX_FINDINGS_PER_CHECK` ends with one finding that says so.
     """
+    off = {(file.path, name) for file in change.files for name in file.checks_off if name not in GUARDS}
     return tuple(
         replace(
             finding,
@@ -63,7 +76,9 @@ def run_checks(
             source=f"check:{check.__name__}",
         )
         for check in checks
-        for finding in _capped(check(change, diffs))
+        for finding in _capped(
+            found for found in check(change, diffs) if (found.file, check.__name__) not in off
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Checks for files that would keep others from reading them: odd bytes, and marks of generated files."""
+"""Checks for what would change how files are read: odd bytes, marks of generated files, files of rules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from reviews.reviewers.checks.lines import added_lines, check_finding, files_and
 from reviews.sources.base import Change
 from reviews.sources.content import DAMAGE_SHOWN, NUL_SHOWN, marker_line
 from reviews.sources.diffs import FileDiff
+from reviews.sources.rules import is_rule_file
 
 
 def odd_text(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
@@ -28,6 +29,21 @@ def odd_text(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
             line,
             category="security",
         )
+
+
+def changed_rule_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report changes of the files that later changes are reviewed by."""
+    for file in change.files:
+        if is_rule_file(file.path) or is_rule_file(file.old_path or ""):
+            yield check_finding(
+                file.path,
+                FindingSeverity.MEDIUM,
+                "The rules of reviews change",
+                "This file says what reviews look for. This change was reviewed by its text of before; the "
+                "changes after it will be by the new one.",
+                "Have somebody approve it who may decide what reviews look for.",
+                category="rule",
+            )
 
 
 def new_generated_marks(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
