@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,16 +12,23 @@ import structlog
 from django.db import transaction
 from django.db.models import Case, Count, Exists, F, OuterRef, Q, Subquery, Value, When, Window
 from django.db.models.expressions import Combinable
+from django.utils import timezone
 
 from criticizer.redaction import clean
+from reviews import dismissals
+from reviews.extents import ONLY_THIS, Extent, NotAccepted, NotAllowed, check_extent, with_second_person
 from reviews.models import FindingEvent, FindingRow
+from reviews.models.finding_events import STANDING
 from reviews.recipients.scopes import EVERYTHING, Scope
-from reviews.states import DISMISSALS, VERDICTS
+from reviews.reviewers.base import FindingSeverity
+from reviews.states import DISMISSALS, VERDICTS, WIDE_SCOPES, DismissalScope
 from reviews.states import FindingEventKind as Kind
 
 log = structlog.get_logger(__name__)
 
+CRITICAL = FindingSeverity.CRITICAL
 DISMISSED = "dismissed"
+OPEN_VERDICTS = {"open": DISMISSALS, "none": VERDICTS}  # of filters: the verdicts that each leaves out
 MAX_REASON = 300
 MAX_COMMENT = 2000
 MAX_EVENTS = 200  # shown of one finding; and its comments
@@ -29,44 +36,65 @@ MAX_EVENTS = 200  # shown of one finding; and its comments
 _LABELS = {
     Kind.USEFUL: "Marked as useful",
     Kind.WRONG: "Dismissed as wrong",
+    Kind.INTENDED: "Dismissed as intended",
     Kind.WONT_FIX: "Dismissed: won't fix",
 }
 
 
-class NotAccepted(ValueError):
-    """A verdict or comment that cannot be stored; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict that counts. `reason` is empty for readers who may not see what it was given on."""
+    """The verdict that counts, or a proposal of one.
+
+    `reason`, `scope` and `paths` are empty for readers who may not see what it was given on.
+    """
 
     kind: str
     actor: str
     at: datetime
     reason: str = ""
+    until: date | None = None
+    scope: str = ""
+    paths: str = ""
+    is_match: bool = False  # it was given on another finding
+    is_by_two: bool = False
 
     @property
     def is_dismissal(self) -> bool:
         return self.kind in DISMISSALS
 
     @property
+    def kind_label(self) -> str:
+        return str(Kind(self.kind).label).lower()
+
+    @property
     def label(self) -> str:
         """Return such as `Dismissed as wrong`."""
-        return _LABELS[Kind(self.kind)]
+        label = _LABELS[Kind(self.kind)]
+        return label.replace("Dismissed", "Dismissed earlier", 1) if self.is_match else label
 
     @property
     def sentence(self) -> str:
         """Return such as `Dismissed as wrong by ann on 2026-11-22`."""
         return f"{self.label} by {self.actor} on {self.at:%Y-%m-%d}"
 
+    @property
+    def extent(self) -> str:
+        """Return such as `everything of this category, until 2026-12-24`, or ""."""
+        reach = "" if self.scope in ("", DismissalScope.FINDING) else DismissalScope(self.scope).label
+        reach += f" in {self.paths}" if self.paths else ""
+        return ", ".join(filter(None, [reach, f"until {self.until}" if self.until else ""]))
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What people say about a finding, as far as a reader may see it."""
+    """What people say about a finding, as far as a reader may see it.
+
+    `proposal` is a dismissal of a critical finding that a second person has not agreed to.
+    """
 
     verdict: Verdict | None = None
     comments: int = 0
+    proposal: Verdict | None = None
 
 
 NOTHING_SAID = Said()
@@ -78,16 +106,31 @@ def said_about(identities: Iterable[UUID], scope: Scope = EVERYTHING) -> dict[UU
     events = FindingEvent.objects.filter(identity__in=set(identities)).annotate(
         comments=Window(Count("pk", filter=is_comment & is_readable), partition_by="identity"),
         is_readable=Case(When(is_readable, then=True), default=False),
+        rank=Case(When(is_comment, then=2), When(is_proposal=True, then=1), default=0),
     )
-    # Of each finding the newest verdict, or a comment where there is none.
-    rows = events.order_by("identity", Case(When(is_comment, then=1), default=0), "-pk").distinct("identity")
-    return {row.identity: Said(_verdict(row), row.comments) for row in rows}
+    # Of each finding the newest verdict, the newest proposal, and a comment.
+    said: dict[UUID, Said] = {}
+    newest: dict[UUID, int] = {}
+    row: Any
+    for row in events.order_by("identity", "rank", "-pk").distinct("identity", "rank"):
+        known = said.get(row.identity, Said(comments=row.comments))
+        if row.rank == 0:
+            newest[row.identity] = row.pk
+            known = replace(known, verdict=_verdict(row))
+        elif row.rank == 1 and row.pk > newest.get(row.identity, 0):
+            known = replace(known, proposal=_verdict(row))
+        said[row.identity] = known
+    return said
 
 
 def _verdict(row: Any) -> Verdict | None:
-    if row.kind not in VERDICTS:
+    if row.kind not in VERDICTS or (row.until and row.until < timezone.now().date()):
         return None
-    return Verdict(row.kind, row.actor, row.created_at, row.text if row.is_readable else "")
+    verdict = Verdict(
+        row.kind, row.actor, row.created_at, until=row.until, is_match=row.matches_id is not None,
+        is_by_two=row.severity == CRITICAL and not row.is_proposal,
+    )  # fmt: skip
+    return replace(verdict, reason=row.text, scope=row.scope, paths=row.paths) if row.is_readable else verdict
 
 
 def verdicts_of(identities: Iterable[UUID], scope: Scope = EVERYTHING) -> dict[UUID, Verdict]:
@@ -98,9 +141,15 @@ def verdicts_of(identities: Iterable[UUID], scope: Scope = EVERYTHING) -> dict[U
 
 def has_verdict(kinds: Collection[str] = VERDICTS) -> Q:
     """Return the condition on findings whose verdict is one of these."""
-    said = FindingEvent.objects.exclude(kind=Kind.COMMENT)
-    later = said.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk"))
-    return Q(Exists(said.filter(~Exists(later), identity=OuterRef("identity"), kind__in=kinds)))
+    newest = FindingEvent.objects.newest()
+    return Q(Exists(newest.filter(STANDING, identity=OuterRef("identity"), kind__in=kinds)))
+
+
+def has_verdict_in_words(words: str) -> Q:
+    """Return the condition of a filter: a verdict, `none`, or `open` for what is not dismissed."""
+    if words in OPEN_VERDICTS:
+        return ~has_verdict(OPEN_VERDICTS[words])
+    return has_verdict([words]) if words else Q()
 
 
 def severity_or_dismissed() -> Case:
@@ -110,13 +159,12 @@ def severity_or_dismissed() -> Case:
 
 def of_findings() -> dict[str, Combinable]:
     """Return annotations of findings for answers: the verdict that counts, by whom and when, or null."""
-    newest = (
-        FindingEvent.objects.filter(identity=OuterRef("identity")).exclude(kind=Kind.COMMENT).order_by("-pk")
-    )
+    newest = FindingEvent.objects.verdicts().filter(identity=OuterRef("identity")).order_by("-pk")
     said = {"verdict": "kind", "verdict_by": "actor", "verdict_at": "created_at"}
-    # Taken back: no verdict, as if none had been given.
+    # Taken back or past its last day: no verdict, as if none had been given.
+    counts = STANDING & ~Q(kind=Kind.UNDONE)
     return {
-        name: Subquery(newest.annotate(it=Case(When(~Q(kind=Kind.UNDONE), then=F(field)))).values("it")[:1])
+        name: Subquery(newest.annotate(it=Case(When(counts, then=F(field)))).values("it")[:1])
         for name, field in said.items()
     }
 
@@ -127,19 +175,50 @@ def thread(finding: FindingRow, scope: Scope) -> list[FindingEvent]:
     return list(events.select_related("job").order_by("-pk")[:MAX_EVENTS])[::-1]
 
 
-def give(finding: FindingRow, kind: str, actor: str, reason: str = "") -> None:
+def give(finding: FindingRow, kind: str, actor: str, reason: str = "", extent: Extent = ONLY_THIS) -> None:
     """Store a verdict, or with `undone` take the present one back. Repeating the last one changes nothing.
 
-    Raises NotAccepted: an unknown kind, a reason that is missing or too long, or nothing to take back.
+    A dismissal of a finding that is critical in any version is stored as a proposal until a second person
+    agrees (G411).
+
+    Raises NotAccepted: an unknown kind, a reason that is too long, an extent without sense, or nothing to
+    take back; NotAllowed: a wide scope, or a critical finding, for whom may not dismiss these.
     """
     if kind not in (*VERDICTS, Kind.UNDONE):
         raise NotAccepted(f"Not saved: {kind[:20]!r} is no verdict. Accepted: {', '.join(VERDICTS)}, undone.")
     reason = "" if kind in (Kind.USEFUL, Kind.UNDONE) else " ".join(reason.split())
     if len(reason) > MAX_REASON:
         raise NotAccepted(f"Not saved: the reason is longer than {MAX_REASON} characters. Shorten it.")
-    if kind == Kind.WONT_FIX and not reason:
-        raise NotAccepted("Not saved: say in a few words why this will not be fixed.")
-    _store(finding, kind, actor, reason)
+    if kind in DISMISSALS:
+        check_extent(finding, extent)
+    else:
+        extent = replace(extent, scope=DismissalScope.FINDING, paths="", until=None)
+    with transaction.atomic():
+        _lock(finding)
+        last = FindingEvent.objects.filter(identity=finding.identity).exclude(kind=Kind.COMMENT).last()
+        if kind == Kind.UNDONE and (last is None or last.kind == Kind.UNDONE):
+            raise NotAccepted("Nothing was taken back: this finding has no verdict.")
+        if last is not None and last.scope in WIDE_SCOPES and not extent.may_be_wide:
+            raise NotAllowed("Not saved: this dismissal reaches further than you may dismiss or take back.")
+        facts: dict[str, Any] = {"kind": kind, "actor": actor[:255], "text": clean(reason, MAX_REASON)}
+        facts |= {"scope": extent.scope, "paths": extent.paths, "until": extent.until, "is_proposal": False}
+        facts["within"] = extent.within
+        # Of any version: a verdict holds for all of them.
+        is_critical = FindingRow.objects.filter(identity=finding.identity, severity=CRITICAL).exists()
+        if kind in DISMISSALS and is_critical:
+            facts |= with_second_person(last, actor, extent)
+        same = ("kind", "actor", "text", "scope", "paths", "until", "is_proposal")
+        if last is not None and all(getattr(last, name) == facts[name] for name in same):
+            return
+        if kind in DISMISSALS:
+            of_file = list(FindingRow.objects.filter(job=finding.job_id, file=finding.file))
+            if finding not in of_file:
+                raise NotAccepted("Not saved: the review ran again meanwhile. Open it and look again.")
+            facts |= dismissals.facts_of(finding, of_file)
+            facts |= {"severity": CRITICAL} if is_critical else {}
+        stored = _store(finding, **facts)
+        if not stored.is_proposal:
+            dismissals.renew_matches(stored)
 
 
 def comment(finding: FindingRow, actor: str, text: str) -> None:
@@ -147,30 +226,21 @@ def comment(finding: FindingRow, actor: str, text: str) -> None:
     text = text.replace("\r\n", "\n").strip()
     if not text or len(text) > MAX_COMMENT:
         raise NotAccepted(f"Not saved: write 1 to {MAX_COMMENT} characters.")
-    _store(finding, Kind.COMMENT, actor, text)
-
-
-def _store(finding: FindingRow, kind: str, actor: str, text: str) -> None:
-    said = FindingEvent.objects.filter(identity=finding.identity)
     with transaction.atomic():
-        # One at a time: a double click is one verdict.
-        FindingRow.objects.select_for_update().only("pk").get(pk=finding.pk)
-        text = clean(text, MAX_COMMENT)
-        if kind != Kind.COMMENT:
-            last = said.exclude(kind=Kind.COMMENT).order_by("-pk").first()
-            if last is not None and (last.kind, last.actor, last.text) == (kind, actor, text):
-                return
-            if kind == Kind.UNDONE and (last is None or last.kind == Kind.UNDONE):
-                raise NotAccepted("Nothing was taken back: this finding has no verdict.")
-        elif said.filter(kind=Kind.COMMENT).count() >= MAX_EVENTS:
+        _lock(finding)
+        if FindingEvent.objects.filter(identity=finding.identity, kind=Kind.COMMENT).count() >= MAX_EVENTS:
             raise NotAccepted(f"Not saved: a finding has at most {MAX_EVENTS} comments.")
-        FindingEvent.objects.create(
-            identity=finding.identity,
-            job_id=finding.job_id,
-            file=finding.file,
-            evidence=finding.evidence,
-            kind=kind,
-            text=text,
-            actor=actor[:255],
-        )
-    log.info("finding_judged", job=finding.job_id, finding=finding.pk, kind=kind)
+        _store(finding, kind=Kind.COMMENT, actor=actor[:255], text=clean(text, MAX_COMMENT))
+
+
+def _lock(finding: FindingRow) -> None:
+    """One at a time: a double click is one verdict, and two people agree in whatever version they see."""
+    rows = FindingRow.objects.filter(identity=finding.identity).select_for_update()
+    list(rows.order_by("pk").only("pk")[:1])
+
+
+def _store(finding: FindingRow, **facts: Any) -> FindingEvent:
+    copied = {name: getattr(finding, name) for name in ("identity", "job_id", "file", "evidence")}
+    stored = FindingEvent.objects.create(**copied, **facts)
+    log.info("finding_judged", job=finding.job_id, finding=finding.pk, kind=str(facts["kind"]))
+    return stored

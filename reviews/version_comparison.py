@@ -17,12 +17,12 @@ from itertools import islice
 from notifications.rendering import Ending, ReportFinding
 from reviews.reviewers.base import MAX_EXCERPT_CHARS, Side
 from reviews.reviewers.chunks import ShownHunk
-from reviews.reviewers.merging import shared, words_of
+from reviews.reviewers.merging import shared, telling_words
 from reviews.reviewers.prepare import Prepared
 
 MIN_CODE = 12  # characters; shorter code, such as a brace, matches anything
 NEARBY_LINES = 3
-MIN_SHARED = 0.20  # of the words of a dismissed finding and of one that stands at its place
+MIN_ALIKE = 0.35  # of the words of a dismissed finding and of one that stands at its place
 _TRIED = 50  # candidates of one criterion: bounds the work on a thousand dismissed ones
 
 Lines = Mapping[tuple[str, str], Collection[str]]
@@ -136,8 +136,8 @@ def _place(finding: ReportFinding) -> tuple[str, int, str]:
 
 def _alike(one: ReportFinding, other: ReportFinding) -> bool:
     """Return whether two findings are worded alike: another defect of the same lines is not dismissed."""
-    mine, its = (words_of(f"{finding.title} {finding.message}") for finding in (one, other))
-    return shared(mine, its) >= MIN_SHARED
+    mine, its = (telling_words(f"{finding.title} {finding.message}") for finding in (one, other))
+    return shared(mine, its) >= MIN_ALIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,11 @@ def _kind(finding: ReportFinding) -> Hashable:
 
 
 def _title_and_code(finding: ReportFinding) -> Hashable | None:
-    return (code := _code(finding)) and (finding.file, _words(finding.title), code)
+    return (code := code_of(finding)) and (finding.file, _words(finding.title), code)
 
 
 def _code_and_kind(finding: ReportFinding) -> Hashable | None:
-    return (code := _code(finding)) and (_kind(finding), code)
+    return (code := code_of(finding)) and (_kind(finding), code)
 
 
 _CRITERIA = (
@@ -175,7 +175,8 @@ def _words(title: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[^\W\d_]+", title.casefold()))
 
 
-def _code(finding: ReportFinding) -> str | None:
+def code_of(finding: ReportFinding) -> str | None:
+    """Return the lines that a finding is about, without regard to spaces; None: too short to tell."""
     code = " ".join(word for row in finding.excerpt if finding.covers(row) for word in row.text.split())
     return code if len(code) >= MIN_CODE else None
 

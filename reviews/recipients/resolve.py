@@ -16,7 +16,7 @@ from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Failure
 from notifications.config import connected_hosts
-from notifications.recipients import normalise
+from notifications.recipients import inline_recipient, normalise
 from reviews import config
 from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
 from reviews.pipeline import StageClaim
@@ -68,7 +68,7 @@ def find(claim: StageClaim, change: Change, source: Source) -> Found | None:
             log.error("perforce_readers_unknown", job=claim.job_id, **failure.facts)
     if change.changelist_id.partition(":")[0] in connected_hosts():
         # The change's id is its recipient: who reads the code there reads its review there.
-        own = (change.changelist_id, change.changelist_id.replace("github:", "github-review:", 1))
+        own = (change.changelist_id, inline_recipient(change.changelist_id))
         origins = {**dict.fromkeys(map(normalise, own), RecipientOrigin.PULL_REQUEST), **origins}
     if not origins:
         origins = dict.fromkeys(job.recipients, RecipientOrigin.DEFAULT)

@@ -23,7 +23,7 @@ from django.urls import reverse
 
 from notifications.models import Delivery
 from reviews.models import FindingRow
-from reviews.recipients.scopes import PERMISSIONS, scope_of_job
+from reviews.recipients.scopes import PERMISSIONS, Scope, scope_of, scope_of_job
 from reviews.recipients.visibility import accounts_of, scopes_of_addresses
 from reviews.roles import JUDGE, READ
 
@@ -33,11 +33,12 @@ _FORM = struct.Struct(">16sQQ")  # delivery token, finding, expiry in seconds
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a valid link is for: `actor` is the username of the account that it acts for."""
+    """What a valid link is for: `actor` is the username of the account that it acts for, `seen` its scope."""
 
     finding: FindingRow
     recipient: str
     actor: str
+    seen: Scope
 
 
 def link(finding_id: int, token: UUID, since: datetime) -> str:
@@ -70,7 +71,7 @@ def opened(signed: str) -> Opened | None:
         row = FindingRow.objects.filter(scope.findings(), pk=finding.pk)
         if not row.exists() or not scope.jobs().filter(pk=finding.job_id).exists():
             return None
-    return Opened(finding, delivery.recipient, judge.get_username())
+    return Opened(finding, delivery.recipient, judge.get_username(), scope_of(judge))
 
 
 def judges(recipients: Iterable[str]) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from django.db.models.functions import Lower
 from notifications.rendering.report import SEVERITIES, Comparison, Report, ReportFinding
 from reviews.models import RecipientOrigin
 from reviews.recipients.scopes import EVERYTHING, Scope, scopes_of
+from reviews.reviewers.coverage_texts import unread_banner
 from reviews.sources import pull
 
 NAMED, EVERYBODY, NOBODY = "named", "everything", "nothing"  # values of UNKNOWN_RECIPIENTS
@@ -130,6 +131,8 @@ def part_of(report: Report, reach: Reach) -> Report:
     if reach.everything:
         return report
     coverage = tuple(file for file in report.coverage if reach.allows(file.file))
+    configuration = tuple(line for line in report.configuration if reach.allows(line.file))
+    report = replace(report, configuration=configuration)
 
     def may_read(finding: ReportFinding) -> bool:
         if not all(map(reach.allows, finding.evidence)):
@@ -146,15 +149,17 @@ def part_of(report: Report, reach: Reach) -> Report:
         return report
     part = replace(
         report,
+        banner=" ".join(filter(None, [report.part_banner, unread_banner(coverage)])),
         findings=findings,
         coverage=coverage,
         since=since,
         status_lines=(*report.status_lines, _not_shown(hidden)),
+        suppressed=0,  # of the whole change
         hidden_files=len(report.coverage) - len(coverage),
     )
     if coverage or findings:
         return part
-    return replace(part, title="", author="", banner="", since=None)
+    return replace(part, title="", author="", banner="", configuration=(), since=None)
 
 
 def _not_shown(hidden: int) -> str:
