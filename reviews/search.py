@@ -51,17 +51,30 @@ def words_of_jobs(words: Sequence[str]) -> Q:
     """
     expression = match(("title", "author"), words)
     found = Q(expression)
+    of_change = _of_change(words)
     rare = None if _is_common(found) else _jobs_with(found)
     if rare is None:
         # Keeps PostgreSQL from taking the words for rare: it reads the list in its order.
-        return Q(Coalesce(expression, Value(False), output_field=BooleanField()))
-    if len(words) == 1:
-        rare += ReviewJob.objects.filter(named(words[0])).values_list("pk", flat=True)[:100]
-    return is_one_of(rare)
+        common = Q(Coalesce(expression, Value(False), output_field=BooleanField()))
+        return common | is_one_of(of_change) if of_change else common
+    return is_one_of(rare + of_change)
 
 
 def words_of_findings(words: Sequence[str]) -> Q:
-    """Return the condition that each word begins a word of a finding."""
+    """Return the condition that each word begins a word of a finding, or the one word is its changelist."""
+    found = _words_of_findings(words)
+    of_change = _of_change(words)
+    return found | Q(job__in=of_change) if of_change else found
+
+
+def _of_change(words: Sequence[str]) -> list[int]:
+    """Return the reviews of the changelist that a single word names."""
+    if len(words) != 1:
+        return []
+    return list(ReviewJob.objects.filter(named(words[0])).values_list("pk", flat=True)[:100])
+
+
+def _words_of_findings(words: Sequence[str]) -> Q:
     parts = " ".join(words).translate(str.maketrans(WORD_MARKS, " " * len(WORD_MARKS))).split()
     if not parts:
         return Q(pk__in=())

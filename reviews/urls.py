@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST
 
 from reviews.admin import invite, message_preview, repositories
 from reviews.exports import FORMS
-from reviews.web import actions, comparison, feeds, findings, quality, views
+from reviews.web import actions, comparison, configurations, feeds, findings, fold, quality, views
 from reviews.web import subscriptions as subscription_views
 from reviews.web.login import Login
 from reviews.web.welcome import Welcome
@@ -16,6 +16,7 @@ _pages = [
     path("", views.review_list, name="list"),
     path("findings/", views.finding_list, name="findings"),
     path("quality/", quality.quality, name="quality"),
+    path("quality/fold/", fold.fold, name="quality-fold"),
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
@@ -35,6 +36,7 @@ _pages = [
     path("reviews/<int:job_id>/cancel/", actions.cancel, name="cancel"),
     re_path(rf"^feeds/(?P<name>{'|'.join(feeds.LISTS)})\.atom$", feeds.feed, name="feed"),
     path("views/<str:name>/", views.saved_view, name="saved-view"),
+    path("configurations/<int:pk>/", configurations.configuration, name="configuration"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),
 ]
 

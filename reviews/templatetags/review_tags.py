@@ -16,10 +16,12 @@ from notifications.rendering.summary import status_in_words
 from reviews import invitations
 from reviews.recipients.visibility import masked
 from reviews.sources.pull import depot_prefix
-from reviews.states import FindingEventKind
-from reviews.verdicts import MAX_REASON, Verdict
+from reviews.states import WIDE_SCOPES, DismissalScope
+from reviews.states import FindingEventKind as Kind
+from reviews.verdicts import MAX_REASON
 from reviews.web import labels
 from reviews.web.highlight import rows_html
+from reviews.web.review_page import FindingView
 
 register = template.Library()
 
@@ -77,24 +79,53 @@ def prose(text: str) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def verdict_forms(context: Context, address: str, verdict: Verdict | None) -> SafeString:
-    """Return the forms by which a person judges the finding of an address."""
+def verdict_forms(context: Context, address: str, finding: FindingView) -> SafeString:
+    """Return the forms by which a person judges the finding of an address; on its own page, how far."""
     # Not a template: a page has hundreds of them. Nothing in it is of the depot or of a model.
-    kind = verdict.kind if verdict else ""
+    said, is_alone = finding.said, context["view"] == "thread"
+    kind = said.verdict.kind if said.verdict else ""
+    query = str(context.get("kept", ""))
     form = (
         f'<form method="post" action="{escape(address)}verdict/">'
         f'<input type="hidden" name="csrfmiddlewaretoken" value="{context["csrf_token"]}">'
         f'<input type="hidden" name="view" value="{escape(context["view"])}">'
+        f'<input type="hidden" name="filter" value="{escape(query)}">'
     )
-    offered = {"undone": "Undo", FindingEventKind.USEFUL: "Useful", FindingEventKind.WRONG: "Wrong"}
+    offered = {"undone": "Undo", Kind.USEFUL: "Useful", Kind.WRONG: "Wrong", Kind.INTENDED: "Intended"}
     buttons = "".join(
         f'<button class="quiet" name="verdict" value="{value}">{label}</button>'
         for value, label in offered.items()
-        if value != kind and (kind or value != "undone")
+        if value != kind and (kind or said.proposal or value != "undone")
     )
+    more, reach = ("Dismiss", _reach(context, finding)) if is_alone else (_WONT_FIX, "")
     return SafeString(
-        f"{form}{buttons}</form> <details><summary>{_WONT_FIX}\N{HORIZONTAL ELLIPSIS}</summary>{form}"
+        f"{form}{buttons}</form> <details><summary>{more}\N{HORIZONTAL ELLIPSIS}</summary>{form}"
         f'<label>Reason <input name="reason" maxlength="{MAX_REASON}" autocomplete="off" required></label>'
-        f'<button name="verdict" value="wont_fix">{_WONT_FIX}</button>'
-        '<button class="quiet" name="verdict" value="wrong">Wrong, for this reason</button></form></details>'
+        f'{reach}<button name="verdict" value="wont_fix">{_WONT_FIX}</button>'
+        '<button class="quiet" name="verdict" value="wrong">Wrong, for this reason</button>'
+        '<button class="quiet" name="verdict" value="intended">Intended, for this reason</button>'
+        "</form></details>"
+    )
+
+
+def _reach(context: Context, finding: FindingView) -> str:
+    """Return the fields that say how far a dismissal reaches, as far as this person may choose."""
+    may_be_wide = context["perms"]["reviews"]["dismiss_widely"]
+    scopes = [
+        scope
+        for scope in DismissalScope
+        if (may_be_wide or scope not in WIDE_SCOPES)
+        and (scope != DismissalScope.RULE or finding.row.rule_name)
+    ]
+    options = "".join(
+        f'<option value="{scope.value}">{escape(str(scope.label))}</option>' for scope in scopes
+    )
+    paths = (
+        '<label>Path <input name="paths" maxlength="1024" placeholder="//depot/main/..."></label>'
+        if may_be_wide
+        else ""
+    )
+    return (
+        f'<label>Dismiss <select name="scope">{options}</select></label>{paths}'
+        '<label>Until <input name="until" type="date"></label>'
     )

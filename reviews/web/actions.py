@@ -24,7 +24,7 @@ from reviews.roles import CANCEL, READ, REQUEST
 from reviews.states import JobStatus
 from reviews.web import rerun
 from reviews.web.labels import state_for_readers
-from reviews.web.review_page import Notice
+from reviews.web.notices import Notice
 
 MAX_AN_HOUR = 10  # reviews that one reviewer requests
 

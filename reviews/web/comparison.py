@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -26,30 +25,13 @@ from reviews.web.interdiff import MAX_STEPS, Row, interdiff
 from reviews.web.reader_page import reader_page
 from reviews.web.review_list import PAGE_SIZE, hidden_files
 from reviews.web.review_page import versions_of, worst_first_rows
+from reviews.web.within_review import ListPart, start_of
 
 MAX_LINES = 500  # of all files in a page; a longer file has a page of its own
 MAX_FILE_LINES = 1_500
 
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _WHERE = {(True, False): "no longer part of the change", (False, True): "new in this version"}
-_Row = TypeVar("_Row")
-
-
-@dataclass(frozen=True, slots=True)
-class Part(Generic[_Row]):
-    """The rows of a page of a list that has `total` of them, after the first `start`."""
-
-    rows: Sequence[_Row]
-    start: int
-    total: int
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.rows)
-
-    @property
-    def left(self) -> int:
-        return self.total - self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +73,7 @@ class ComparedFile:
 class ComparedFiles:
     """The files that differ, how many do not, and of how many the versions have not stored all lines."""
 
-    different: Part[ComparedFile]
+    different: ListPart[ComparedFile]
     same: int
     not_compared: int
 
@@ -124,17 +106,12 @@ def compare(request: HttpRequest, job_id: int) -> HttpResponse:
         "versions": versions_of(job, scope),
         "unreviewed": unreviewed,
         "findings": (
-            None if unreviewed else compared_findings(older, newer, scope, _start(request, "findings"))
+            None if unreviewed else compared_findings(older, newer, scope, start_of(request.GET, "findings"))
         ),
-        "files": compared_files(older, newer, scope, _start(request, "files")),
+        "files": compared_files(older, newer, scope, start_of(request.GET, "files")),
         "hidden": max(hidden_files([older.pk, newer.pk], scope).values(), default=0),
     }
     return render(request, "reviews/compare.html", context)
-
-
-def _start(request: HttpRequest, name: str) -> int:
-    wanted = request.GET.get(name, "")
-    return int(wanted) if _NUMBER.fullmatch(wanted) else 0
 
 
 def _other(job: ReviewJob, scope: Scope, wanted: str) -> ReviewJob:
@@ -170,16 +147,18 @@ def compared_files(older: ReviewJob, newer: ReviewJob, scope: Scope, start: int 
             not_compared += 1
     start = start if start < len(different) else 0
     shown = list(_with_code(different[start : start + PAGE_SIZE]))
-    return ComparedFiles(Part(shown, start, len(different)), same, not_compared)
+    return ComparedFiles(ListPart(shown, start, len(different)), same, not_compared)
 
 
 def _compared(path: str, old: FileDiffText | None, new: FileDiffText | None, budget: Budget) -> ComparedFile:
-    refused = budget.refused
-    hunks = interdiff(old.hunks if old else (), new.hunks if new else (), budget)
+    refused, where = budget.refused, _WHERE.get((old is not None, new is not None), "")
     sides = [side for side in (old, new) if side is not None]
+    if all(side.action == Action.DELETE for side in sides):
+        old = new = None
+    hunks = interdiff(old.hunks if old else (), new.hunks if new else (), budget)
     return ComparedFile(
         path,
-        _WHERE.get((old is not None, new is not None), ""),
+        where,
         hunks,
         # Of a deleted file its name says all. Binary and skipped files have no lines.
         all(side.action == Action.DELETE for side in sides)
@@ -209,7 +188,7 @@ def _by_path(job: ReviewJob, scope: Scope) -> dict[str, FileDiffText] | None:
 
 def compared_findings(
     older: ReviewJob, newer: ReviewJob, scope: Scope, start: int = 0
-) -> Part[ComparedFinding]:
+) -> ListPart[ComparedFinding]:
     """Return the findings of both versions: new, still there, not reported again, fixed.
 
     A finding of the older version counts as fixed only if the version that ended it found its lines
@@ -230,7 +209,7 @@ def compared_findings(
         [pk for pk, *_ in shown]
     )
     compared = [ComparedFinding(rows[pk], status, word) for pk, status, word in shown if pk in rows]
-    return Part(compared, start, len(found))
+    return ListPart(compared, start, len(found))
 
 
 def _worst_first(job: ReviewJob, scope: Scope) -> dict[UUID, int]:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -47,7 +47,8 @@ class FileView:
     """One file of the tab. `number` counts from 1 and names it in addresses.
 
     `above` are findings without a line in the diff. `hunks` is None where the lines are not in this page,
-    `lines` how many there are, `content` a digest of them, `missing` why there are none or not all.
+    `lines` how many there are, `content` a digest of them, `missing` why there are none or not all;
+    `has_more`: lines around the hunks are stored.
     """
 
     number: int
@@ -61,6 +62,7 @@ class FileView:
     lines: int
     content: str
     missing: str
+    has_more: bool
 
     @property
     def name(self) -> str:
@@ -86,11 +88,14 @@ def has_diff(job: ReviewJob) -> bool:
     return job.artifacts.filter(kind=Artifact.Kind.REDACTED, deleted_at=None).exists()
 
 
-def files_tab(job: ReviewJob, scope: Scope, findings: Iterable[FindingView]) -> FilesTab | None:
+def files_tab(
+    job: ReviewJob, scope: Scope, findings: Iterable[FindingView], wanted: Mapping[str, Any] = {}
+) -> FilesTab | None:
     """Return the files that may be seen, or None when the diff is no longer stored.
 
     `findings`: those that the page shows, worst first. Files with findings are open first, up to
-    MAX_OPEN_LINES in all; findings of the others are brief.
+    MAX_OPEN_LINES in all; findings of the others are brief. Where a filter is `wanted`, only files with
+    findings are shown, and the file that it names.
     """
     diffs = visible_diffs(job, scope)
     if diffs is None:
@@ -99,9 +104,8 @@ def files_tab(job: ReviewJob, scope: Scope, findings: Iterable[FindingView]) -> 
     for view in findings:
         found[view.row.file].append(view)
     coverage = visible_coverage(job, scope)
-    shown = [(number, diff) for number, diff in enumerate(diffs, start=1) if diff.path in coverage][
-        :MAX_FILES
-    ]
+    kept = coverage.keys() & {*found, wanted.get("file")} if wanted else coverage.keys()
+    shown = [(number, diff) for number, diff in enumerate(diffs, start=1) if diff.path in kept][:MAX_FILES]
     files = {number: _folded(number, diff, coverage[diff.path], found[diff.path]) for number, diff in shown}
     left, words = MAX_OPEN_LINES, Budget(MAX_COMPARED)
     for number, diff in sorted(shown, key=lambda one: not found[one[1].path]):
@@ -114,8 +118,13 @@ def files_tab(job: ReviewJob, scope: Scope, findings: Iterable[FindingView]) -> 
     return FilesTab(in_order, others)
 
 
-def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
-    """Return a file with its lines; None when it may not be seen or is no longer stored."""
+def one_file(
+    job: ReviewJob, scope: Scope, number: int, wanted: Mapping[str, Any] = {}, *, with_context: bool = False
+) -> FileView | None:
+    """Return a file with its lines and its findings that match; None when not seen or no longer stored.
+
+    `with_context`: with the lines around its hunks.
+    """
     diffs = visible_diffs(job, scope) or ()
     if not 1 <= number <= len(diffs):
         return None
@@ -123,8 +132,11 @@ def one_file(job: ReviewJob, scope: Scope, number: int) -> FileView | None:
     covered = job.coverage.filter(scope.files(), file=diff.path).order_by("pk").last()
     if covered is None:
         return None
-    found = finding_views((row for row in worst_findings(job, scope) if row.file == diff.path), scope)
-    return _opened(_folded(number, diff, covered, found), diff, found, Budget(MAX_COMPARED))
+    found = finding_views(worst_findings(job, scope, {**wanted, "file": diff.path}), scope)
+    file = _folded(number, diff, covered, found)
+    if with_context:
+        file, diff = replace(file, has_more=False), diff.with_context()
+    return _opened(file, diff, found, Budget(MAX_COMPARED))
 
 
 def visible_diffs(job: ReviewJob, scope: Scope) -> Sequence[FileDiffText] | None:
@@ -168,6 +180,7 @@ def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequen
         lines=lines,
         content=hashlib.sha256(repr(diff.hunks).encode()).hexdigest()[:16],
         missing=_missing(diff, covered, lines),
+        has_more=any(before or after for before, after in diff.around),
     )
 
 

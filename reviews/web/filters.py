@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
@@ -15,8 +16,8 @@ from reviews.models import CoverageRow
 from reviews.recipients.scopes import Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.search import jobs_with_findings, with_facets
-from reviews.states import DISMISSALS, VERDICTS
-from reviews.verdicts import has_verdict
+from reviews.states import VERDICTS
+from reviews.verdicts import has_verdict_in_words
 from reviews.web.labels import STATES_FOR_READERS
 
 _VERDICTS = [
@@ -28,16 +29,19 @@ _VERDICTS = [
 _SEVERITIES = [("", "Any severity"), *((name.value, name.value.capitalize()) for name in FindingSeverity)]
 _SOURCES = [("", "Model and checks"), ("llm", "Language model"), ("check", "Checks")]
 _DATE = forms.DateInput(attrs={"type": "date"})
+_MAX_TEXT = 300  # a pasted title or path
+# A path as pages print it, with or without the lines of a finding.
+_PATH = re.compile(r"(?P<path>//.*?)(?::[0-9]{1,9}(?:[-\u2013][0-9]{1,9})?)?", re.ASCII | re.DOTALL)
 
 
 class FindingFilter(forms.Form):
     """What narrows findings, and reviews to those that have such findings. Empty fields do not."""
 
     text = forms.CharField(
-        max_length=100,
+        max_length=_MAX_TEXT,
         required=False,
         label="Words",
-        help_text="Searches titles, messages and paths; the beginning of a word is enough.",
+        help_text="Of titles, messages and paths, or a changelist; the beginning of a word is enough.",
     )
     author = forms.CharField(max_length=255, required=False, help_text="Of the change.")
     path = forms.CharField(
@@ -53,9 +57,14 @@ class FindingFilter(forms.Form):
     mine = forms.BooleanField(required=False, label="Only my changes")
 
     def wanted(self) -> dict[str, Any]:
-        """Return the filters that are set; none where the form is not valid."""
+        """Return the filters that are set, a pasted path as one; none where the form is not valid."""
         found = self.cleaned_data if self.is_valid() else {}
-        return {name: value for name, value in found.items() if value}
+        wanted = {name: value for name, value in found.items() if value}
+        pasted = _PATH.fullmatch(wanted.get("text", ""))
+        if pasted and "path" not in wanted:
+            del wanted["text"]
+            wanted["path"] = pasted["path"]
+        return wanted
 
     IN_SIGHT: tuple[str, ...] = ("text",)  # the others are behind a fold
 
@@ -78,10 +87,10 @@ class ReviewFilter(FindingFilter):
     changelist = forms.CharField(max_length=128, required=False)
     status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
     text = forms.CharField(
-        max_length=100,
+        max_length=_MAX_TEXT,
         required=False,
         label="Words",
-        help_text="Words of the title or the author, or a commit's hash.",
+        help_text="Words of the title or the author, a commit's hash, or a path.",
     )
     every = forms.BooleanField(required=False, label="Every version")
     field_order = ("changelist", "status", "text")
@@ -122,13 +131,7 @@ def of_changes(wanted: Mapping[str, Any], user: Any, job: str = "") -> Q:
 def of_findings(wanted: Mapping[str, Any]) -> Q:
     """Return the condition on findings by what they say and what is said about them."""
     found = with_facets({name: wanted[name] for name in ("severity", "category", "source") if name in wanted})
-    found &= _of_files(wanted)
-    verdict = wanted.get("verdict")
-    if verdict in ("open", "none"):
-        found &= ~has_verdict(DISMISSALS if verdict == "open" else VERDICTS)
-    elif verdict:
-        found &= has_verdict([verdict])
-    return found
+    return found & _of_files(wanted) & has_verdict_in_words(wanted.get("verdict", ""))
 
 
 def of_reviews(wanted: Mapping[str, Any], user: Any, scope: Scope) -> Q:

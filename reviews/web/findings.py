@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from dataclasses import replace
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required, permission_required
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from reviews import fixes, verdicts
+from reviews.extents import Extent, NotAccepted
 from reviews.models import FindingRow
 from reviews.recipients import verdict_links
 from reviews.recipients.scopes import Scope, scope_of
-from reviews.roles import JUDGE, READ
+from reviews.roles import DISMISS_WIDELY, JUDGE, READ
 from reviews.states import VERDICTS, FindingEventKind
 from reviews.web.reader_page import reader_page
 from reviews.web.review_page import finding_views
+from reviews.web.within_review import kept_query
 
 
 class VerdictForm(forms.Form):
-    """A verdict on a finding: one of VERDICTS or `undone`, and why."""
+    """A verdict on a finding: one of VERDICTS or `undone`, why, and how far a dismissal reaches."""
 
     verdict = forms.ChoiceField(
         choices=[(kind.value, kind.label) for kind in (*VERDICTS, FindingEventKind.UNDONE)]
     )
     reason = forms.CharField(required=False, max_length=verdicts.MAX_REASON)
+    scope = forms.CharField(required=False, max_length=20)
+    paths = forms.CharField(required=False, max_length=1024)
+    until = forms.DateField(required=False)
 
 
 class CommentForm(forms.Form):
@@ -65,10 +70,12 @@ def patch(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
 @permission_required((READ, JUDGE), raise_exception=True)
 def verdict(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
     """Store a verdict on a finding, then go back to where it was given."""
-    row = _seen(scope_of(request.user), job_id, finding_id)
-    form = VerdictForm(request.POST)
-    _give(request, form, row, request.user.get_username())
-    return _back(row, request.POST.get("view", ""))
+    user = request.user
+    scope = scope_of(user)
+    row = _seen(scope, job_id, finding_id)
+    rights = Extent(seen=scope, may_be_wide=user.has_perm(DISMISS_WIDELY))
+    _give(request, VerdictForm(request.POST), row, user.get_username(), rights)
+    return _back(row, request.POST.get("view", ""), request.POST.get("filter", ""))
 
 
 @require_POST
@@ -84,7 +91,7 @@ def comment(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
         try:
             verdicts.comment(row, request.user.get_username(), form.cleaned_data["text"])
             return _back(row, "thread")
-        except verdicts.NotAccepted as problem:
+        except NotAccepted as problem:
             form.add_error("text", str(problem))
     return _page(request, row, scope, form)
 
@@ -100,13 +107,13 @@ def verdict_link(request: HttpRequest, signed: str) -> HttpResponse:
     if opened is None:
         return render(request, "reviews/verdict_link.html", {}, status=404)
     is_done = request.method == "POST" and _give(
-        request, VerdictForm(request.POST), opened.finding, opened.actor
+        request, VerdictForm(request.POST), opened.finding, opened.actor, Extent(seen=opened.seen)
     )
-    known = verdicts.verdicts_of([opened.finding.identity])
+    said = verdicts.said_about([opened.finding.identity], opened.seen)
     context = {
         "row": opened.finding,
         "actor": opened.actor,
-        "verdict": known.get(opened.finding.identity),
+        "said": said.get(opened.finding.identity),
         "max_reason": verdicts.MAX_REASON,
         "is_done": is_done,
     }
@@ -120,24 +127,27 @@ def _seen(scope: Scope, job_id: int, finding_id: int) -> FindingRow:
     return get_object_or_404(rows, pk=finding_id)
 
 
-def _give(request: HttpRequest, form: VerdictForm, row: FindingRow, actor: str) -> bool:
+def _give(request: HttpRequest, form: VerdictForm, row: FindingRow, actor: str, rights: Extent) -> bool:
     if not form.is_valid():
         problem = "; ".join(str(error) for errors in form.errors.values() for error in errors)
         messages.error(request, f"Not saved. {problem}")
         return False
+    given = form.cleaned_data
+    extent = replace(rights, scope=given["scope"] or rights.scope, paths=given["paths"], until=given["until"])
     try:
-        verdicts.give(row, form.cleaned_data["verdict"], actor, form.cleaned_data["reason"])
-    except verdicts.NotAccepted as problem:
+        verdicts.give(row, given["verdict"], actor, given["reason"], extent)
+    except NotAccepted as problem:
         messages.error(request, str(problem))
         return False
     return True
 
 
-def _back(row: FindingRow, view: str) -> HttpResponseRedirect:
-    """Return to the tab of the review, or to the finding's own page (`thread`)."""
+def _back(row: FindingRow, view: str, narrowed: str = "") -> HttpResponseRedirect:
+    """Return to the tab of the review as it was filtered, or to the finding's own page (`thread`)."""
     if view == "thread":
         return HttpResponseRedirect(reverse("reviews:finding", args=[row.job_id, row.pk]))
-    query = f"?{urlencode({'view': view})}" if view in ("files", "findings") else ""
+    kept = kept_query({**QueryDict(narrowed).dict(), "view": view if view in ("files", "findings") else ""})
+    query = f"?{kept.urlencode()}" if kept else ""
     return HttpResponseRedirect(f"{reverse('reviews:detail', args=[row.job_id])}{query}#finding-{row.pk}")
 
 

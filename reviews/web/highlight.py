@@ -77,7 +77,7 @@ def code_rows(
 
 
 def rows_html(rows: Iterable[CodeRow], file_number: int | None = None) -> SafeString:
-    """Return rows as HTML; those of a file of the tab Files are link targets: `file-3-L12`, `file-3-R12`."""
+    """Return rows as HTML; those of a file of the tab Files have links: `#file-3-L12`, `#file-3-R12`."""
     return SafeString("".join(_row_html(row, file_number) for row in rows))
 
 
@@ -85,11 +85,13 @@ def _row_html(row: CodeRow, file_number: int | None) -> str:
     # Not a template: a page has thousands of rows. Only `html` is of the depot, and is safe.
     number = "" if row.number is None else row.number
     side = "R" if row.kind == "removed" else "L"
-    target = f' id="file-{file_number}-{side}{number}"' if file_number and row.number else ""
-    return (
-        f'<span class="row {row.kind}{" meant" if row.is_meant else ""}"{target}'
-        f' data-line="{number}" data-sign="{row.sign}">{row.html}\n</span>'
-    )
+    css = f"row {row.kind}{' meant' if row.is_meant else ''}"
+    if not file_number or not row.number:
+        return f'<span class="{css}" data-line="{number}" data-sign="{row.sign}">{row.html}\n</span>'
+    name = f"file-{file_number}-{side}{number}"
+    # Not in the order of tabs: a page has thousands of lines.
+    link = f'<a href="#{name}" tabindex="-1">{number} {row.sign}</a>'
+    return f'<span class="{css}" id="{name}">{link}{row.html}\n</span>'
 
 
 def _bounded(text: str) -> str:

@@ -46,6 +46,7 @@ _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Pull requests", "reviews_hostchange"),
         ("Webhook deliveries", "reviews_hostdelivery"),
         ("Allow-list", "reviews_allowlistentry"),
+        ("Rules of the team", "reviews_teamrule"),
     ),
     "Access": (
         ("Users", "auth_user"),

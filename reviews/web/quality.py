@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from itertools import groupby, islice
 from time import monotonic
 from typing import Any
 from urllib.parse import urlencode
@@ -27,8 +28,11 @@ from django.utils import timezone
 from criticizer.admin_site import charts
 from criticizer.admin_site.charts import Chart, Series
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
+from reviews import acceptance
+from reviews.acceptance import Rate
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.reviewers.base import FindingSeverity
+from reviews.roles import DISMISS_WIDELY
 from reviews.states import VERDICTS, FindingEventKind, JobStatus
 from reviews.verdicts import has_verdict
 from reviews.verdicts import of_findings as verdict_columns
@@ -90,6 +94,7 @@ class Quality:
     charts: Sequence[Chart] = ()
     categories: Sequence[Line] = ()
     paths: Sequence[Line] = ()
+    acceptance: Sequence[Rate] = ()
     is_cancelled: bool = False
     verdicts: Sequence[str] = field(default_factory=lambda: [str(kind.label) for kind in VERDICTS])
 
@@ -102,6 +107,8 @@ def quality(request: HttpRequest) -> HttpResponse:
     wanted = form.wanted()
     context = {
         "form": form,
+        "may_fold": request.user.has_perm(DISMISS_WIDELY) and is_of_tree(wanted),
+        "fold_query": urlencode(wanted),
         "is_filtered": bool(wanted.keys() - {"weeks"}) or not form.is_valid(),
         "subject": subject(wanted),
         "quality": figures(wanted, request.user, scope_of(request.user)),
@@ -109,26 +116,38 @@ def quality(request: HttpRequest) -> HttpResponse:
     return render(request, "reviews/quality.html", context)
 
 
+def is_of_tree(wanted: Mapping[str, Any]) -> bool:
+    """Return whether the figures are about all findings of a tree, or everywhere."""
+    path = wanted.get("path", "")
+    return wanted.keys() <= {"weeks", "path"} and (not path or bool(acceptance.pattern_of(path)))
+
+
 def figures(wanted: Mapping[str, Any], user: Any, scope: Scope) -> Quality:
     """Return the figures of the weeks up to now that a reader may see."""
-    today = timezone.now().date()
-    monday = today - timedelta(days=today.weekday())
-    weeks = [monday - timedelta(weeks=back) for back in reversed(range(int(wanted.get("weeks", "12"))))]
-    narrowed = {name: v for name, v in wanted.items() if name != "weeks"}
     try:
         with statement_timeout(MILLISECONDS):
-            return _Figures(narrowed, user, scope, weeks).all()
+            return Figures(narrowed(wanted), user, scope, weeks_of(wanted)).all()
     except StatementTimeout:
         log.warning("quality_took_too_long", filters=sorted(wanted))
         return Quality(is_cancelled=True)
 
 
-class _Figures:
+def weeks_of(wanted: Mapping[str, Any]) -> list[date]:
+    today = timezone.now().date()
+    monday = today - timedelta(days=today.weekday())
+    return [monday - timedelta(weeks=back) for back in reversed(range(int(wanted.get("weeks", "12"))))]
+
+
+def narrowed(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in wanted.items() if name != "weeks"}
+
+
+class Figures:
     def __init__(self, wanted: Mapping[str, Any], user: Any, scope: Scope, weeks: Sequence[date]) -> None:
         self._until = monotonic() + MILLISECONDS / 1000
         self._wanted = {**wanted, "since": weeks[0], "until": weeks[-1] + timedelta(days=6)}
-        self._weeks = weeks
-        self._findings: Any = matching_findings(self._wanted, user, scope).annotate(
+        self._weeks, self._scope = weeks, scope
+        self.findings: Any = matching_findings(self._wanted, user, scope).annotate(
             week=TruncWeek("job__created_at")
         )
         jobs = scope.jobs().filter(of_reviews(self._wanted, user, scope), status=JobStatus.SUCCEEDED)
@@ -144,12 +163,17 @@ class _Figures:
             of_jobs = list(self._of_jobs())
         with self._time_left():
             paths = self._paths()
+        rates = self.rates()
         return Quality(
             self._tiles(ended),
             [self._severities(), self._by_category(), *of_jobs],
             [self._category(name) for name, _ in self._named.most_common(MOST)],
             paths,
+            [rate for _, of in groupby(rates, lambda rate: rate.by) for rate in islice(of, MOST)],
         )
+
+    def rates(self) -> list[Rate]:
+        return acceptance.rates(self.findings, self._wanted.get("path", ""), self._scope, self._time_left)
 
     def _time_left(self) -> AbstractContextManager[None]:
         """Return the limit of one statement: what those before it left of the time of all."""
@@ -159,17 +183,17 @@ class _Figures:
         return statement_timeout(max(1, int(left * 1000)))
 
     def _count(self) -> None:
-        """Count findings once; the tables and charts are sums of these."""
+        """Count findings once; the tables and charts are sums of these, equal ones by name."""
         self._found: Counter[tuple[date, str, str]] = Counter()  # by week, severity, category
         self._named: Counter[str] = Counter()  # by category
-        counted = self._findings.order_by().values_list("week", "severity", "category")
+        counted = self.findings.order_by("category").values_list("week", "severity", "category")
         for week, severity, category, number in counted.annotate(n=Count("pk")):
             self._found[week.date(), severity, category] = number
             self._named[category] += number
 
     def _count_verdicts(self) -> None:
         self._judged: Counter[tuple[str, str]] = Counter()  # by category and verdict
-        with_verdict = self._findings.filter(has_verdict()).annotate(said=verdict_columns()["verdict"])
+        with_verdict = self.findings.filter(has_verdict()).annotate(said=verdict_columns()["verdict"])
         for category, kind, number in (
             with_verdict.order_by().values_list("category", "said").annotate(n=Count("pk"))
         ):
@@ -284,7 +308,7 @@ class _Figures:
 
     def _paths(self) -> list[Line]:
         counts = {severity.value: Count("pk", filter=Q(severity=severity)) for severity in FindingSeverity}
-        counted = self._findings.filter(file__startswith="//").order_by().values("file").annotate(**counts)
+        counted = self.findings.filter(file__startswith="//").order_by().values("file").annotate(**counts)
         worst = counted.order_by("-critical", "-high", "-medium", "-low", "file")[:MOST]
         return [
             Line(

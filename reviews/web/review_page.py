@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from django.db.models import Case, Count, Max, QuerySet, Value, When
+from django.db.models import Case, Count, Max, QuerySet, When
 from django.urls import reverse
 
-from criticizer.models import OutboxMessage
-from criticizer.resilience.failures import PLACE_NAMES, Component, kind_with_code
-from deadletters.models import DeadLetter
-from deadletters.states import OPEN_LETTER
 from notifications.config import host
 from notifications.models import Delivery
 from notifications.providers.payload import linkable
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
-from notifications.states import DeliveryStatus
 from reviews import fixes
 from reviews.models import (
-    Attempt,
     CoverageRow,
     FindingEvent,
-    FindingFate,
     FindingRow,
     HostChange,
     HostVersion,
     ReviewJob,
-    StageRun,
+    RuleUse,
 )
-from reviews.pipeline import AGGREGATE, why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
-from reviews.reports import banner_within, limited_to
-from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, Fate, FindingSeverity, Side
+from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity, Side
+from reviews.reviewers.suggestions import Part, parts
 from reviews.sources import pull
-from reviews.states import AttemptOutcome, JobStatus, Stage, StageStatus
 from reviews.verdicts import DISMISSED, NOTHING_SAID, Said, said_about, severity_or_dismissed
 from reviews.web.budget import Budget
 from reviews.web.changed_words import MAX_COMPARED
-from reviews.web.highlight import CodeRow, excerpt_rows
-from reviews.web.labels import took
-from reviews.web.outcomes import Outcome
-from reviews.web.rerun import newer_than
-from reviews.web.review_list import hidden_files, in_stage_order, worst_first
+from reviews.web.filters import of_findings
+from reviews.web.highlight import CodeRow, code_rows, excerpt_rows
+from reviews.web.review_list import hidden_files, worst_first
+from reviews.web.within_review import ListPart, start_of, wanted_within
 
 MAX_FINDINGS = 200
 MAX_FILES = 1000
@@ -62,17 +53,6 @@ _LEAST_COVERED_FIRST = Case(
     When(status=CoverageStatus.CHECKED, then=2),
     default=3,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A banner above the review. `kind` is info, warn or danger."""
-
-    kind: str
-    text: str
-    hint: str = ""
-    url: str = ""
-    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,30 +88,6 @@ def pull_of(job: ReviewJob) -> PullView | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StageView:
-    """A stage with its newest attempts and the reason of its last failure."""
-
-    run: StageRun
-    attempts: Sequence[Attempt]
-    trouble: str
-    has_ended: bool  # its review: nothing is pending any more
-    waits_for: str = ""  # display name of a dependency that may not be called now
-
-    @property
-    def number(self) -> int:
-        return in_stage_order(self.run) + 1
-
-    @property
-    def word(self) -> str:
-        is_left = self.has_ended and self.run.status == StageStatus.PENDING
-        return "Not run" if is_left else self.run.get_status_display()
-
-    @property
-    def is_running(self) -> bool:
-        return self.run.status == StageStatus.RUNNING
-
-
 @dataclass(frozen=True)
 class FindingView:
     """A finding with its excerpt; without one beside the diff that has its lines."""
@@ -140,6 +96,7 @@ class FindingView:
     said: Said
     address: str  # of its own page
     words: Budget  # of all findings in the page
+    rule_text: str = ""  # of the team's rule that it cites
     is_in_diff: bool = False
     is_brief: bool = False  # of a folded file: it is whole when the file is opened, and on its own page
 
@@ -166,16 +123,21 @@ class FindingView:
         return () if self.is_in_diff else _code(self.row, self.words)
 
     @cached_property
-    def suggestion(self) -> Sequence[fixes.Part]:
-        return fixes.parts(self.row.suggestion)
+    def suggestion(self) -> Sequence[Part]:
+        """Return the suggestion without the code that `fix` shows."""
+        found = parts(self.row.suggestion)
+        return [part for part in found if not part.is_code] if self.row.edit else found
 
     @cached_property
-    def fix(self) -> str:
-        return fixes.to_paste(self.suggestion)
+    def fix(self) -> Sequence[CodeRow]:
+        """Return a proven suggestion as a diff of the reviewed side."""
+        edit = self.row.proven_edit
+        return code_rows(self.row.file, fixes.diff_rows(edit), budget=self.words) if edit else ()
 
-    @cached_property
-    def has_patch(self) -> bool:
-        return bool(fixes.patch_of(self.row, self.suggestion))
+    @property
+    def new_lines(self) -> str:
+        edit = self.row.proven_edit
+        return "\n".join(edit.new) if edit else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,41 +146,11 @@ class FindingGroup:
     findings: Sequence[FindingView]
 
 
-_FATES = {
-    Fate.SHOWN: "shown",
-    Fate.CARRIED: "taken over",
-    Fate.DEMOTED: "shown without a line",
-    Fate.FOLDED: "folded",
-    Fate.MERGED: "merged",
-    Fate.REFUTED: "refuted",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """How the raw findings of the review ended; `refuted` is for those who see every file."""
-
-    counts: Sequence[tuple[str, str, int]] = ()  # (fate, reason of a dropped one, number)
-    refuted: Sequence[FindingFate] = ()
-
-    @property
-    def found(self) -> int:
-        return sum(count for *_, count in self.counts)
-
-    @property
-    def sentence(self) -> str:
-        """Return such as `13 found: 5 shown, 3 merged, 4 refuted, 1 not near a change`."""
-        known = {fate: sum(n for name, _, n in self.counts if name == fate) for fate in _FATES}
-        said = [f"{count} {_FATES[fate]}" for fate, count in known.items() if count]
-        said += [f"{n} {reason.replace('_', ' ')}" for name, reason, n in self.counts if name == Fate.DROPPED]
-        return f"{self.found} found: {', '.join(said)}"
-
-
 @dataclass(frozen=True, slots=True)
 class Results:
     """Findings, coverage and deliveries of a review. Dismissed findings are counted apart."""
 
-    findings: Sequence[FindingView]  # those that are shown, worst first, in three parts:
+    findings: ListPart[FindingView]  # a page of those that match, worst first, in three parts:
     groups: Sequence[FindingGroup]  # findings with a line
     about_files: Sequence[FindingView]  # findings without one
     dismissed: Sequence[FindingView]
@@ -226,79 +158,16 @@ class Results:
     severities: Sequence[tuple[str, int]]  # of those not dismissed
     finding_count: int
     files: ReadFiles
-    coverage: Sequence[CoverageRow]
+    coverage: ListPart[CoverageRow]
     deliveries: Sequence[Delivery]
     ended: Sequence[FindingRow]  # of the version before, which this one does not report
+    rules: Sequence[RuleUse]
 
     @property
-    def hidden_findings(self) -> int:
-        return max(0, self.finding_count - MAX_FINDINGS)
-
-    @property
-    def hidden_files(self) -> int:
-        return max(0, self.files.total - MAX_FILES)
-
-
-def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
-    """Return the three stages in their order, each with its newest attempts.
-
-    Details of attempts may name files, so only users who see every file get them.
-    """
-    views = []
-    runs = sorted(job.stages.all(), key=in_stage_order)
-    waiting = dict(
-        OutboxMessage.objects.filter(aggregate_type=AGGREGATE, aggregate_id__in=[run.pk for run in runs])
-        .exclude(waiting_for="")
-        .values_list("aggregate_id", "waiting_for")
-    )
-    for run in runs:
-        attempts = list(run.attempt_rows.order_by("-id")[:MAX_ATTEMPTS])
-        for attempt in attempts if not scope.everything else ():
-            attempt.detail = ""
-        waits_for = _in_words(waiting[run.pk]) if run.pk in waiting else ""
-        views.append(StageView(run, attempts, _trouble(run, attempts), not job.is_active, waits_for))
-    return views
-
-
-def _in_words(dependency: str) -> str:
-    """Return the display name of a dependency such as `llm:openai`."""
-    kind = dependency.partition(":")[0]
-    places = {"p4": Component.SOURCE, "llm": Component.REVIEWER, "provider": Component.PROVIDER}
-    return f"{PLACE_NAMES[places[kind]]} ({dependency})" if kind in places else dependency
-
-
-def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:
-    if run.status not in {StageStatus.RETRY_WAIT, StageStatus.FAILED}:
-        return ""
-    code = next((attempt.code for attempt in attempts if attempt.code), "")
-    kind = kind_with_code(code)
-    return kind.message if kind else ""
-
-
-def progress_sentence(job: ReviewJob, stages: Sequence[StageView], outcome: Outcome) -> str:
-    """Return the progress as one sentence, for screen readers."""
-    run = next((view.run for view in stages if view.run.status != StageStatus.SUCCEEDED), None)
-    if not job.is_active or run is None:
-        return f"This review has ended: {outcome.word}."
-    attempt = f"attempt {run.attempts} of {run.max_attempts}"
-    if run.status == StageStatus.RUNNING:
-        return f"{run.get_stage_display()} is running, {attempt}."
-    if run.status == StageStatus.RETRY_WAIT:
-        return f"{run.get_stage_display()} failed in {attempt} and is tried again."
-    if waits_for := next((view.waits_for for view in stages if view.waits_for), ""):
-        return f"{run.get_stage_display()} waits for {waits_for}."
-    return f"{run.get_stage_display()} waits for a worker."
-
-
-def progress_line(job: ReviewJob, outcome: Outcome) -> str:
-    """Return the progress in a few words: `Reviewed in 6.7 s · 3 notified`."""
-    if job.is_active or job.finished_at is None:
-        return "Progress"
-    taken = took(job.created_at, job.finished_at)
-    if job.status != JobStatus.SUCCEEDED:
-        return f"{outcome.word} after {taken}"
-    notified = job.deliveries.filter(status=DeliveryStatus.SENT).count()
-    return f"Reviewed in {taken}" + (f" \N{MIDDLE DOT} {notified} notified" if notified else "")
+    def all_rows(self) -> list[FindingRow] | None:
+        """The findings, if the page has them all."""
+        is_whole = len(self.findings.rows) == self.finding_count
+        return [view.row for view in self.findings.rows] if is_whole else None
 
 
 def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
@@ -323,18 +192,26 @@ def results_revision(job: ReviewJob) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
-    """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`."""
+def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, str] = {}) -> Results:
+    """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`.
+
+    `query`: the filter and the page of the address (guarantee G450).
+    """
     findings, coverage = job.findings.filter(scope.findings()), job.coverage.filter(scope.files())
     by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
-    views = finding_views(worst_findings(job, scope), scope)
+    wanted, start = wanted_within(query), start_of(query, "findings")
+    views = finding_views(worst_findings(job, scope, wanted, start), scope)
     is_open = [view for view in views if not view.is_dismissed]
     by_severity = dict(Counter(DISMISSED if view.is_dismissed else view.row.severity for view in views))
-    if len(views) == MAX_FINDINGS:  # there may be more
+    matching = len(views)
+    if wanted or start or matching == MAX_FINDINGS:  # there may be more
         counted = findings.order_by().annotate(counted=severity_or_dismissed())
         by_severity = dict(counted.values_list("counted").annotate(n=Count("id")))
+        matching = findings.filter(of_findings(wanted)).count() if wanted else sum(by_severity.values())
+    first_file = start_of(query, "coverage")
+    covered = coverage.order_by(_LEAST_COVERED_FIRST, "file")[first_file : first_file + MAX_FILES]
     return Results(
-        findings=views,
+        findings=ListPart(views, start, matching),
         groups=[
             FindingGroup(severity, found)
             for severity in FindingSeverity
@@ -346,48 +223,46 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING) -> Results:
         severities=worst_first(by_severity),
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
-        coverage=list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[:MAX_FILES]),
+        coverage=ListPart(list(covered), first_file, sum(by_status.values())),
         ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
+        rules=[use for use in _uses(job.pk) if not use.name.startswith("//") or scope.allows(use.name)],
     )
+
+
+def _uses(job_id: int) -> QuerySet[RuleUse]:
+    return RuleUse.objects.filter(job=job_id).order_by("pk")
 
 
 def finding_views(rows: Iterable[FindingRow], scope: Scope) -> list[FindingView]:
     """Return findings of one review with what people say about them."""
     rows = list(rows)
+    cited = {row.rule for row in rows if row.rule}
+    texts = dict(_uses(rows[0].job_id).filter(name__in=cited).values_list("name", "text")) if cited else {}
     said = said_about((row.identity for row in rows), scope) if rows else {}
     review, words = reverse("reviews:detail", args=[rows[0].job_id]) if rows else "", Budget(MAX_COMPARED)
     return [
-        FindingView(row, said.get(row.identity, NOTHING_SAID), f"{review}findings/{row.pk}/", words)
+        FindingView(
+            row,
+            said.get(row.identity, NOTHING_SAID),
+            f"{review}findings/{row.pk}/",
+            words,
+            texts.get(row.rule, ""),
+        )
         for row in rows
     ]
 
 
-def worst_findings(job: ReviewJob, scope: Scope) -> QuerySet[FindingRow]:
-    """Return the findings that a page shows."""
-    return worst_first_rows(job.findings.filter(scope.findings()))[:MAX_FINDINGS]
+def worst_findings(
+    job: ReviewJob, scope: Scope, wanted: Mapping[str, Any] = {}, start: int = 0
+) -> QuerySet[FindingRow]:
+    """Return the findings that a page shows after the first `start`; `wanted` as in `wanted_within`."""
+    rows = worst_first_rows(job.findings.filter(scope.findings(), of_findings(wanted)))
+    return rows[start : start + MAX_FINDINGS]
 
 
 def worst_first_rows(rows: QuerySet[FindingRow]) -> QuerySet[FindingRow]:
     return rows.order_by(_WORST_FIRST, "file", "line", "id")
-
-
-def fates_of(job: ReviewJob) -> QuerySet[FindingFate]:
-    """Return the fates of the raw findings of the newest run that succeeded; none where it had none."""
-    newest = job.fates.order_by("-attempt_id").values_list("attempt_id", flat=True).first()
-    later = Attempt.objects.filter(
-        stage_run__job=job, stage_run__stage=Stage.LLM, outcome=AttemptOutcome.SUCCEEDED, pk__gt=newest or 0
-    )
-    return job.fates.none() if newest is None or later.exists() else job.fates.filter(attempt=newest)
-
-
-def ledger_of(job: ReviewJob, scope: Scope) -> Ledger:
-    """Return the ledger of the newest run."""
-    fates = fates_of(job).filter(scope.files())
-    word = Case(When(fate=Fate.DROPPED, then="reason"), default=Value(""))
-    counts = fates.order_by().annotate(word=word).values_list("fate", "word").annotate(n=Count("id"))
-    refuted = fates.filter(fate=Fate.REFUTED)[:MAX_FINDINGS] if scope.everything else ()
-    return Ledger(sorted(counts), list(refuted))
 
 
 def _ended(job: ReviewJob, scope: Scope) -> Sequence[FindingRow]:
@@ -402,78 +277,4 @@ def _code(row: FindingRow, words: Budget) -> Sequence[CodeRow]:
     )
     return excerpt_rows(
         row.file, row.excerpt, lambda number, kind: finding.covers(ExcerptLine("", kind, number)), words
-    )
-
-
-def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool) -> list[Notice]:
-    """Return the banners above the findings: what did not run, what ended the job.
-
-    The job's own banner counts files of the whole change, so others than users who see every file only learn
-    that the review is partial.
-    """
-    notices = []
-    if job.status == JobStatus.SUPERSEDED:
-        notices.append(_superseded(job, scope))
-    if job.status == JobStatus.DEAD_LETTERED:
-        notices += _dead_letters(job, for_operator=for_operator)
-    if job.status == JobStatus.TIMED_OUT:
-        notices.append(_timed_out(job, for_operator=for_operator))
-    if job.status == JobStatus.CANCELLED:
-        notices.append(Notice("info", "This review was cancelled.", job.status_reason))
-    if job.is_late and job.status != JobStatus.TIMED_OUT:
-        notices.append(Notice("warn", "This review finished after its deadline."))
-    if banner := banner_within(job.banner, job.stopped, scope):
-        notices.append(Notice("warn" if job.stopped else "info", banner))
-    if job.series:
-        notices.append(Notice("info", limited_to(job)))
-    return notices
-
-
-def _timed_out(job: ReviewJob, *, for_operator: bool) -> Notice:
-    """Return the notice of a missed deadline, and of a late result if there is one."""
-    if why_not_acceptable(job.pk):
-        return Notice("danger", "This review was not finished before its deadline.", job.status_reason)
-    text = "Late result: this review missed its deadline, and no recipient was notified."
-    if not for_operator:
-        return Notice("warn", text, "An operator can have it delivered.")
-    address = reverse("admin:reviews_reviewjob_accept_late", args=[job.pk])
-    return Notice(
-        "warn", text, "It is for viewing only until you accept it.", address, "Accept the late result"
-    )
-
-
-def _superseded(job: ReviewJob, scope: Scope) -> Notice:
-    newest = newer_than(job)
-    text = "A newer version of this changelist was requested, so this review was stopped."
-    if newest is None or not scope.jobs().filter(pk=newest.pk).exists():
-        return Notice("info", text)
-    address = reverse("reviews:detail", args=[newest.pk])
-    return Notice("info", text, url=address, link=f"Open version {newest.review_version}")
-
-
-def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
-    """Return why the job stopped; only operators get the hint and the link to the dead letter."""
-    letters = (
-        job.dead_letters.filter(status__in=OPEN_LETTER)
-        .order_by("-id")
-        .only("id", "code", "error_class", "stage")
-    )
-    return [_dead_letter(letter, for_operator=for_operator) for letter in letters] or [
-        Notice("danger", "This review stopped, and an operator discarded its dead letter.", job.status_reason)
-    ]
-
-
-def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
-    kind = kind_with_code(letter.code)
-    text = kind.message if kind else "This review stopped."
-    if not for_operator:
-        if letter.stage == Stage.NOTIFY:
-            return Notice("warn", text, "The review is complete; an operator sees to its messages.")
-        return Notice("danger", text, "An operator must resolve it before the review can continue.")
-    return Notice(
-        "danger",
-        text,
-        f"{kind.hint if kind else letter.error_class} ({letter.code})",
-        url=reverse("admin:deadletters_deadletter_change", args=[letter.pk]),
-        link="Open the dead letter",
     )

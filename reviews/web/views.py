@@ -23,7 +23,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from criticizer.admin_site.saved_views import change_of, normalized_query, views_of
-from reviews import exports
+from reviews import config, exports, job_configuration
 from reviews import failure_reference as codes
 from reviews.dashboard import overview
 from reviews.dashboard.now import needs_now
@@ -33,23 +33,17 @@ from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import READ
 from reviews.web import actions, feeds
+from reviews.web.fates import ledger_of
 from reviews.web.files_tab import files_tab, has_diff, one_file
 from reviews.web.filters import FindingFilter, ReviewFilter, subject
 from reviews.web.finding_list import finding_page
+from reviews.web.notices import notices_of
 from reviews.web.outcomes import Outcome, outcomes
+from reviews.web.progress import progress_line, progress_sentence, stages_of
 from reviews.web.reader_page import reader_page
 from reviews.web.review_list import matching
-from reviews.web.review_page import (
-    ledger_of,
-    notices_of,
-    progress_line,
-    progress_sentence,
-    pull_of,
-    results_of,
-    results_revision,
-    stages_of,
-    versions_of,
-)
+from reviews.web.review_page import pull_of, results_of, results_revision, versions_of
+from reviews.web.within_review import filter_fields, kept_query, wanted_within
 
 # Seconds between two live requests: while a review runs, and otherwise.
 BUSY_SECONDS = 2
@@ -96,7 +90,16 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         "live_seconds": BUSY_SECONDS if page.has_active else IDLE_SECONDS if page.is_first else 0,
         "sees_no_file": not scope.everything and not scope.prefixes,
         "base_url": settings.BASE_URL.rstrip("/"),
+        "example_changelist": _example_changelist(),
     }
+
+
+def _example_changelist() -> str:
+    """Return the id of a changelist as one of the configured sources has it."""
+    configured = config.sources()
+    if configured.perforce is None and configured.git:
+        return f"git:{next(iter(configured.git))}@<40 digits of the commit>"
+    return "12345"
 
 
 @require_POST
@@ -148,7 +151,6 @@ def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     context = {
         **_progress_context(job, scope, outcome),
         **_results_context(request, job, scope, outcome),
-        "wanted": request.GET.get("view", ""),
         "revision": revision,
         "live_seconds": BUSY_SECONDS if job.is_active else 0,
     }
@@ -165,6 +167,7 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
     html = render_to_string("_workers.html", {}, request)
     html += render_to_string("reviews/_progress.html", _progress_context(job, scope, outcome), request)
     if request.GET.get("have") != revision:
+        request.GET = kept_query(request.GET)  # type: ignore[assignment]  # links are those of the page
         context = _results_context(request, job, scope, outcome)
         html += render_to_string("reviews/_head.html", context, request)
         html += render_to_string("reviews/_results.html", context, request)
@@ -180,13 +183,14 @@ def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
     """Show the lines of one file of the tab Files, with its findings; to files.js without the page around."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
-    file = one_file(job, scope, number)
+    has_context = request.GET.get("around") == "1"
+    file = one_file(job, scope, number, wanted_within(request.GET), with_context=has_context)
     if file is None:
         raise Http404
     is_page = request.headers.get("X-Requested-With") != "fetch"
-    return render(
-        request, f"reviews/{'' if is_page else '_'}file.html", {"job": job, "file": file, "view": "files"}
-    )
+    kept = kept_query(request.GET).urlencode()
+    context = {"job": job, "file": file, "view": "files", "kept": kept}
+    return render(request, f"reviews/{'' if is_page else '_'}file.html", context)
 
 
 @reader_page
@@ -214,16 +218,21 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope, outcome
     versions = versions_of(job, scope)
     if not versions or versions[0].review_version <= job.review_version:
         notices = actions.with_rerun_links(notices, job, may_review_again=may["may_review_again"])
-    results = results_of(job, scope)
+    results, narrowed = results_of(job, scope, request.GET), wanted_within(request.GET)
     wanted = request.GET.get("view") or ("files" if results.finding_count else "findings")
     is_stored = has_diff(job)
-    files = files_tab(job, scope, results.findings) if is_stored and wanted == "files" else None
+    shown = results.findings.rows
+    files = files_tab(job, scope, shown, narrowed) if is_stored and wanted == "files" else None
     return {
         "job": job,
+        "kept": kept_query(request.GET).urlencode(),
         "outcome": outcome,
         "pull": pull_of(job),
         "results": results,
+        "configuration_pages": job_configuration.pages_of(job, scope),
         "files": files,
+        "narrowed": narrowed,
+        "filter_fields": list(filter_fields(job, scope, narrowed, results.all_rows)),
         "ledger": ledger_of(job, scope) if files is None else None,
         "view": "findings" if files is None else "files",
         "has_diff": is_stored if wanted != "files" else files is not None,

@@ -11,8 +11,11 @@ from criticizer.queue import outbox
 from deadletters.models import DeadLetter, DeadLetterGroupDay
 from notifications.delivery import snapshot
 from notifications.models import Delivery
-from reviews.models import ReviewJob
+from reviews.configuration.keys import Ceiling
+from reviews.configuration.resolving import resolve
+from reviews.models import RepositoryConfiguration, ReviewJob
 from reviews.reports import messages_for, report_of
+from reviews.repository_configuration import RootConfiguration, as_json
 from tests import factories
 from tests.changes import store_diff
 from tests.reviewers.build import edited
@@ -189,6 +192,25 @@ def _findings(job: ReviewJob) -> None:
             [43, "+", "            return gateway.charge(card, amount, timeout=2.5)  # seconds"],
             [44, " ", "        except GatewayTimeout:"],
             [45, " ", "            continue"],
+        ],
+        edit=[
+            39,
+            [
+                "    order.lock()",
+                "    for attempt in range(MAX_ATTEMPTS):",
+                "        try:",
+                '            log.info("charging %s for order %d", card.masked, order.id)',
+                "            return gateway.charge(card, amount, timeout=2.5)  # seconds",
+                "        except GatewayTimeout:",
+                "            continue",
+            ],
+            3,
+            5,
+            [
+                '            log.info("charging %s for order %d", card.masked, order.id)',
+                "            return gateway.charge(card, amount, timeout=2.5, "
+                "idempotency_key=order.charge_key)",
+            ],
         ],
     )
     factories.FindingRowFactory(
@@ -387,3 +409,12 @@ def failures() -> DeadLetter:
             )
             factories.DeadLetterEventFactory(letter=letter, actor="criticizer", reason=error_class)
     return DeadLetter.objects.get(status="remediated", error_class="AUTH_DENIED")
+
+
+def configuration() -> RepositoryConfiguration:
+    """A repository's configuration with a warning and values of its own."""
+    text = "min_severity: severe\npaths:\n  exclude: [vendor/]\n"
+    found = RootConfiguration("//shop/", ".criticizer.yml", text, resolve(text.encode(), Ceiling()))
+    return RepositoryConfiguration.objects.create(
+        root=found.root, text=text, configuration=as_json([found])[0]
+    )

@@ -19,6 +19,7 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
     scenes.list_of_reviews()
     letter = factories.DeadLetterFactory()
     entry = factories.AllowListEntryFactory()
+    rule = factories.TeamRuleFactory()
     key = factories.ApiKeyFactory()
     event = factories.SecurityEventFactory()
     cluster = factories.WorkerClusterFactory()
@@ -34,6 +35,11 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
         ("reviews_allowlistentry_history", [entry.pk]),
         ("reviews_allowlistentry_delete", [entry.pk]),
         ("reviews_allowlistentryevent_changelist", []),
+        ("reviews_teamrule_changelist", []),
+        ("reviews_teamrule_add", []),
+        ("reviews_teamrule_change", [rule.pk]),
+        ("reviews_teamrule_history", [rule.pk]),
+        ("reviews_teamrule_delete", [rule.pk]),
         ("reviews_apikey_changelist", []),
         ("reviews_apikey_add", []),
         ("reviews_apikey_change", [key.pk]),

@@ -46,6 +46,7 @@ def test_reviewers_pages_break_no_axe_rule(visit: Visit) -> None:
         f"/reviews/{delivery.job_id}/",
         f"/reviews/{delivery.job_id}/compare/",
         f"/reviews/{running.pk}/",
+        f"/configurations/{scenes.configuration().pk}/",
         "/subscriptions/",
     ]
     bob = scenes.bob()
@@ -78,6 +79,7 @@ def test_admin_pages_break_no_axe_rule(visit: Visit) -> None:
         f"/admin/deliveries/{delivery.pk}/message/",
         "/admin/providers/",
         "/admin/reviews/allowlistentry/add/",
+        "/admin/reviews/teamrule/add/",
     ]
     assert violations(visit, paths, scenes.ann(is_superuser=True)) == []
 

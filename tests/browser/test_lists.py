@@ -240,7 +240,13 @@ def one_row_of_each() -> None:
 
 def test_fields_of_forms_keep_their_distance_from_the_edge(visit: Visit) -> None:
     page = visit("/admin/", scenes.ann(is_superuser=True), width=390)
-    for name in ("reviews/apikey", "reviews/allowlistentry", "reviews/subscription", "auth/user"):
+    for name in (
+        "reviews/apikey",
+        "reviews/allowlistentry",
+        "reviews/subscription",
+        "reviews/teamrule",
+        "auth/user",
+    ):
         page.goto(f"/admin/{name}/add/")
         outside = settled(page).evaluate(
             """() => [...document.querySelectorAll("fieldset :is(input, textarea, select)")]

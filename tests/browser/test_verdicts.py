@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import Group
 from playwright.sync_api import Page, expect
 
-from reviews import fixes
+from reviews import fixes, verdicts
 from reviews.models import FindingEvent, ReviewJob
 from reviews.recipients import verdict_links
 from reviews.reports import messages_for, report_of
@@ -98,13 +98,15 @@ def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
 ) -> None:
     scenes.live_workers()
     job = large_review()
+    row = job.findings.get(title__startswith="Remark 7:")
+    verdicts.give(row, "wont_fix", "ann")  # the first of two people
     page = visit(f"/reviews/{job.pk}/?view=findings", reviewer())
+    expect(page.get_by_text("ann wants to dismiss this critical finding")).to_be_visible()
     press(page, *"nnnnnnn")
     assert focused(page) == "Remark 7: the file may be gone"
     press(page, "f")
     page.keyboard.type("we own that file")
     press(page, "Enter")
-    row = job.findings.get(title__startswith="Remark 7:")
     expect(page).to_have_url(re.compile(rf"view=findings#finding-{row.pk}$"))
     card = page.locator(f"#finding-{row.pk}")
     expect(card.locator("summary").first).to_contain_text("Dismissed: won't fix by bob")
@@ -196,8 +198,12 @@ def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: 
     assert rules_broken(page) == []
     picture(page, f"finding-{width}-{scheme}")
     page.get_by_role("button", name="Wrong").first.click()
-    expect(page.locator(".finding summary").first).to_contain_text("Dismissed as wrong by bob")
+    expect(page.locator(".finding .said")).to_contain_text("bob wants to dismiss this critical finding")
+    assert rules_broken(page) == []
+    picture(page, f"finding-proposed-{width}-{scheme}")
+    verdicts.give(row, "wrong", "ann")
     page.goto(f"/reviews/{job.pk}/")
+    expect(page.get_by_text("Dismissed as wrong by ann")).to_be_attached()
     assert rules_broken(page) == []
     picture(page, f"review-dismissed-{width}-{scheme}")
     page.context.clear_cookies()
@@ -208,6 +214,46 @@ def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: 
     page.get_by_role("button", name="Won").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Your verdict is saved")
     assert rules_broken(page) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_an_operator_dismisses_a_category_and_applies_a_proposal(
+    visit: Visit, width: int, scheme: str
+) -> None:
+    scenes.live_workers()
+    job = scenes.finished_review()
+    row = job.findings.exclude(severity="critical").earliest("pk")
+    for number in range(24):
+        factories.FindingRowFactory(
+            job=job,
+            category="naming",
+            title=f"Name {number}",
+            ending="fixed" if number < 3 else "not_reported_again",
+        )
+    olga = factories.UserFactory(username="olga")
+    olga.groups.add(Group.objects.get(name="operator"))
+    page = visit(f"/reviews/{job.pk}/findings/{row.pk}/", olga, width=width, scheme=scheme)
+    page.locator(".verdict details > summary").click()
+    form = page.locator(".verdict details form")
+    form.get_by_label("Reason").fill("generated code")
+    form.get_by_label("Dismiss").select_option("category")
+    form.get_by_role("textbox", name="Path").fill(f"//{row.file.split(chr(47))[2]}/...")
+    form.get_by_label("Until").fill("2099-12-31")
+    assert rules_broken(page) == []
+    picture(page, f"finding-wide-{width}-{scheme}")
+    form.get_by_role("button", name="Intended, for this reason").click()
+    expect(page.locator(".finding summary").first).to_contain_text("Everything of this category")
+    assert rules_broken(page) == []
+    picture(page, f"finding-wide-dismissed-{width}-{scheme}")
+
+    page.goto("/quality/")
+    assert axe_says(page) == []
+    assert not is_too_wide(page)
+    picture(page, f"quality-acceptance-{width}-{scheme}")
+    page.get_by_role("button", name="Fold naming").click()
+    expect(page.locator(".finding summary").first).to_contain_text("Folded: 3 of 24 accepted")
+    page.goto("/quality/")
+    expect(page.get_by_role("row", name=re.compile("naming.*folded"))).to_be_visible()
 
 
 def rules_broken(page: Page) -> list[str]:
@@ -239,7 +285,7 @@ def test_link_fix_and_patch_are_copied_by_keyboard_and_without_a_clipboard_of_th
             copied.append(page.evaluate(pasted))
         link, fix, patch = copied
         assert urlsplit(link).path == f"/reviews/{job.pk}/findings/{row.pk}/"
-        assert fix == fixes.to_paste(fixes.parts(row.suggestion))
+        assert fix == fixes.replacement_of(row)
         assert patch == fixes.patch_of(row)
         assert patch.startswith("--- a/payments/charge.py")
     page.set_viewport_size({"width": 390, "height": 900})

@@ -36,9 +36,8 @@ def bob() -> Client:
 
 def version(number: int, *files: Any, **fields: Any) -> ReviewJob:
     """Return a reviewed version of one changelist whose diff is stored."""
-    job: ReviewJob = factories.ReviewJobFactory(
-        changelist_id="48213", review_version=number, status="succeeded", **fields
-    )
+    fields = {"changelist_id": "48213", "review_version": number, "status": "succeeded", **fields}
+    job: ReviewJob = factories.ReviewJobFactory(**fields)
     factories.StageRunFactory(job=job, stage="llm", status="succeeded")
     if files:
         store_diff(job, *files)
@@ -100,6 +99,18 @@ def test_a_moved_edit_of_a_rebased_change_is_no_difference(bob: Client) -> None:
     rebased = "new head\n" * 9 + BASE
     later = version(2, edited(APP, rebased, rebased.replace("line 12\n", "one\n")))
     assert "Both versions change the same lines" in page(bob, later)
+
+
+def test_two_heads_of_a_pull_request_are_compared(bob: Client) -> None:
+    """A head that was forced on a newer base: what both make of the file is no difference."""
+    pull, file = {"changelist_id": "github:shop/app#7"}, "//github/shop/app/app.py"
+    version(1, replaced("line 12\n", "one\n", file), **pull)
+    rebased = "new head\n" * 9 + BASE
+    forced = rebased.replace("line 12\n", "one\n").replace("line 40\n", "forty\n")
+    later = version(2, edited(file, rebased, forced), **pull)
+    text = page(bob, later)
+    assert lines(text) == ["-line 40", "+forty"]
+    assert "github:shop/app#7" in text
 
 
 def test_secrets_stay_redacted(bob: Client) -> None:
@@ -256,8 +267,8 @@ def test_files_without_stored_lines_are_not_called_the_same(bob: Client) -> None
     version(1, *files, replaced("line 12\n", "one\n"))
     later = version(2, *files, replaced("line 12\n", "two\n"))
     text = page(bob, later)
-    assert "1 differs, 1 the same in both versions, 2 not compared" in text
-    assert "2 files are not compared" in text
+    assert "1 differs, 2 the same in both versions, 1 not compared" in text
+    assert "1 file is not compared" in text
     version(3, binary)
     version(4, binary)
     text = page(bob, ReviewJob.objects.get(review_version=4))

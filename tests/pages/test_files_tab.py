@@ -97,7 +97,7 @@ def test_large_diffs_are_folded_and_fetched_file_by_file(
     job = reviewed()
     text = page(bob, job)
     assert "file-1-L12" not in text
-    assert "Wrong in //depot/main/app.py" in text  # with its excerpt
+    assert "Wrong in //depot/main/app.py" in text  # its excerpt comes with the diff
     assert f'data-src="/reviews/{job.pk}/files/1/"' in text
     assert "file-1-L12" in bob.get(f"/reviews/{job.pk}/files/1/").content.decode()
     assert bob.get(f"/reviews/{job.pk}/files/9/").status_code == 404
@@ -185,3 +185,19 @@ def test_the_digest_of_a_file_follows_its_lines_and_not_its_findings(
     assert digests(job) == before
     store_diff(job, edited(APP, OLD, OLD.replace("line 12", "else")), edited(LIB, OLD, OLD + "another\n"))
     assert not set(digests(job)) & set(before)
+
+
+def test_lines_around_the_changes_come_with_the_page_of_the_file(bob: Client) -> None:
+    job = reviewed()
+    factories.FindingRowFactory(job=job, file=APP, line=30, end_line=30, title="Far from here")
+    text = page(bob, job)
+    assert 'id="file-1-L30"' not in text
+    address = f"/reviews/{job.pk}/files/1/?around=1"
+    assert address in text
+    wide = bob.get(address).content.decode()
+    assert "Show the lines around" not in wide
+    line, finding, later = (
+        wide.index(part) for part in ('id="file-1-L30"', "Far from here", 'id="file-1-L31"')
+    )
+    assert line < finding < later
+    assert fake_token() not in wide

@@ -108,6 +108,26 @@ def test_words_are_those_of_title_message_and_path(bob: Client, words: str, expe
 
 
 @pytest.mark.parametrize(
+    "pasted",
+    [MAIN, f"{MAIN}:12", f"{MAIN}:12\u201314", "//depot/main/", "Division by zero", "4711", "Division " * 20],
+)
+def test_what_a_page_shows_is_found_when_pasted(bob: Client, pasted: str) -> None:
+    for n in range(6):  # so that words are common among the newest reviews
+        found(f"Leak {n} of 4711 things", SECRET)
+    row = found("Division by zero", changelist="4711", line=12)
+    ReviewJob.objects.filter(pk=row.job_id).update(title="Rework")
+    query = f"?text={quote(pasted)}"
+    assert row.title in titles(bob, query)
+    if "Division" in pasted:  # the list of reviews leads to the findings that say so
+        assert f"/findings/?text={quote(pasted.strip())}" in bob.get(f"/{query}").content.decode()
+    else:
+        assert "Rework" in changes(bob, query)
+    if pasted.startswith("//"):
+        assert titles(bob, query) == {row.title}
+        assert changes(bob, query) == {"Rework"}
+
+
+@pytest.mark.parametrize(
     "words", ["get_name", "name", "user.get_name", "control", "cache-control", "string", "List<String>", "b"]
 )
 @pytest.mark.parametrize("field", ["title", "message"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from criticizer.redaction import Redactor
 from reviews import fixes
 from reviews.models import FindingRow, ViewerScope
 from reviews.reviewers.anchoring import excerpt
-from reviews.reviewers.plaintext import plain
+from reviews.reviewers.base import Finding, FindingSeverity
+from reviews.reviewers.edit_proofs import why_refused
 from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.suggestions import Part, edit_of, parts
 from reviews.sources.base import Action, ListedFile
 from reviews.sources.content import file_change
 from tests import factories
@@ -38,10 +41,11 @@ def found(
     quoted: str = "# quoted",
     lines: int = 1,
     stored_as: str = "utf-8",
+    named: dict[str, Any] | None = None,
 ) -> Any:
     """Return an unsaved finding on the lines from `quoted` on, with the excerpt that a review stores.
 
-    `stored_as`: the encoding of the file.
+    `stored_as`: the encoding of the file; `named`: what the answer says to replace.
     """
     listed = ListedFile(file, Action.EDIT, "text")
     change = build.change(file_change(listed, OLD.encode(stored_as), new.encode(stored_as)))
@@ -49,20 +53,24 @@ def found(
     hunks = [hunk for chunk in prepared.chunks for hunk in chunk.hunks]
     first = 1 + next(at for at, text in enumerate(new.split("\n")) if quoted in text)
     shown = [line for hunk in hunks for line in hunk.lines]
-    return FindingRow(
+    finding = Finding(
         file=file,
         line=first,
         end_line=first + lines - 1,
-        side="new",
-        severity="high",
+        severity=FindingSeverity.HIGH,
         category="bug",
         title="Division by zero",
         message="An empty list.",
         suggestion=suggestion,
         source="llm",
-        demoted=False,
-        is_verbatim=file in prepared.verbatim,
-        excerpt=[list(row) for row in excerpt(shown, first, first + lines - 1)],
+        excerpt=excerpt(shown, first, first + lines - 1),
+    )
+    edit = edit_of(named or {}, finding, hunks)
+    is_proven = edit is not None and not (why_refused(change.files[0], edit) or fixes.why_not_named(file))
+    return FindingRow(
+        **{name: getattr(finding, name) for name in FindingRow.PUBLISHED if name != "evidence"},
+        excerpt=[list(row) for row in finding.excerpt],
+        edit=list(astuple(edit)) if edit is not None and is_proven else [],
     )
 
 
@@ -120,8 +128,8 @@ def test_the_header_of_a_diff_is_no_line_of_it(tmp_path: Path) -> None:
 def test_code_that_adds_a_block_may_end_as_the_block_around_it(tmp_path: Path) -> None:
     new = NEW.replace("    total = sum(rows)\n", "    if rows:\n        total = sum(rows)\n    }\n")
     code = "        for row in rows: {\n            total = sum(rows)\n        }"
-    patch = fixes.patch_of(found(fenced(code), new=new, quoted="total = sum"))
-    assert applied(tmp_path, patch, new).count("}") == 2
+    row = found(fenced(code), new=new, quoted="total = sum", file="//depot/main/app.kt")
+    assert applied(tmp_path, fixes.patch_of(row), new, "main/app.kt").count("}") == 2
 
 
 def test_a_name_with_a_space_and_a_file_at_its_first_lines(tmp_path: Path) -> None:
@@ -178,22 +186,6 @@ def test_no_patch_where_it_is_not_certain_to_apply(why: str, fields: dict[str, A
     assert fixes.patch_of(found(**fields)) == ""
 
 
-@pytest.mark.parametrize(("name", "value"), [("side", "old"), ("line", None), ("demoted", True)])
-def test_no_patch_for_a_finding_without_lines_of_its_own(name: str, value: Any) -> None:
-    row = found(fenced(GUARDED))
-    assert fixes.patch_of(row)
-    setattr(row, name, value)
-    assert fixes.patch_of(row) == ""
-
-
-def test_malformed_excerpts_make_no_patch() -> None:
-    row = found(fenced(GUARDED))
-    row.excerpt = [one for one in row.excerpt if one[0] != row.line]
-    assert fixes.patch_of(row) == ""
-    row.excerpt = []
-    assert fixes.patch_of(row) == ""
-
-
 def stored(suggestion: str) -> FindingRow:
     row: FindingRow = found(suggestion)
     row.job = factories.job_with_stages(status="succeeded")
@@ -208,19 +200,14 @@ def test_the_page_shows_code_as_code_and_offers_the_patch_as_a_file() -> None:
     row = stored(fenced(GUARDED + "  # <b>"))
     text = bob.get(f"/reviews/{row.job_id}/").content.decode()
     assert "```" not in text
-    assert "# &lt;b&gt;</code></pre>" in text
+    assert '# &lt;b&gt;"' in text, "to copy"
+    assert 'aria-label="Suggested change' in text
     address = re.findall(rf'href="(/reviews/{row.job_id}/findings/{row.pk}/patch/)" download', text)
     assert len(address) == 1
     answer = bob.get(address[0])
     assert answer.content.decode() == fixes.patch_of(row)
     assert answer["Content-Type"].startswith("text/x-diff")
     assert "attachment" in answer["Content-Disposition"]
-
-
-@pytest.mark.parametrize("code", ["'[a-z](x)'", "match = \ue900", "https://evil.example/x"])
-def test_code_that_pages_show_otherwise_than_it_was_written_is_not_pasted(code: str) -> None:
-    assert fixes.to_paste(fixes.parts(fenced("match = 1"))) == "match = 1"
-    assert fixes.to_paste(fixes.parts(plain(fenced(code)))) == ""
 
 
 def test_a_line_around_the_code_may_look_like_an_escape_of_ours(tmp_path: Path) -> None:
@@ -230,18 +217,17 @@ def test_a_line_around_the_code_may_look_like_an_escape_of_ours(tmp_path: Path) 
 
 def test_a_fence_may_be_longer_and_say_more_than_the_language() -> None:
     text = f"````python title=x\n```\n{GUARDED}\n````"
-    assert fixes.parts(text) == [fixes.Part(f"```\n{GUARDED}", True, "python")]
+    assert parts(text) == [Part(f"```\n{GUARDED}", True, "python")]
 
 
 @pytest.mark.django_db
-def test_a_diff_is_offered_as_a_patch_and_not_to_paste() -> None:
+def test_a_diff_is_offered_as_a_patch_and_its_new_lines_to_paste() -> None:
     bob = client_of(reviewer("bob"))
     quoted = "    return total / len(rows)  # quoted"
     row = stored(fenced(f"-{quoted}\n+{GUARDED}", "diff"))
     text = bob.get(f"/reviews/{row.job_id}/").content.decode()
     assert "data-copy-patch" in text
-    assert "data-fix" not in text
-    assert "data-copy-fix" not in text
+    assert f'data-copy-fix="{GUARDED}"' in text
 
 
 @pytest.mark.django_db

@@ -190,7 +190,7 @@ def test_counting_that_takes_too_long_is_cancelled_and_said(
             cursor.execute("SELECT pg_sleep(30)")
 
     monkeypatch.setattr(quality, "MILLISECONDS", 50)
-    monkeypatch.setattr("reviews.web.quality._Figures.all", forever)
+    monkeypatch.setattr("reviews.web.quality.Figures.all", forever)
     assert "Counting took too long" in bob.get("/quality/").content.decode()
 
 
@@ -217,8 +217,8 @@ def test_statements_share_the_time_of_counting(bob: Client, monkeypatch: pytest.
         return []
 
     monkeypatch.setattr(quality, "MILLISECONDS", 1_000)
-    monkeypatch.setattr("reviews.web.quality._Figures._paths", sleep)
-    monkeypatch.setattr("reviews.web.quality._Figures._of_jobs", sleep)
+    monkeypatch.setattr("reviews.web.quality.Figures._paths", sleep)
+    monkeypatch.setattr("reviews.web.quality.Figures._of_jobs", sleep)
     assert "Counting took too long" in bob.get("/quality/").content.decode()
 
 

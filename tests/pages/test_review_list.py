@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from reviews.recipients.scopes import Scope
 from reviews.web import review_list
 from reviews.web.review_list import Cursor, list_page
 from tests import factories
+from tests.pages.test_verdicts import client_of, reviewer
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -213,3 +215,10 @@ def test_unchanged_live_list_is_answered_with_204(bob: Client) -> None:
     have = bob.get("/reviews/live/")["X-Live-Have"]
     again = bob.get("/reviews/live/", {"have": have})
     assert (again.status_code, again.content, again["X-Live-Next"]) == (204, b"", "10")
+
+
+def test_the_first_steps_name_a_changelist_that_a_source_has(settings: Any) -> None:
+    client = client_of(reviewer("bob"))
+    settings.P4PORT = ""
+    settings.GIT_REPOSITORIES = {"app": Path("/srv/git/app.git")}
+    assert '"git:app@&lt;40 digits of the commit&gt;"' in client.get("/").content.decode()

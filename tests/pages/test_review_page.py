@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -117,7 +118,24 @@ def test_too_many_findings_show_the_worst_and_count_the_rest(
     for severity in ("low", "low", "critical", "medium"):
         factories.FindingRowFactory(job=job, severity=severity)
     assert [g.severity for g in review_page.results_of(job).groups] == ["critical", "medium"]
-    assert "2 more findings not shown here" in text_of(bob, job)
+    text = text_of(bob, job)
+    assert "1 to 2 of 4 findings" in text
+    assert "the API" not in text
+    assert 'href="?findings=2#findings-title">2 more</a>' in text
+    rest = bob.get(f"/reviews/{job.pk}/?findings=2").content.decode()
+    assert re.findall(r'<article[^>]*data-severity="(\w+)"', rest) == ["low", "low"]
+    assert "1 critical" in rest
+
+
+def test_files_of_the_coverage_come_page_by_page(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(review_page, "MAX_FILES", 2)
+    job = factories.ReviewJobFactory(status="succeeded")
+    for name in "abc":
+        factories.CoverageRowFactory(job=job, file=f"//depot/{name}.py")
+    text = text_of(bob, job)
+    assert "//depot/c.py" not in text
+    assert 'href="?coverage=2#coverage-title">1 more</a>' in text
+    assert "//depot/c.py" in bob.get(f"/reviews/{job.pk}/?coverage=2").content.decode()
 
 
 def test_no_findings_is_shown_with_the_coverage(bob: Client) -> None:

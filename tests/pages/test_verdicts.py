@@ -100,7 +100,10 @@ def test_the_last_verdict_counts_and_taking_it_back_is_a_row_too(bob: Client, ro
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"verdict": "wont_fix"}, "say in a few words why"),
+        ({"verdict": "wont_fix", "scope": "path", "paths": "//depot/main/..."}, "and no more"),
+        ({"verdict": "wont_fix", "scope": "everything"}, "is no scope"),
+        ({"verdict": "wont_fix", "paths": "//depot/..."}, "a path goes with"),
+        ({"verdict": "wont_fix", "until": "2026-01-01"}, "the last day has passed"),
         ({"verdict": "wont_fix", "reason": "x" * 301}, "at most 300 characters"),
         ({"verdict": "excellent"}, "Not saved"),
         ({"verdict": "wrong", "reason": "a\0b"}, "Not saved"),

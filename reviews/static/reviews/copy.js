@@ -29,7 +29,7 @@
       if (!answer.ok) throw new Error(answer.status);
       return answer.text();
     }
-    return button.closest("article").querySelector("[data-fix]").textContent;
+    return button.dataset.copyFix;
   };
   const show = () => {
     for (const button of document.querySelectorAll(".copies button[hidden]")) button.hidden = false;

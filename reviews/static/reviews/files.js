@@ -18,6 +18,7 @@
     show(file, isViewed);
   };
   const show = (file, isViewed) => {
+    file.classList.remove("is-shown");
     file.classList.toggle("is-viewed", isViewed);
     file.querySelector(".viewed input").checked = isViewed;
   };
@@ -38,10 +39,9 @@
     if (file) setViewed(file, event.target.checked);
   });
 
-  document.addEventListener("toggle", async (event) => {
-    const details = event.target;
-    if (!details.open || !details.dataset || !details.dataset.src) return;
-    const address = details.dataset.src;
+  // Replaces a fold by the lines of its file, and returns the promise of it.
+  const load = async (details, from) => {
+    const address = from || details.dataset.src;
     delete details.dataset.src;
     try {
       const answer = await fetch(address, { headers: { "X-Requested-With": "fetch" } });
@@ -52,18 +52,38 @@
       details.replaceWith(document.importNode(body, true));
       file.dataset.loaded = ""; // live.js keeps the lines
     } catch {
+      if (from) return location.assign(from);
       details.dataset.src = address;
       details.open = false;
     }
+  };
+  document.addEventListener("toggle", (event) => {
+    const details = event.target;
+    if (details.open && details.dataset?.src) load(details);
   }, true);
+  const loadContext = (link) => load(link.closest(".file-body"), link.href);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest(".more-context a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const file = link.closest("section.file");
+    loadContext(link).then(() => { if (!file.contains(document.activeElement)) focusOn(file); });
+  });
+
+  // Shows an element inside what is folded. A viewed file is shown until another one is gone to.
+  const reveal = (item) => {
+    const file = item.closest("section.file");
+    for (const other of document.querySelectorAll(".is-shown")) if (other !== file) other.classList.remove("is-shown");
+    if (file?.classList.contains("is-viewed")) file.classList.add("is-shown");
+    for (let fold = item.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  };
 
   const go = (items, step, isAt) => {
     if (!items.length) return;
     const at = items.findIndex(isAt);
     const from = at >= 0 ? at : items.findIndex((item) => item.getBoundingClientRect().top > 80) - (step > 0 ? 1 : 0);
     const next = items[Math.max(0, Math.min(items.length - 1, from + step))];
-    if (next.closest(".is-viewed")) setViewed(next.closest("section.file"), false);
-    for (let fold = next.parentElement.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    reveal(next);
     return focusOn(next);
   };
   const focusOn = (item) => {
@@ -101,13 +121,28 @@
     const button = finding.querySelector(`.verdict > form button[value=${verdict}]`);
     if (button) button.click();
   };
-  // After a verdict the page begins where it was given.
-  const resume = () => {
-    const finding = location.hash.startsWith("#finding-") && document.getElementById(location.hash.slice(1));
-    if (!finding) return;
-    for (let fold = finding.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
-    focusOn(finding);
-    finding.classList.add("is-current");
+  // A link leads to a finding, to a file or to a line of one (`#file-3-L12`), also where the file is folded
+  // or viewed; after a verdict the page begins where it was given.
+  const resume = async () => {
+    const name = location.hash.slice(1);
+    const [, fileName] = /^(file-\d+)(?:-[LR]\d+)?$/.exec(name) || [];
+    if (!fileName && !name.startsWith("finding-")) return;
+    const start = document.getElementById(fileName || name);
+    if (!start && /^finding-\d+$/.test(name) && document.getElementById("review-results")) {
+      location.replace(`${location.pathname}findings/${name.slice(8)}/`); // on another page of the list, or filtered out
+    }
+    if (!start) return;
+    const file = start.closest("section.file");
+    const fold = name !== fileName && file?.querySelector(":scope > details[data-src]");
+    if (fold) await load(fold);
+    const more = name !== fileName && fileName && !document.getElementById(name) && file.querySelector(".more-context a");
+    if (more) await loadContext(more); // the line may be one around the changes
+    const item = document.getElementById(name);
+    if (!item || name !== location.hash.slice(1)) return; // no such line, or the reader went on
+    for (const old of document.querySelectorAll(".is-linked, .finding.is-current")) old.classList.remove("is-linked", "is-current");
+    reveal(item);
+    focusOn(item);
+    item.classList.add(item.matches(".finding") ? "is-current" : "is-linked");
   };
   const OFF = "criticizer-keys-off";
   const areOff = () => {
@@ -115,7 +150,7 @@
   };
   const HELP = [
     ["n p", "next, previous finding"], ["j k", "next, previous file"],
-    ["u", "the finding is useful"], ["w", "it is wrong"], ["f", "won't fix, with a reason"], ["z", "take the verdict back"],
+    ["u", "the finding is useful"], ["w", "it is wrong"], ["i", "it is intended"], ["f", "won't fix, with a reason"], ["z", "take the verdict back"],
     ["[ ]", "older, newer version"], ["c", "compare with the version before"], ["x", "mark the file as viewed"], ["?", "this list"],
   ];
   const help = () => {
@@ -149,11 +184,13 @@
   };
   const KEYS = {
     n: () => toFinding(1), p: () => toFinding(-1), j: () => toFile(1), k: () => toFile(-1),
-    u: () => judge("useful"), w: () => judge("wrong"), f: () => judge("wont_fix"), z: () => judge("undone"),
+    u: () => judge("useful"), w: () => judge("wrong"), i: () => judge("intended"), f: () => judge("wont_fix"), z: () => judge("undone"),
     "[": () => toVersion(-1), "]": () => toVersion(1), "?": help, c: () => document.getElementById("compare")?.click(),
     x: () => {
       const file = document.activeElement && document.activeElement.closest("section.file");
-      if (file) setViewed(file, !file.classList.contains("is-viewed"));
+      if (!file) return;
+      setViewed(file, !file.classList.contains("is-viewed"));
+      focusOn(file); // what had the focus may be hidden now
     },
   };
   document.addEventListener("keydown", (event) => {
@@ -167,6 +204,7 @@
 
   prepare();
   resume();
+  window.addEventListener("hashchange", resume);
   new MutationObserver(prepare).observe(document.getElementById("content"), {
     childList: true, subtree: true, attributes: true, attributeFilter: ["hidden"], // live.js takes over the server's
   });
