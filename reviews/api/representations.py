@@ -33,6 +33,7 @@ from deadletters.models import DeadLetter, DeadLetterEvent
 from deadletters.states import CLOSED_LETTER
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
+from reviews import job_configuration
 from reviews.api import schemas
 from reviews.api.auth import ApiClient
 from reviews.api.pagination import COUNT_LIMIT
@@ -85,7 +86,7 @@ _OF_JOB_AND_PAYLOAD = {
 _JOBS = _read(
     schemas.JobSerializer,
     ReviewJob.objects.annotate(dead_letter=Subquery(_OPEN_LETTER[:1]), partial=Q(stopped__gt="")),
-    "recipients", "recipients_are", "requested_by", "series", "scope_prefixes", "stopped",
+    "recipients", "recipients_are", "requested_by", "series", "scope_prefixes", "stopped", "configuration",
     omit=("stage", "findings_left_out", "coverage_left_out"),
 )  # fmt: skip
 _STAGES = _read(schemas.StageSerializer, StageRun.objects.all(), "job_id")
@@ -164,6 +165,20 @@ def results_page(name: str, job_id: int, after: int, scope: Scope) -> Json:
     return {"next": more, "results": shown[:MAX_ROWS]}
 
 
+def finding(finding_id: int) -> Json:
+    """Return a finding. The caller checks that it may be seen."""
+    return _of_job(_FINDINGS.filter(pk=finding_id))[0]
+
+
+def finding_rows(ids: Sequence[int]) -> list[Json]:
+    """Return findings with their reviews, in this order. The caller checks that they may be seen."""
+    rows = _FINDINGS.filter(pk__in=ids).annotate(
+        review=F("job_id"), changelist_id=F("job__changelist_id"), review_version=F("job__review_version")
+    )
+    found = {row["id"]: row for row in _of_job(rows)}
+    return [found[finding_id] for finding_id in ids if finding_id in found]
+
+
 def _results(scope: Scope) -> dict[str, QuerySet[Any]]:
     """Return the findings and the coverage in a scope."""
     in_depot = Q() if scope.everything else Q(file__startswith="//")
@@ -184,7 +199,7 @@ def _rows(ids: Sequence[int], client: ApiClient) -> QuerySet[Any]:
 
 def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient) -> Json:
     """Return a job that this request has just created, without a query: nothing has happened to it yet."""
-    row = {
+    row: Json = {
         "id": result.job_id,
         "idempotency_key": request.idempotency_key,
         "changelist_id": request.changelist_id,
@@ -205,6 +220,7 @@ def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient)
         "requested_by": request.requested_by,
         "series": request.series,
         "scope_prefixes": request.scope_prefixes,
+        "configuration": [],
     }
     stages = [
         {
@@ -252,6 +268,7 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
     recipients, mode = row.pop("recipients"), row.pop("recipients_are")
     requester = row.pop("requested_by"), row.pop("series")
     limits = [f"{prefix}..." for prefix in row.pop("scope_prefixes")]
+    configuration = job_configuration.as_read_by(row.pop("configuration"), client.scope)
     children["stages"].sort(key=lambda run: STAGE_ORDER.index(run["stage"]))
     reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
     for name in ("findings", "coverage"):
@@ -271,6 +288,7 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
             Stage.NOTIFY.value,
         ),
         **children,
+        "configuration": configuration,
         "links": {"self": _absolute("api-review", row["id"]), "html": _absolute("reviews:detail", row["id"])},
     }
     if requester[1]:

@@ -12,6 +12,8 @@ from reviews.api.serializers import ANY_CHANNEL
 from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
 from reviews.states import VERDICTS, FindingStatus, JobStatus, Stage, StageStatus
 
+VERDICT_CHOICES = [(kind.value, kind.label) for kind in VERDICTS]
+
 
 class StageSerializer(serializers.Serializer[Any]):
     """One of the three stages of a review."""
@@ -73,6 +75,9 @@ class FindingSerializer(serializers.Serializer[Any]):
     evidence = serializers.ListField(
         child=serializers.CharField(), help_text="Depot paths of other files that it rests on."
     )
+    rule = serializers.CharField(
+        help_text="The rule that it cites: one of the team by name, a file of rules by path; or empty."
+    )
     id = serializers.IntegerField(help_text="The finding.")
     confidence = serializers.IntegerField(
         allow_null=True, help_text="The model's own, of 100, less 30 where demoted; null: none."
@@ -91,9 +96,9 @@ class FindingSerializer(serializers.Serializer[Any]):
         help_text="Compared with the versions before and after; `fixed`: its lines changed.",
     )
     verdict = serializers.ChoiceField(
-        choices=[(kind.value, kind.label) for kind in VERDICTS],
+        choices=VERDICT_CHOICES,
         allow_null=True,
-        help_text="What people say of it, in every version; `wrong` and `wont_fix` dismiss it.",
+        help_text="What people say of it, in every version; all but `useful` dismiss it.",
     )
     verdict_by = serializers.CharField(allow_null=True, help_text="Who gave the verdict.")
     verdict_at = serializers.DateTimeField(allow_null=True, help_text="When it was given.")
@@ -128,6 +133,31 @@ class JobLinksSerializer(serializers.Serializer[Any]):
 
     self = serializers.URLField(help_text="The URL of this answer.")
     html = serializers.URLField(help_text="The URL of its page.")
+
+
+class _ConfigurationFileSerializer(serializers.Serializer[Any]):
+    source = serializers.CharField(  # type: ignore[assignment]
+        allow_blank=True, help_text="Its depot path; empty: there was none."
+    )
+    revision = serializers.CharField(
+        allow_blank=True, help_text="Where it was read: a commit, `@N` of Perforce, `#head` for a shelf."
+    )
+    digest = serializers.CharField(allow_blank=True, help_text="SHA-256 of the file.")
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="What is wrong with it, a sentence each; at most 50."
+    )
+    is_edited = serializers.BooleanField(help_text="The change edits it, which takes effect after merge.")
+    proposed = serializers.ListField(
+        child=serializers.CharField(), help_text="What is wrong with the file as the change leaves it."
+    )
+
+
+class ConfigurationOfJobSerializer(_ConfigurationFileSerializer):
+    """The `.criticizer.yml` by which a change was reviewed, as it was before the change."""
+
+    others = _ConfigurationFileSerializer(
+        many=True, help_text="Those of further entries of the allow-list that a Perforce change touches."
+    )
 
 
 class JobSerializer(serializers.Serializer[Any]):
@@ -188,6 +218,10 @@ class JobSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="The id of the open dead letter; null without one."
     )
     links = JobLinksSerializer(help_text="URLs of this review.")
+    configuration = ConfigurationOfJobSerializer(
+        allow_null=True,
+        help_text="The repository's file by which it was reviewed; null without one, or outside the scope.",
+    )
     limited_to = serializers.ListField(
         child=serializers.CharField(), required=False,
         help_text="The prefixes of the key that requested it: no other file was read; absent without any.",
@@ -220,6 +254,20 @@ class JobPageSerializer(_PageSerializer):
     """One page of jobs, newest first."""
 
     results = JobSerializer(many=True, help_text="At most 50.")
+
+
+class ListedFindingSerializer(FindingSerializer):
+    """One finding and the review that reported it last."""
+
+    review = serializers.IntegerField(help_text="Its review.")
+    changelist_id = serializers.CharField(help_text="The changelist of that review.")
+    review_version = serializers.IntegerField(help_text="The version of that review.")
+
+
+class FindingListSerializer(_PageSerializer):
+    """One page of findings, newest first."""
+
+    results = ListedFindingSerializer(many=True, help_text="At most 50.")
 
 
 class _ResultsPageSerializer(serializers.Serializer[Any]):

@@ -14,6 +14,7 @@ from rest_framework import serializers
 
 from notifications import recipients
 from reviews.sources.registry import validate_changelist_id
+from reviews.states import VERDICTS, DismissalScope, FindingEventKind
 
 MAX_VERSION = 2_147_483_647
 _ECHOED_FIELDS = 20
@@ -102,9 +103,9 @@ class StrictSerializer(serializers.Serializer[Any]):
 # In backticks: Markdown would drop <…> as a tag.
 ANY_CHANNEL = (
     "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>`,"
-    " `swarm:change-<number>`, `github:<owner>/<repository>#<number>`,"
-    " `github-review:<owner>/<repository>#<number>`, `gitea:<owner>/<repository>#<number>` or"
-    " `gitlab:<group>/<project>#<number>`"
+    " `swarm:change-<number>`, a pull request (`github:<owner>/<repository>#<number>`,"
+    " `gitea:<owner>/<repository>#<number>`, `gitlab:<project>!<number>`), or its inline comments"
+    " (`github-review:<as above>`, `gitea-review:<as above>`, `gitlab-review:<as above>`)"
 )
 
 
@@ -154,6 +155,33 @@ class CancelSerializer(StrictSerializer):
     reason = Text(
         max_length=400, required=False, default="", allow_blank=True,
         help_text="The reason, shown with the review.",
+    )  # fmt: skip
+
+
+class VerdictSerializer(StrictSerializer):
+    """The body of `POST /api/v1/findings/{id}/verdict/`."""
+
+    verdict = serializers.ChoiceField(
+        choices=[(kind.value, kind.label) for kind in (*VERDICTS, FindingEventKind.UNDONE)],
+        help_text="`wrong`, `intended` and `wont_fix` dismiss the finding; `undone` takes a verdict back.",
+    )
+    reason = Text(
+        max_length=300, required=False, default="", allow_blank=True,
+        help_text="Why; shown to those who may see the finding.",
+    )  # fmt: skip
+    scope = serializers.ChoiceField(
+        choices=DismissalScope.choices, default=DismissalScope.FINDING.value,
+        help_text="The findings of other reviews that a dismissal is about. `path`, `rule` and `category`"
+        " take a key of the role operator.",
+    )  # fmt: skip
+    path = Text(
+        max_length=1024, required=False, default="", allow_blank=True,
+        help_text="Depot pattern such as `//depot/main/...`: needed for `path`, possible for `rule` and"
+        " `category`, which mean every file without it.",
+    )  # fmt: skip
+    until = serializers.DateField(
+        required=False, allow_null=True, default=None,
+        help_text="The last day of a dismissal, in UTC; null: without end.",
     )  # fmt: skip
 
 

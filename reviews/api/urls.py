@@ -4,7 +4,10 @@ from django.urls import path, re_path
 
 from criticizer.codehosts.registry import HOSTS
 from reviews.api import views
+from reviews.api.configuration import ConfigurationCheck
+from reviews.api.findings import FindingList
 from reviews.api.openapi import DocsView, SchemaView
+from reviews.api.verdicts import FindingVerdict
 from reviews.api.webhooks import HostWebhook
 from reviews.exports import FORMS
 
@@ -19,10 +22,13 @@ urlpatterns = [
     ),
     path("v1/reviews/<int:job_id>/coverage/", views.ReviewCoverage.as_view(), name="api-review-coverage"),
     path("v1/reviews/<int:job_id>/cancel/", views.ReviewCancel.as_view(), name="api-review-cancel"),
+    path("v1/findings/", FindingList.as_view(), name="api-findings"),
+    path("v1/findings/<int:finding_id>/verdict/", FindingVerdict.as_view(), name="api-verdict"),
     path("v1/triggers/perforce/", views.PerforceTrigger.as_view(), name="api-perforce"),
     re_path(
         rf"^v1/hosts/(?P<host>{'|'.join(HOSTS)})/webhook/$", HostWebhook.as_view(), name="api-host-webhook"
     ),
+    path("v1/config/validate/", ConfigurationCheck.as_view(), name="api-config-validate"),
     path("v1/dead-letters/", views.DeadLetterList.as_view(), name="api-dead-letters"),
     path("v1/dead-letters/<int:letter_id>/", views.DeadLetterDetail.as_view(), name="api-dead-letter"),
     path("schema/", SchemaView.as_view(), name="api-schema"),

@@ -34,20 +34,20 @@ from reviews.roles import API, TRIGGER
 from reviews.sources.registry import depot_prefix
 from reviews.states import JobStatus
 
-_ERRORS = {
+ERRORS = {
     400: OpenApiResponse(schemas.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
     401: OpenApiResponse(schemas.ErrorSerializer, "AUTH_DENIED"),
     403: OpenApiResponse(schemas.ErrorSerializer, "PERMISSION_DENIED"),
     429: OpenApiResponse(schemas.ErrorSerializer, "RATE_LIMITED, with Retry-After"),
     503: OpenApiResponse(schemas.ErrorSerializer, "DATABASE_UNAVAILABLE, with Retry-After"),
 }
-_POST_ERRORS = {
-    **_ERRORS,
+POST_ERRORS = {
+    **ERRORS,
     413: OpenApiResponse(schemas.ErrorSerializer, "PAYLOAD_TOO_LARGE: over 64 KiB"),
     415: OpenApiResponse(schemas.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
 }
-_NOT_FOUND = {404: OpenApiResponse(schemas.ErrorSerializer, "NOT_FOUND")}
-_PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Page number, from 1; a page has 50 rows.")
+NOT_FOUND = {404: OpenApiResponse(schemas.ErrorSerializer, "NOT_FOUND")}
+PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Page number, from 1; a page has 50 rows.")
 
 
 class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -73,13 +73,13 @@ class ReviewList(ApiView):
             OpenApiParameter(
                 "status", OpenApiTypes.STR, enum=JobStatus.values, description="Reviews in this state."
             ),
-            _PAGE,
+            PAGE,
         ],
-        responses={200: schemas.JobPageSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.JobPageSerializer, **ERRORS, **NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
         found = ReviewFilter(
-            request.query_params, queryset=_visible_jobs(request).order_by("-created_at", "-id")
+            request.query_params, queryset=visible_jobs(request).order_by("-created_at", "-id")
         )
         if not found.is_valid():
             raise ValidationError(dict(found.errors))
@@ -107,7 +107,7 @@ class ReviewList(ApiView):
             201: OpenApiResponse(schemas.JobSerializer, "Created"),
             200: OpenApiResponse(schemas.JobSerializer, "A repeated request: the original job"),
             409: OpenApiResponse(schemas.ErrorSerializer, "VERSION_CONFLICT"),
-            **_POST_ERRORS,
+            **POST_ERRORS,
         },
     )
     def post(self, request: Request) -> Response:
@@ -184,14 +184,14 @@ def _refuse_scope(request: Request, why: str) -> NoReturn:
 def _job_or_404(job_id: int, request: Request) -> representations.Json:
     """Return a job with the files the key may see. Raises NotFound, also where it may see none."""
     client = client_of(request)
-    may_see = client.scope.everything or _visible_jobs(request).filter(pk=job_id).exists()
+    may_see = client.scope.everything or visible_jobs(request).filter(pk=job_id).exists()
     job = representations.job(job_id, client) if may_see else None
     if job is None:
         raise NotFound
     return job
 
 
-def _visible_jobs(request: Request) -> QuerySet[ReviewJob]:
+def visible_jobs(request: Request) -> QuerySet[ReviewJob]:
     """Return the jobs in the key's scope, and those it requested itself."""
     client = client_of(request)
     if client.scope.everything:
@@ -205,7 +205,7 @@ class ReviewDetail(ApiView):
     @extend_schema(
         operation_id="reviews_retrieve",
         summary="Read a review",
-        responses={200: schemas.JobSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.JobSerializer, **ERRORS, **NOT_FOUND},
     )
     def get(self, request: Request, job_id: int) -> Response:
         return Response(_job_or_404(job_id, request))
@@ -221,7 +221,7 @@ class _ReviewResults(ApiView):
         after = request.query_params.get("after", "0")
         if not after.isdecimal() or len(after) > 18:
             raise ValidationError({"after": ["Not a place in this list: follow the URL of next."]})
-        if not _visible_jobs(request).filter(pk=job_id).exists():
+        if not visible_jobs(request).filter(pk=job_id).exists():
             raise NotFound
         return Response(representations.results_page(self.name, job_id, int(after), client_of(request).scope))
 
@@ -236,7 +236,7 @@ _AFTER = OpenApiParameter(
         operation_id="reviews_findings",
         summary="Read all findings of a review, in pages",
         parameters=[_AFTER],
-        responses={200: schemas.FindingPageSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.FindingPageSerializer, **ERRORS, **NOT_FOUND},
     )
 )
 class ReviewFindings(_ReviewResults):
@@ -249,7 +249,7 @@ class ReviewFindings(_ReviewResults):
         operation_id="reviews_coverage",
         summary="Read the coverage of all files of a review, in pages",
         parameters=[_AFTER],
-        responses={200: schemas.CoveragePageSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.CoveragePageSerializer, **ERRORS, **NOT_FOUND},
     )
 )
 class ReviewCoverage(_ReviewResults):
@@ -268,12 +268,12 @@ class ReviewFindingsFile(ApiView):
             (200, "application/sarif+json"): OpenApiTypes.OBJECT,
             (200, "application/json"): OpenApiTypes.ANY,  # rdjson is an object, GitLab's form a list
             (200, "text/csv"): OpenApiTypes.STR,
-            **_ERRORS,
-            **_NOT_FOUND,
+            **ERRORS,
+            **NOT_FOUND,
         },
     )
     def get(self, request: Request, job_id: int, form: str) -> HttpResponse:
-        if not _visible_jobs(request).filter(pk=job_id).exists():
+        if not visible_jobs(request).filter(pk=job_id).exists():
             raise NotFound
         rows = FindingRow.objects.filter(client_of(request).scope.findings(), job=job_id).order_by("pk")
         return exports.download(job_id, form, rows)
@@ -293,15 +293,15 @@ class ReviewCancel(ApiView):
             409: OpenApiResponse(
                 schemas.ErrorSerializer, "STATE_CONFLICT: the review is final in another state"
             ),
-            **_POST_ERRORS,
-            **_NOT_FOUND,
+            **POST_ERRORS,
+            **NOT_FOUND,
         },
     )
     def post(self, request: Request, job_id: int) -> Response:
         form = forms.CancelSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         client = client_of(request)
-        requester = _visible_jobs(request).filter(pk=job_id).values_list("requested_by", "series").first()
+        requester = visible_jobs(request).filter(pk=job_id).values_list("requested_by", "series").first()
         if requester is None:
             raise NotFound
         if not client.requested(*requester):
@@ -325,7 +325,7 @@ class PerforceTrigger(ApiView):
         operation_id="triggers_perforce",
         summary="Report a Perforce event",
         request=forms.PerforceEventSerializer,
-        responses={202: schemas.TriggerAnswerSerializer, **_POST_ERRORS},
+        responses={202: schemas.TriggerAnswerSerializer, **POST_ERRORS},
     )
     def post(self, request: Request) -> Response:
         if not client_of(request).scope.everything:
@@ -360,8 +360,8 @@ class DeadLetterList(ApiView):
     @extend_schema(
         operation_id="dead_letters_list",
         summary="List dead letters, latest failure first",
-        parameters=[_PAGE],
-        responses={200: schemas.DeadLetterPageSerializer, **_ERRORS, **_NOT_FOUND},
+        parameters=[PAGE],
+        responses={200: schemas.DeadLetterPageSerializer, **ERRORS, **NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
         pages = Pages()
@@ -375,7 +375,7 @@ class DeadLetterDetail(ApiView):
     @extend_schema(
         operation_id="dead_letters_retrieve",
         summary="Read a dead letter",
-        responses={200: schemas.DeadLetterSerializer, **_ERRORS, **_NOT_FOUND},
+        responses={200: schemas.DeadLetterSerializer, **ERRORS, **NOT_FOUND},
     )
     def get(self, request: Request, letter_id: int) -> Response:
         found = representations.letters([letter_id], client_of(request).scope)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+from random import Random
+from urllib.parse import unquote
 
 import pytest
 from django.test import Client
+from jsonschema import Draft202012Validator
 
 from reviews.exports import FORMS
 from reviews.models import FindingRow, ReviewJob
+from reviews.reviewers.base import FindingSeverity
 from tests import factories, sarif
 from tests.api.conftest import ApiClient
 from tests.pages.test_actions import reader_of_some_files
@@ -54,6 +58,122 @@ def test_sarif_names_places_on_the_new_side_only(reviewer: ApiClient, job: Revie
     assert description["locations"] == []
     identities = {result["partialFingerprints"]["criticizer/v1"] for result in run["results"]}
     assert identities == {str(row.identity) for row in FindingRow.objects.all()}
+
+
+LINES = {"type": "integer", "minimum": 1}
+RANGE = {
+    "type": "object", "additionalProperties": False, "required": ["start", "end"],
+    "properties": {
+        side: {"additionalProperties": False, "required": ["line"], "properties": {"line": LINES}}
+        for side in ("start", "end")
+    },
+}  # fmt: skip
+TEXT, PATH = {"type": "string"}, {"type": "string", "pattern": r"^[^/.]", "minLength": 1}
+# The formats' own documents, closed: reviewdog's proto/rdf, GitLab's "Code Quality report format".
+RDJSON = {
+    "type": "object", "additionalProperties": False, "required": ["source", "diagnostics"],
+    "properties": {
+        "source": {"type": "object", "required": ["name"]},
+        "diagnostics": {"type": "array", "items": {
+            "type": "object", "additionalProperties": False, "required": ["message", "location"],
+            "properties": {
+                "message": TEXT, "severity": {"enum": ["ERROR", "WARNING", "INFO"]},
+                "location": {
+                    "type": "object", "additionalProperties": False, "required": ["path"],
+                    "properties": {"path": PATH, "range": RANGE},
+                },
+                "code": {"type": "object", "required": ["value"], "properties": {"value": TEXT}},
+                "suggestions": {"type": "array", "items": {
+                    "type": "object", "additionalProperties": False, "required": ["range", "text"],
+                    "properties": {"range": RANGE, "text": TEXT},
+                }},
+            },
+        }},
+    },
+}  # fmt: skip
+GITLAB = {
+    "type": "array", "items": {
+        "type": "object", "required": ["description", "check_name", "fingerprint", "severity", "location"],
+        "properties": {
+            "description": {"type": "string", "minLength": 1}, "check_name": TEXT,
+            "fingerprint": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
+            "location": {
+                "type": "object", "required": ["path", "lines"],
+                "properties": {"path": PATH, "lines": {
+                    "type": "object", "required": ["begin"], "properties": {"begin": LINES},
+                }},
+            },
+        },
+    },
+}  # fmt: skip
+
+
+def generated(random: Random) -> list[FindingRow]:
+    """Return the findings of one review, whose names and texts hold what such formats trip over."""
+
+    def words(least: int = 1) -> str:
+        pieces = [
+            "a",
+            "b c",
+            "%40",
+            "%25",
+            "#1",
+            "\u00e4\u20ac",
+            "\U0001f600",
+            '"q"',
+            "\\",
+            "<b>",
+            "[x]",
+            "?y",
+            "&",
+            "\u202e",
+        ]
+        return "".join(random.choices(pieces, k=random.randint(least, 5)))
+
+    rows = []
+    for _ in range(random.randint(0, 6)):
+        line = random.choice([None, random.randint(1, 10**6)])
+        row = FindingRow(
+            file=random.choice([f"//depot/{words()}/{words()}.py", f"//depot/a{words()}", "description"]),
+            line=line,
+            end_line=line and line + random.randint(0, 3),
+            side=random.choice(["new", "new", "old"]),
+            severity=random.choice(list(FindingSeverity)),
+            category=random.choice(["bug", "security", words()[:32]]),
+            title=words(),
+            message=words() + "\n\x01\u2028",
+            suggestion=random.choice(["", words()]),
+            source="llm",
+            confidence=random.choice([None, 80]),
+            demoted=random.random() < 0.2,
+            edit=random.choice([[], [3, ["a", words(), "c"], 1, 2, [words(), "d"]]]),
+        )
+        row.changelist_id, row.verdict = "12345", random.choice([None, "useful", "wrong", "wont_fix"])
+        row.verdict_by, row.verdict_at, row.status = words(), None, "new"
+        rows.append(row)
+    return rows
+
+
+def test_a_thousand_generated_reviews_are_valid_in_every_format() -> None:
+    random, is_rdjson, is_gitlab = Random(11), Draft202012Validator(RDJSON), Draft202012Validator(GITLAB)
+    made = 0
+    for _ in range(1000):
+        rows = generated(random)
+        made += len(rows)
+        assert sarif.wrong_in(FORMS["sarif"][0](rows)) == []
+        assert list(is_rdjson.iter_errors(json.loads(FORMS["rdjson"][0](rows)))) == []
+        entries = json.loads(FORMS["gitlab"][0](rows))
+        assert list(is_gitlab.iter_errors(entries)) == []
+        assert len({entry["fingerprint"] for entry in entries}) == len(entries)
+        for entry, result in zip(
+            entries, json.loads(FORMS["sarif"][0](rows))["runs"][0]["results"], strict=True
+        ):
+            for place in result["locations"]:
+                uri = place["physicalLocation"]["artifactLocation"]["uri"]
+                assert uri.isascii()
+                assert unquote(uri) == entry["location"]["path"]
+    assert made > 2000
 
 
 def test_csv_holds_no_formula(reviewer: ApiClient, job: ReviewJob) -> None:

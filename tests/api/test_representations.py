@@ -37,6 +37,7 @@ FINDING = {
     "category": "bug", "title": "Division by zero when the list is empty",
     "message": "`len(rows)` is 0 for a new account.", "suggestion": "", "source": "llm",
     "evidence": [], "confidence": None, "demoted": False, "verification": "",
+    "rule": "",
     "folded": "", "status": "new",
     "verdict": None, "verdict_by": None, "verdict_at": None,
 }  # fmt: skip
@@ -116,7 +117,7 @@ def answer_of(job: Any, letter: Any) -> dict[str, Any]:
             {"file": "//depot/main/b.py", "status": "skipped", "reason": "binary"},
             {"file": "//depot/main/app.py", "status": "reviewed", "reason": ""},
         ],
-        "coverage_left_out": 0,
+        "coverage_left_out": 0, "configuration": None,
         "dead_letter": letter.pk,
         "links": {"self": address(f"{URL}{job.pk}/"), "html": address(f"/reviews/{job.pk}/")},
     }  # fmt: skip
@@ -142,7 +143,7 @@ def test_list_answer_is_complete(reviewer: ApiClient) -> None:
                 "stages": [], "deliveries": [],
                 "findings": [],
                 "findings_left_out": 0, "fates": [], "coverage": [], "coverage_left_out": 0,
-                "dead_letter": None,
+                "configuration": None, "dead_letter": None,
                 "links": {"self": address(f"{URL}{untold.pk}/"), "html": address(f"/reviews/{untold.pk}/")},
                 "message": "No one will be notified: no recipients. The request named none, and"
                 " DEFAULT_RECIPIENTS is empty.",

@@ -23,7 +23,7 @@ JOB_KEYS = {
     "id", "idempotency_key", "changelist_id", "review_version", "status", "stage", "deadline_at",
     "created_at", "finished_at", "is_late", "partial", "banner", "stages", "deliveries", "fates", "findings",
     "findings_left_out",
-    "coverage", "coverage_left_out", "dead_letter", "links",
+    "configuration", "coverage", "coverage_left_out", "dead_letter", "links",
 }  # fmt: skip
 
 

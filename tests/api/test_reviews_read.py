@@ -73,8 +73,8 @@ def test_a_job_shows_all_it_produced(reviewer: ApiClient) -> None:
             "file": "//depot/main/app.py", "line": None, "end_line": None, "side": "new", "severity": "high",
             "category": "bug", "title": "Division by zero when the list is empty",
             "message": "`len(rows)` is 0 for a new account.", "suggestion": "Check `rows` first.",
-            "source": "llm", "evidence": [], "id": FindingRow.objects.get().pk, "confidence": None,
-            "demoted": False, "verification": "", "folded": "", "status": "new",
+            "source": "llm", "rule": "", "evidence": [], "id": FindingRow.objects.get().pk,
+            "confidence": None, "demoted": False, "verification": "", "folded": "", "status": "new",
             "verdict": None, "verdict_by": None, "verdict_at": None,
         }
     ]  # fmt: skip

@@ -1,0 +1,107 @@
+"""The findings of all reviews, for programs: each once, at its newest version."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+
+from django import forms
+from django.db.models import Exists, OuterRef, Q
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
+from reviews.api import representations, schemas
+from reviews.api.auth import client_of
+from reviews.api.base import ApiView
+from reviews.api.pagination import Pages
+from reviews.api.views import ERRORS, NOT_FOUND, PAGE, visible_jobs
+from reviews.models import FindingRow
+from reviews.reviewers.base import FindingSeverity
+from reviews.roles import API
+from reviews.search import with_facets
+from reviews.sources.registry import repository_prefix
+from reviews.states import VERDICTS
+from reviews.verdicts import OPEN_VERDICTS, has_verdict_in_words
+
+MILLISECONDS = 10_000  # a slower query is cancelled
+_LATER = FindingRow.objects.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk"))
+
+
+class _Filter(forms.Form):
+    """The parameters of the list. Empty ones do not narrow it."""
+
+    severity = forms.ChoiceField(choices=[(name.value, "") for name in FindingSeverity], required=False)
+    path = forms.CharField(max_length=1024, required=False)
+    author = forms.CharField(max_length=255, required=False)
+    repository = forms.CharField(max_length=512, required=False)
+    since = forms.DateField(required=False)
+    verdict = forms.ChoiceField(choices=[(word, "") for word in (*VERDICTS, *OPEN_VERDICTS)], required=False)
+
+    def clean_repository(self) -> str:
+        given: str = self.cleaned_data["repository"]
+        prefix = repository_prefix(given) if given else ""
+        if prefix is None:
+            raise forms.ValidationError(
+                "A repository is git:<name>, github:<owner>/<repository>, gitea:<owner>/<repository>"
+                " or gitlab:<project>, as in the ids of its changelists."
+            )
+        return prefix
+
+    def condition(self) -> Q:
+        """Return the condition on findings."""
+        wanted = self.cleaned_data
+        found = has_verdict_in_words(wanted["verdict"])
+        if wanted["severity"]:
+            found &= with_facets({"severity": wanted["severity"]})
+        for prefix in filter(None, (wanted["path"], wanted["repository"])):
+            found &= Q(file__startswith=prefix)
+        if wanted["author"]:
+            found &= Q(job__author=wanted["author"])
+        if wanted["since"]:
+            found &= Q(job__created_at__gte=datetime.combine(wanted["since"], time.min, UTC))
+        return found
+
+
+class FindingList(ApiView):
+    roles = API["api-findings"]
+    query = ("severity", "path", "author", "repository", "since", "verdict", "page")
+
+    @extend_schema(
+        operation_id="findings_list",
+        summary="List the findings of all reviews, newest first",
+        description="Each finding once, at its newest version, as far as the key's scope reaches.",
+        parameters=[
+            OpenApiParameter("severity", OpenApiTypes.STR, description="Exactly this one."),
+            OpenApiParameter("path", OpenApiTypes.STR, description="What the depot path begins with."),
+            OpenApiParameter("author", OpenApiTypes.STR, description="Of the change."),
+            OpenApiParameter(
+                "repository", OpenApiTypes.STR, description="Such as git:app or github:acme/website."
+            ),
+            OpenApiParameter("since", OpenApiTypes.DATE, description="Reviewed on this day or later."),
+            OpenApiParameter(
+                "verdict", OpenApiTypes.STR, description="A verdict, none, or open: not dismissed."
+            ),
+            PAGE,
+        ],
+        responses={200: schemas.FindingListSerializer, **ERRORS, **NOT_FOUND},
+    )
+    def get(self, request: Request) -> Response:
+        form = _Filter(request.query_params)
+        if not form.is_valid():
+            raise ValidationError(
+                {name: [str(text) for text in texts] for name, texts in form.errors.items()}
+            )
+        client, pages = client_of(request), Pages()
+        found = FindingRow.objects.filter(form.condition(), client.scope.findings(), ~Exists(_LATER))
+        found = found.filter(job__in=visible_jobs(request))
+        try:
+            with statement_timeout(MILLISECONDS, ALONE):
+                ids = pages.ids(found.order_by("-pk"), request, self)
+        except StatementTimeout:
+            raise ValidationError(
+                {"path": ["The search took too long: narrow it, by path or since."]}
+            ) from None
+        return pages.get_paginated_response(representations.finding_rows(ids))
