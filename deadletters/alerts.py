@@ -61,12 +61,17 @@ KINDS: Mapping[str, Kind] = {
     "exhausted": Kind(
         _HOUR, "{error_class} in {stage}: every attempt of a review was used up", "Letter {letter}: {detail}"
     ),
-    "timed_out": Kind(_HOUR, "{reviews} missed the deadline", "Jobs {jobs}"),
+    "timed_out": Kind(_HOUR, "{reviews} missed the deadline", "Reviews {jobs}"),
     "circuit_outlasts": Kind(
         _NOW,
         "The circuit of {name} is open longer than reviews can wait",
         "{reviews} that wait for it reach their deadline. It is {state} since {since:%Y-%m-%d %H:%M} UTC: "
         "{reason}",
+    ),
+    "credentials_refused": Kind(
+        _NOW,
+        "{name} refuses our credentials",
+        "{reviews} wait for it: {reason}. Renew the key, token or ticket; what waits then goes on by itself.",
     ),
     "escalated": Kind(
         _NOW, "{error_class} in {stage} failed again after a replay", "Letter {letter}: {detail}"
@@ -93,7 +98,7 @@ KINDS: Mapping[str, Kind] = {
     "evidence_missing": Kind(
         _NOW,
         "A delivery is marked as sent without evidence",
-        "Delivery {delivery} of job {job}: {reason}. It is checked before anything else is sent.",
+        "Delivery {delivery} of review {job}: {reason}. It is checked before anything else is sent.",
     ),
     "unconfirmed": Kind(_HOUR, "An earlier alert may not have arrived: {title}", "{text}"),
     # What is stored

@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 
 BEAT_SECONDS = 15  # a cluster that was silent for longer is not counted
 RETRY_AFTER_SECONDS = 5
+READINESS = frozenset({"/readyz", "/health"})  # one answer under both names
 CONFLICT = "Another request changed the same record. Send the request again, as Retry-After says."
 UNAVAILABLE = "The database cannot be reached. Send the request again, as Retry-After says."
 _DOWN = "criticizer.database_down"  # key in request.META, set where the error was seen
@@ -166,16 +167,16 @@ got_request_exception.connect(_note_database_down, dispatch_uid="criticizer.obse
 
 
 class HealthMiddleware:
-    """Answers `/livez` and `/readyz`; turns a lost database into 503 with Retry-After elsewhere.
+    """Answers `/livez` and readiness; turns a lost database into 503 with Retry-After elsewhere.
 
-    Placed first: these two need neither a known Host header nor a session nor a working database.
+    Placed first: these need neither a known Host header nor a session nor a working database.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path_info in {"/livez", "/readyz"}:
+        if request.path_info in {"/livez", *READINESS}:
             return _probe(request)
         response = self.get_response(request)
         if response.status_code == 500 and (error := request.META.pop(_DOWN, None)) is not None:
@@ -190,7 +191,7 @@ class HealthMiddleware:
 def _probe(request: HttpRequest) -> HttpResponse:
     if request.method not in {"GET", "HEAD"}:
         return HttpResponse(status=405, headers={"Allow": "GET, HEAD"})
-    is_readiness = request.path_info == "/readyz"
+    is_readiness = request.path_info in READINESS
     reason = not_ready_reason() if is_readiness else None
     body: dict[str, Any] = {"status": "ok"} if reason is None else {"status": "degraded", "reason": reason}
     # Reported without a 503: restarting us does not bring a dependency back.

@@ -5,6 +5,8 @@ A worker runs it, not the watchdog; a run that dies is repeated when its lease h
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -19,6 +21,14 @@ from criticizer.queue import outbox
 log = structlog.get_logger(__name__)
 
 _ONLY_ID = 0  # the one message's aggregate_id
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """When the next run is due: in `seconds`, or once the dependency `waiting_for` can be called."""
+
+    seconds: float
+    waiting_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +55,25 @@ class PeriodicTask:
     def _unleased(self) -> QuerySet[OutboxMessage]:
         return OutboxMessage.objects.filter(aggregate_type=self.aggregate, lease_token=None)
 
-    def begin(self, outbox_id: int, token: UUID) -> bool:
-        """Start a run; False when the lease is lost."""
-        return outbox.hold(outbox_id, token)
+    def run(
+        self,
+        outbox_id: int,
+        token: UUID,
+        work: Callable[[], Pause],
+        holding: Callable[[UUID], AbstractContextManager[None]],
+    ) -> None:
+        """Run `work` for a leased message and make the next run due. Never raises, refuses a lost lease.
 
-    def end(self, outbox_id: int, token: UUID, *, seconds: float, waiting_for: str = "") -> None:
-        """Make the next run due in `seconds`, or when the dependency `waiting_for` can be called.
-
-        Does nothing when the lease was lost: the worker that has it ends the run.
+        `holding` renews the lease meanwhile. Where it is lost all the same, the worker that has it ends the
+        run; where `work` fails, the lease expires and the next run starts from the rows.
         """
-        if not outbox.put_back(outbox_id, token, seconds=seconds, waiting_for=waiting_for):
-            log.info("periodic_run_taken", message=self.message)
+        try:
+            if not outbox.hold(outbox_id, token):
+                log.info("periodic_run_refused", message=self.message, outbox=outbox_id)
+                return
+            with holding(token):
+                pause = work()
+            if not outbox.put_back(outbox_id, token, seconds=pause.seconds, waiting_for=pause.waiting_for):
+                log.info("periodic_run_taken", message=self.message)
+        except Exception:
+            log.exception("periodic_run_failed", message=self.message)

@@ -9,6 +9,7 @@ from reviews.admin import (
     jobs,
     sources,
     subscriptions,
+    team_rules,
     token_ledger,
     viewer_scopes,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "jobs",
     "sources",
     "subscriptions",
+    "team_rules",
     "token_ledger",
     "viewer_scopes",
 ]

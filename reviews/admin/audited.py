@@ -37,16 +37,24 @@ class HistoryMixin(ScopedAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        return super().changelist_view(
+            request, {"edits_address": self._edits_address(request), **(extra_context or {})}
+        )
+
+    def _edits_address(self, request: HttpRequest) -> str:
+        """Return where the edits of all rows are listed; "" for people who may not read them."""
         edits = admin.site.get_model_admin(self.events)
         address = reverse(f"admin:{edits.opts.app_label}_{edits.opts.model_name}_changelist")
-        may = edits.has_view_permission(request)
-        return super().changelist_view(
-            request, {"edits_address": address if may else "", **(extra_context or {})}
-        )
+        return address if edits.has_view_permission(request) else ""
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        address = self._edits_address(request)
+        if address and self.get_object(request, object_id) is None:
+            words = "It does not exist any more, or never did. Edits of deleted rows are in this list."
+            self.message_user(request, words, messages.WARNING)
+            return HttpResponseRedirect(address)
         edits = history_of(int(object_id), self.events) if object_id.isdecimal() else []
         return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
 

@@ -28,7 +28,9 @@ from reviews.models import FindingFate, ReviewJob, StageRun
 from reviews.recipients.scopes import scope_of
 from reviews.search import JOB_WORDS
 from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
-from reviews.web.review_page import MAX_FINDINGS, fates_of, ledger_of, results_of, stages_of
+from reviews.web.fates import ledger_of
+from reviews.web.progress import stages_of
+from reviews.web.review_page import MAX_FINDINGS, results_of
 
 _ERROR_CLASSES = [(name.value, name.value) for name in ErrorClass]
 _ENDED = Q(finished_at__isnull=False)
@@ -45,7 +47,7 @@ def _stage_key(key: Key, **also: Any) -> Key:
 
 
 def _fates(job: ReviewJob) -> QuerySet[FindingFate]:
-    rows = fates_of(job).select_related("finding", "merged_into__finding")
+    rows = FindingFate.of_newest_run(job).select_related("finding", "merged_into__finding")
     return rows.defer("finding__excerpt", "merged_into__finding__excerpt")[:MAX_FINDINGS]
 
 

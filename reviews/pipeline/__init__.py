@@ -9,7 +9,16 @@ lease matches no row and changes nothing (fencing by `lease_token`).
     sweep                                               finds all due work from the rows alone
 """
 
-from reviews.pipeline.base import AGGREGATE, MESSAGE, Due, LostLease, StageClaim, deadline_seconds, queue_of
+from reviews.pipeline.base import (
+    AGGREGATE,
+    MESSAGE,
+    Due,
+    LostLease,
+    StageClaim,
+    deadline_seconds,
+    note_kind,
+    queue_of,
+)
 from reviews.pipeline.claim import claim, give_back, keep_progress, progress_of, still_ours, wait
 from reviews.pipeline.complete import fail, record
 from reviews.pipeline.replay import replay
@@ -39,6 +48,7 @@ __all__ = [
     "fail",
     "give_back",
     "keep_progress",
+    "note_kind",
     "progress_of",
     "queue_of",
     "record",

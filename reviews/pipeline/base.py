@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from string import Template
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models import F
 
 from criticizer.db import prepared
 from notifications.recipients import OPTIONAL_CHANNELS
 from notifications.states import NOT_REQUIRED_DELIVERY
+from reviews.models import ReviewJob
 from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAGE, Stage
 
 AGGREGATE = "stage_run"
@@ -61,10 +64,27 @@ def statement(text: str) -> str:
 
 
 def deadline_seconds(changelist_id: str, kind: str = "") -> int:
-    """Return the seconds from the creation of a review to its deadline, by its kind or its source (G388)."""
+    """Return the seconds from the creation of a review to its deadline, by its kind or its source (G388).
+
+    A kind says more than "perforce", the name of another source more than a kind.
+    """
     limits: Mapping[str, int] = settings.REVIEW_SLA_SECONDS
-    source = changelist_id.partition(":")[0] if ":" in changelist_id else "perforce"
-    return next((limits[name] for name in (kind, source) if name and name in limits), limits[""])
+    source, is_other, _ = changelist_id.partition(":")
+    names = (source, kind) if is_other else (kind, "perforce")
+    return next((limits[name] for name in names if name and name in limits), limits[""])
+
+
+def note_kind(job_id: int, changelist_id: str, kind: str) -> None:
+    """Write the kind of a fetched change where it was not known; its deadline moves by the difference."""
+    seconds = deadline_seconds(changelist_id, kind) - deadline_seconds(changelist_id)
+    ReviewJob.objects.filter(pk=job_id, kind="").update(
+        kind=kind, deadline_at=F("deadline_at") + timedelta(seconds=seconds)
+    )
+
+
+def deadline_seconds_of(job_id: int) -> int:
+    """Return the seconds that a job has from now when it begins again."""
+    return deadline_seconds(*ReviewJob.objects.values_list("changelist_id", "kind").get(pk=job_id))
 
 
 def soft_margin() -> float:

@@ -7,8 +7,7 @@ from django.db import connection
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from notifications.delivery import operator_actions, store
-from reviews.models import ReviewJob
-from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, deadline_seconds, queue_of
+from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, deadline_seconds_of, queue_of
 from reviews.states import STAGE_ORDER, Stage
 
 
@@ -37,7 +36,7 @@ def replay(job_id: int, stage: Stage) -> bool:
         RETURNING s.id, s.stage""",  # noqa: S608
         {
             "job": job_id,
-            "sla": deadline_seconds(ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=job_id)),
+            "sla": deadline_seconds_of(job_id),
             "stages": [later.value for later in STAGE_ORDER[STAGE_ORDER.index(stage) :]],
         },
     )

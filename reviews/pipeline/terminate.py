@@ -8,10 +8,8 @@ the job nor send. `ended_token` keeps the lease's token, so that the worker's re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from datetime import UTC
 
 import structlog
-from django.contrib.admin.utils import quote
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -28,7 +26,8 @@ from notifications.delivery import operator_actions
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews.models import ReviewJob
-from reviews.pipeline.base import AGGREGATE, MESSAGE, StageClaim, deadline_seconds, queue_of, statement
+from reviews.pipeline import circuit_alerts
+from reviews.pipeline.base import AGGREGATE, MESSAGE, StageClaim, deadline_seconds_of, queue_of, statement
 from reviews.pipeline.deadline import fail_replay
 from reviews.states import ACTIVE_JOB, ENDED_JOB, JobStatus, Stage, StageStatus
 
@@ -106,7 +105,7 @@ def expire(job_ids: Collection[int]) -> int:
     They are timed out; a job that is being replayed becomes a dead letter again.
     """
     with transaction.atomic():
-        alert_of_circuits(job_ids)
+        circuit_alerts.tell(job_ids)
         overdue = prepared.rows(
             statement("""
             SELECT id, created_at, deadline_at,
@@ -150,42 +149,6 @@ def _alert_of_timeouts(jobs: list[int]) -> None:
         reviews=plural_count(len(jobs), "review"),
         jobs=named if len(jobs) <= 20 else f"{named} and {len(jobs) - 20} more",
     )
-
-
-# Circuits that are open when work that waits for them reaches its deadline: now, or before they may close.
-# An outage lasts from one closing to the next, however often the circuit was half-open in between.
-_OUTLASTING = statement("""
-SELECT c.name, c.state, c.reason, closed.id AS closed, count(*) AS jobs,
-       coalesce((SELECT min(created_at) FROM circuit_events e WHERE e.name = c.name AND e.id > closed.id),
-                c.changed_at) AS since
-  FROM circuits c JOIN outbox_messages o ON o.waiting_for = c.name
-  JOIN stage_runs s ON o.aggregate_type = 'stage_run' AND s.id = o.aggregate_id
-  JOIN jobs j ON j.id = s.job_id,
-       LATERAL (SELECT coalesce(max(id), 0) AS id FROM circuit_events
-                 WHERE name = c.name AND change IN ('closed', 'forced_closed')) closed
- WHERE c.state IN ('open', 'forced_open', 'half_open') AND j.status IN $ACTIVE
-   AND (j.id = ANY(%(jobs)s)
-        OR j.deadline_at <= greatest(now() + make_interval(secs => %(ahead)s), c.retry_at))
- GROUP BY c.name, closed.id""")
-_AHEAD_SECONDS = 60.0  # maintenance comes twice a minute
-
-
-def alert_of_circuits(overdue: Collection[int] = ()) -> None:
-    """Alert once an opening of circuits that stay open longer than reviews can wait. Run by maintenance.
-
-    `overdue`: jobs that are about to be ended, whose deadline is known to have passed.
-    """
-    for row in prepared.rows(_OUTLASTING, {"jobs": list(overdue), "ahead": _AHEAD_SECONDS}):
-        alerts.tell(
-            "circuit_outlasts",
-            key=f"circuit-outlasts:{row['name']}:{row['closed']}",
-            path=reverse("admin:criticizer_circuit_change", args=[quote(row["name"])]),
-            name=row["name"],
-            state=row["state"].replace("_", " "),
-            since=row["since"].astimezone(UTC),
-            reason=row["reason"],
-            reviews=plural_count(row["jobs"], "review"),
-        )
 
 
 def _end_left_deliveries() -> None:
@@ -303,9 +266,7 @@ def accept_late(job_id: int, actor: str, reason: str) -> str:
                     "job": job_id,
                     "actor": actor[:255],
                     "reason": clean(reason, 1000),
-                    "sla": deadline_seconds(
-                        ReviewJob.objects.values_list("changelist_id", flat=True).get(pk=job_id)
-                    ),
+                    "sla": deadline_seconds_of(job_id),
                 },
             )
             if notify is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from criticizer.db import prepared
 from notifications.models import Delivery
 from notifications.providers.pull_requests.provider import PENDING
 from notifications.states import DeliveryStatus as D
+from reviews.models import FindingRow
 from reviews.replay import delivery_audit
 from tests.acceptance import stages
 from tests.acceptance.pulls import ANSWER, FINDING, INLINE, PULL, reviewed
@@ -61,22 +63,25 @@ def test_a_finding_stands_at_its_line_once(world: World, github: GitHubServer) -
 
 
 @pytest.mark.parametrize(
-    ("suggestion", "block"),
+    ("suggestion", "is_proven"),
     [
-        (f"```c\n{LINE}\n```", f"```suggestion\n{LINE}\n```"),
-        (f"Return 3:\n```c\n{LINE}\n```", ""),
-        (LINE, ""),
+        (f"```c\n{LINE}\n```", True),
+        (f"Return 3:\n```c\n{LINE}\n```", True),
+        (LINE, False),
+        (f"```suggestion\n{LINE} }}\n```", False),  # the file would not parse
+        (f"```c\n{LINE}\n```\nor\n```c\nint answer(void);\n```", False),
     ],
 )
-def test_a_suggestion_block_is_made_only_of_a_fenced_replacement(
-    world: World, github: GitHubServer, suggestion: str, block: str
+def test_a_suggestion_block_is_made_only_of_a_proven_edit(
+    world: World, github: GitHubServer, suggestion: str, is_proven: bool
 ) -> None:
     answered(world, suggestion=suggestion)
-    reviewed(world, github)
+    job = reviewed(world, github)
     world.settle()
     (comment,) = reviews(github)[0]["comments"]
-    assert ("```suggestion" in comment["body"]) is bool(block)
-    assert block in comment["body"]
+    assert (FindingRow.objects.get(job=job).proven_edit is not None) is is_proven
+    assert (f"\n```suggestion\n{LINE}\n```\n" in comment["body"]) is is_proven
+    assert ("suggestion" in re.sub(r"````.*?````", "", comment["body"], flags=re.DOTALL)) is is_proven
 
 
 def test_a_finding_that_still_stands_is_not_said_again(world: World, github: GitHubServer) -> None:
@@ -168,7 +173,7 @@ def test_a_token_that_expires_between_summary_and_inline_review_is_renewed_once(
     world.settle()
     assert world.status(job) == "succeeded"
     assert (len(github.repos["acme/web"].comments), len(reviews(github))) == (1, 1)
-    assert github.count("POST", "/app/installations/.*") == 3  # one for each of both, and one more
+    assert github.count("POST", "/app/installations/.*") == 2  # one for both channels, and one more
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.email.smtp import Smtp
 from reviews import config
 from reviews.models import ReviewJob
-from reviews.pipeline import terminate
+from reviews.pipeline import circuit_alerts, terminate
 from tests.acceptance.world import World
 from tests.fakes.llm import error
 from tests.fakes.smtp import SmtpServer, Switches
@@ -55,7 +55,7 @@ def text(mailbox: SmtpServer) -> str:
 def maintain(world: World) -> None:
     """Let maintenance and workers come by several times."""
     for _ in range(3):
-        terminate.alert_of_circuits()
+        circuit_alerts.tell()
         terminate.expire_overdue()
         alerts.ensure()
         prepared.rows("UPDATE outbox_messages SET available_at = now() WHERE message_type = 'operator_alert'")
@@ -116,7 +116,7 @@ def test_reviews_that_time_out_are_told(world: World, mailbox: SmtpServer) -> No
     maintain(world)
     assert world.status(job) == "timed_out"
     assert subjects(mailbox) == ["[Criticizer] 1 review missed the deadline"]
-    assert f"Jobs {job}" in text(mailbox)
+    assert f"Reviews {job}" in text(mailbox)
 
 
 @pytest.mark.parametrize("passes", [False, True], ids=["before_the_deadline", "at_the_deadline"])
@@ -142,6 +142,21 @@ def test_a_circuit_that_is_open_longer_than_reviews_can_wait_is_told_once(
     assert told == f"[Criticizer] The circuit of {name} is open longer than reviews can wait"
 
 
+def test_an_expired_key_behind_an_outage_is_told_once(world: World, mailbox: SmtpServer) -> None:
+    """No call comes through that could become a letter: the health check's answer is told."""
+    name = config.perforce_dependency()
+    Circuit.objects.create(name=name, state=CircuitState.OPEN, error_class="NETWORK_UNREACHABLE")
+    maintain(world)
+    assert subjects(mailbox) == []
+    reason = "a health check failed with AUTH_DENIED"
+    Circuit.objects.filter(name=name).update(error_class="AUTH_DENIED", reason=reason)
+    maintain(world)
+    Circuit.objects.filter(name=name).update(generation=99)  # half-open in between
+    maintain(world)
+    assert subjects(mailbox) == [f"[Criticizer] {name} refuses our credentials"]
+    assert reason in text(mailbox)
+
+
 def test_a_delivery_without_evidence_of_its_send_is_told(world: World, mailbox: SmtpServer) -> None:
     job = world.job(world.change(), world.hook)
     world.settle()
@@ -151,7 +166,7 @@ def test_a_delivery_without_evidence_of_its_send_is_told(world: World, mailbox: 
         audit.audit_sent({})
         maintain(world)
     assert subjects(mailbox) == ["[Criticizer] A delivery is marked as sent without evidence"]
-    assert f"Delivery {row.pk} of job {job}" in text(mailbox)
+    assert f"Delivery {row.pk} of review {job}" in text(mailbox)
 
 
 def test_an_alert_whose_worker_was_killed_after_the_send_is_not_sent_again(

@@ -21,7 +21,7 @@ from notifications.delivery import operator_actions, store
 from notifications.delivery.operator_actions import REPEAT_NOTICE
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
-from reviews import pipeline
+from reviews import pipeline, tasks
 from reviews.models import JobEvent
 from reviews.replay import delivery_audit, delivery_resolution
 from tests.acceptance.world import MAIL, World
@@ -314,10 +314,10 @@ def test_the_clock_is_one_message_and_a_run_makes_it_due_again(world: World) -> 
         delivery_audit.ensure()
     (message,) = outbox.claim("notify", 10)
     assert message.message_type == "audit_deliveries"
-    delivery_audit.run_message(message.id, message.lease_token)
+    tasks.audit_deliveries(message.id, 0, str(message.lease_token))
     due = prepared.value("SELECT available_at > now() + interval '250 s' FROM outbox_messages")
     assert due is True
-    delivery_audit.run_message(message.id, message.lease_token)  # a duplicate is refused
+    tasks.audit_deliveries(message.id, 0, str(message.lease_token))  # a duplicate is refused
     world.settings.DELIVERY_AUDIT_SECONDS = 0
     delivery_audit.ensure()
     assert prepared.value("SELECT count(*) FROM outbox_messages") == 0

@@ -126,6 +126,8 @@ def test_the_list_of_edits_keeps_deleted_lines(ann: Client) -> None:
     assert "Deleted" in text
     assert ">ann<" in text
     assert (text.count("the part is gone"), text.count("as it was added")) == (1, 1)  # each edit has its own
+    old_link = ann.get(f"{LIST}{entry.pk}/history/")
+    assert old_link["Location"] == "/admin/reviews/allowlistentryevent/"
 
 
 def test_lines_are_not_deleted_in_bulk(ann: Client) -> None:
