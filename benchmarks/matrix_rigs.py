@@ -7,7 +7,6 @@ Servers are doubles of documented protocols (`tests.fakes`), an SMTP server and 
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from collections import Counter
@@ -19,8 +18,6 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from criticizer.codehosts.client import TokenConfig
-from criticizer.codehosts.github import AppConfig
 from criticizer.http_client import Limits
 from notifications.providers.base import Provider
 from notifications.providers.email import smtp
@@ -29,17 +26,13 @@ from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
 from notifications.providers.email.resend import Resend, ResendConfig
 from notifications.providers.email.smtp import Smtp, SmtpConfig
-from notifications.providers.pull_requests.provider import (
-    GiteaPullRequests,
-    GitHubPullRequests,
-    GitLabPullRequests,
-)
-from notifications.providers.pull_requests.reviews import GitHubReviews
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
-from tests.fakes import accounts, dovecot, github, mail_service, slack, swarm
+from notifications.recipients import HOST_CHANNELS, host_of
+from tests.fakes import dovecot, github, hosts, mail_service, slack, swarm
+from tests.fakes.accounts import AccountServer
 from tests.fakes.postmark import PostmarkService
 from tests.fakes.resend import ResendService
 from tests.fakes.smtp import SmtpServer, Switches
@@ -50,6 +43,7 @@ ARCHIVE = "archive@reviews.test"
 TIMEOUT_SECONDS = 0.5  # until a provider that is silent counts as silent
 DIGEST = ", digest"  # in a rig's name
 REVIEWS_TOGETHER = 3
+LINE_COMMENTS = 2  # of a review, where its provider makes them before its own comment
 NORMAL = "normal"
 SILENT = "accepts, then silence"
 RESET = "accepts, then resets"
@@ -62,7 +56,7 @@ LOST = "silence, look-up lost"
 KEY = "silence, answers the key again"
 BEHAVIOURS = (NORMAL, SILENT, RESET, BROKEN, NOT_TAKEN, REFUSES, SLOWER, LAGS, LOST, KEY)
 
-_LIMITS = Limits(2.0, TIMEOUT_SECONDS, 5.0)
+LIMITS = Limits(2.0, TIMEOUT_SECONDS, 5.0)
 
 
 class Hook:
@@ -134,28 +128,23 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
         )
         return Smtp(config, unarchived)
     if name in {"webhook", "webhook, not idempotent"}:
-        hosts = frozenset({"127.0.0.1"}) if name != "webhook" else frozenset[str]()
+        repeats = frozenset({"127.0.0.1"}) if name != "webhook" else frozenset[str]()
         return Webhook(
             WebhookConfig(
                 policy=OutboundPolicy.parse(["127.0.0.1"]),
-                not_idempotent=hosts,
+                not_idempotent=repeats,
                 total_timeout_seconds=TIMEOUT_SECONDS,
             )
         )
     if name == "resend":
-        return Resend(ResendConfig(SENDER, ("re-for-tests",), where, _LIMITS))
+        return Resend(ResendConfig(SENDER, ("re-for-tests",), where, LIMITS))
     if name == "postmark":
-        return Postmark(PostmarkConfig(SENDER, ("pm-for-tests",), where, _LIMITS))
+        return Postmark(PostmarkConfig(SENDER, ("pm-for-tests",), where, LIMITS))
     if name == "slack":
-        return Slack(SlackConfig((slack.TOKEN,), api_url=where, limits=_LIMITS))
-    if name in {"github", "github-review"}:
-        return (GitHubPullRequests if name == "github" else GitHubReviews)(
-            AppConfig(str(github.APP_ID), (rest[0],), where, github.SLUG, _LIMITS, lag_pauses_seconds=())
-        )
-    if name in {"gitea", "gitlab"}:
-        kind = GiteaPullRequests if name == "gitea" else GitLabPullRequests
-        return kind(TokenConfig(where, (accounts.TOKEN,), _LIMITS))
-    return Swarm(SwarmConfig(where, swarm.USER, (swarm.TICKET,), _LIMITS))
+        return Slack(SlackConfig((slack.TOKEN,), api_url=where, limits=LIMITS))
+    if host := host_of(name):
+        return hosts.provider_on(name, hosts.host_at(host, where, key=rest[0], limits=LIMITS))
+    return Swarm(SwarmConfig(where, swarm.USER, (swarm.TICKET,), LIMITS))
 
 
 def _mailbox(number: int) -> str:
@@ -453,14 +442,25 @@ def _swarm(stack: ExitStack, folder: Path, scale: float) -> Rig:
         "swarm",
         ("swarm", server.url),
         lambda number: f"swarm:review-{number + 1}",
-        lambda: server.kept.elements(),
+        lambda: _with_lines(server),
         _documented(server, swarm.Act, "keep", {"status": 404}, 0.0),
         lambda: _calm(server, swarm.Act()),
         hook,
     )
 
 
-class _Comments(dict[int, Any]):
+def _with_lines(server: swarm.SwarmServer) -> Iterable[str]:
+    """Yield the token of each review as often as its comments were made; never where one is missing."""
+    lines = server.lines
+    for token, times in server.kept.items():
+        found = lines.get(token, Counter())
+        if len(found) == LINE_COMMENTS:
+            yield from [token] * max(times, *found.values())
+
+
+class _Kept(dict[int, Any]):
+    """A server's table of what it took over, by number."""
+
     def __init__(self, hook: Hook) -> None:
         super().__init__()
         self._hook = hook
@@ -470,106 +470,64 @@ class _Comments(dict[int, Any]):
         self._hook()
 
 
-class _Host(github.GitHubServer):
-    """Every owner has the repository `web` with pull request 1: each has its own limits."""
-
-    refuses = False
-
-    def __init__(self, hook: Hook) -> None:
-        super().__init__()
-        self._hook = hook
-
-    def _acted(self, asked: Any) -> Any:
-        if found := re.match(r"/repos/(\w+/web)/", asked.path):
-            pull = github.Pull(hunks={"app.py": ((12, 14, 12, 14),)})
-            self.repos.setdefault(
-                found[1],
-                github.Repo(1, {1: pull}, comments=_Comments(self._hook), reviews=Ledger(self._hook)),
-            )
-            self.repos[found[1]].pulls[1].is_locked = self.refuses
-        return super()._acted(asked)
-
-    def calm(self) -> None:
-        self._acts.clear()
-        self.refuses = False
-
-
-def _github(stack: ExitStack, folder: Path, scale: float) -> Rig:
-    return _on_github(stack, "github", github.tokens_of)
-
-
-def _github_review(stack: ExitStack, folder: Path, scale: float) -> Rig:
-    return _on_github(stack, "github-review", github.reviewed_tokens_of)
-
-
-def _on_github(stack: ExitStack, name: str, tokens: Callable[[github.Repo], list[str]]) -> Rig:
-    hook = Hook()
-    server = stack.enter_context(_Host(hook))
-
-    def once(**what: Any) -> Callable[[], None]:
-        return lambda: server.script(github.Act(**what), on="POST /repos/")
-
-    return Rig(
-        name,
-        (name, server.url, github.private_key()),
-        lambda number: f"{name}:owner{number}/web#1",
-        lambda: (token for repo in list(server.repos.values()) for token in tokens(repo)),
-        {
-            NORMAL: _nothing,
-            SILENT: once(then="hang"),
-            RESET: once(then="reset"),
-            BROKEN: once(status=500),
-            NOT_TAKEN: once(status=500, keep=False),
-            REFUSES: lambda: setattr(server, "refuses", True),
-            SLOWER: once(status=429, keep=False, headers={"Retry-After": "1"}),
-        },
-        server.calm,
-        hook,
-    )
-
-
-def _by_token(host: type[accounts.AccountServer]) -> _Make:
-    """Return the rig of a host that knows us by an account's token: one pull request for each number."""
-    name = "gitea" if host is accounts.GiteaServer else "gitlab"
+def _on_host(channel: str) -> _Make:
+    """Return the rig of a code host: each number has a repository, and its owner limits of its own."""
+    name = host_of(channel.removesuffix(hosts.CHECK))
 
     def make(stack: ExitStack, folder: Path, scale: float) -> Rig:
         hook = Hook()
-        server = stack.enter_context(host())
-        repo = server.repos["acme/web"] = github.Repo(1, {}, comments=_Comments(hook))
+        server = stack.enter_context(hosts.SERVERS[name]())
+        if isinstance(server, AccountServer):
+            server.statuses = Ledger(hook)
 
         def recipient(number: int) -> str:
-            repo.pulls[number + 1] = github.Pull()
-            return f"{name}:acme/web#{number + 1}"
+            pull = github.Pull(hunks={"app.py": ((12, 14, 12, 14),)})
+            kept = {"comments": _Kept(hook), "reviews": Ledger(hook), "checks": _Kept(hook)}
+            server.repos.setdefault(f"owner{number}/web", github.Repo(number + 1, {1: pull}, **kept))
+            return f"{channel.removesuffix(hosts.CHECK)}:owner{number}/web#1"
 
-        def once(**what: Any) -> Callable[[], None]:
-            return lambda: server.script(github.Act(**what), on="POST ")
+        def arrived() -> Iterable[str]:
+            if channel.endswith(hosts.CHECK):
+                return hosts.concluded_at(server)
+            return (one for repo in list(server.repos.values()) for one in hosts.arrived_at(channel, repo))
 
-        def refuse() -> None:
-            repo.is_archived = True
-
-        def calm() -> None:
-            server._acts.clear()
-            repo.is_archived = False
-
-        return Rig(
-            name,
-            (name, server.url),
-            recipient,
-            lambda: accounts.tokens_of(repo),
-            {
-                NORMAL: _nothing,
-                SILENT: once(then="hang"),
-                RESET: once(then="reset"),
-                BROKEN: once(status=500),
-                NOT_TAKEN: once(status=500, keep=False),
-                REFUSES: refuse,
-                SLOWER: once(status=429, keep=False, headers={"Retry-After": "1"}),
-            },
-            calm,
-            hook,
-        )
+        behave, calm = _of_host(server, name)
+        spec = (channel, server.url, github.private_key())
+        return Rig(channel, spec, recipient, arrived, behave, calm, hook)
 
     return make
+
+
+def _of_host(
+    server: github.GitHubServer, name: str
+) -> tuple[dict[str, Callable[[], object]], Callable[[], None]]:
+    """Return what a host can do, and what ends it."""
+    writes = ("POST /repos/", "PATCH /repos/") if name == "github" else ("POST ",)
+
+    def once(**what: Any) -> Callable[[], None]:
+        def behave() -> None:
+            for on in writes:
+                server.script(github.Act(**what), on=on)
+
+        return behave
+
+    def archive(*, archived: bool) -> None:
+        for repo in list(server.repos.values()):
+            repo.is_archived = archived
+
+    def calm() -> None:
+        server._acts.clear()
+        archive(archived=False)
+
+    return {
+        NORMAL: _nothing,
+        SILENT: once(then="hang"),
+        RESET: once(then="reset"),
+        BROKEN: once(status=500),
+        NOT_TAKEN: once(status=500, keep=False),
+        REFUSES: lambda: archive(archived=True),
+        SLOWER: once(status=429, keep=False, headers={"Retry-After": "1"}),
+    }, calm
 
 
 def _documented(
@@ -632,6 +590,7 @@ def _digest(make: _Make) -> _Make:
     return made
 
 
+CHECK_CHANNELS = tuple(f"{name}{hosts.CHECK}" for name in hosts.SERVERS)
 RIGS: Mapping[str, _Make] = {
     "maildir": _maildir,
     "smtp": _smtp,
@@ -642,10 +601,7 @@ RIGS: Mapping[str, _Make] = {
     "webhook, not idempotent": _webhook_once,
     "slack": _slack,
     "swarm": _swarm,
-    "github": _github,
-    "gitea": _by_token(accounts.GiteaServer),
-    "gitlab": _by_token(accounts.GitLabServer),
-    "github-review": _github_review,
+    **{channel: _on_host(channel) for channel in (*HOST_CHANNELS, *CHECK_CHANNELS)},
 }
 # Mail alone has digests.
 DIGEST_RIGS: Mapping[str, _Make] = {

@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid5
 
 import django
 from django.utils import timezone
@@ -260,11 +261,29 @@ class Bench:
             allowed is not None and facts.resends >= allowed
         )
 
-    def storm(self, deliveries: int, seed: int) -> dict[str, object]:
-        """Make so many deliveries under random misbehaviour and random kills, then do the books."""
-        from notifications.models import Delivery, Digest
+    def open_jobs(self) -> set[int]:
+        """Return the jobs of which something is still to be sent."""
+        from notifications.models import Delivery
         from notifications.states import UNSENT_DELIVERY
 
+        unsent = Delivery.objects.filter(status__in=UNSENT_DELIVERY)
+        return set(unsent.values_list("job_id", flat=True))
+
+    def known_tokens(self) -> set[str]:
+        """Return the tokens of all that was to be sent."""
+        from notifications.models import Delivery, Digest
+
+        digests = Digest.objects.filter(token__isnull=False).values_list("token", flat=True)
+        return set(map(str, Delivery.objects.values_list("token", flat=True).union(digests)))
+
+    def statuses(self, jobs: list[int]) -> Counter[str]:
+        """Return how many rows of these jobs ended how."""
+        from notifications.models import Delivery
+
+        return Counter(Delivery.objects.filter(job_id__in=jobs).values_list("status", flat=True))
+
+    def storm(self, deliveries: int, seed: int) -> dict[str, object]:
+        """Make so many deliveries under random misbehaviour and random kills, then do the books."""
         rng = random.Random(seed)
         self.rig.calm()
         jobs = [self.job() for _ in range(deliveries)]
@@ -296,22 +315,17 @@ class Bench:
             timer.join()
             kills += ended["signal"] == signal.SIGKILL
             self._forgive()
-            open_jobs = set(
-                Delivery.objects.filter(status__in=UNSENT_DELIVERY).values_list("job_id", flat=True)
-            )
+            open_jobs = self.open_jobs()
             left = [job for job in left if not open_jobs.isdisjoint(self.jobs_of(job))]
             life_seconds *= 1.5 if before - len(left) < _DELIVERIES_PER_LIFE else 0.8
         stopping.set()
         chaos.join()
         seconds = time.monotonic() - began
         arrived = self.rig.arrived()
-        tokens = Delivery.objects.values_list("token", flat=True).union(
-            Digest.objects.filter(token__isnull=False).values_list("token", flat=True)
-        )
-        known = {str(token) for token in tokens}
+        known = self.known_tokens()
         verdicts = Counter(self.judge(job, refuses=False, arrived=arrived)[0] for job in jobs)
         told = [one for job in jobs for one in self.jobs_of(job)]
-        statuses = Counter(Delivery.objects.filter(job_id__in=told).values_list("status", flat=True))
+        statuses = self.statuses(told)
         return {
             "provider": self.rig.name,
             "deliveries": len(jobs),
@@ -358,10 +372,21 @@ def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0)
         place = {"path": "app.py", "line": 14, "start_line": 12, "side": "new", "replacement": ""}
         pull = {
             "changelist_id": recipient.replace("-review:", ":"),
-            "pull_request": {"repository_id": 1, "head_sha": "1" * 40},
+            "pull_request": {"repository_id": number + 1, "head_sha": "1" * 40},
             "findings": [{**finding, "in_diff": place} for finding in data["findings"]],
         }
         message = replace(message, payload={**message.payload, "data": {**data, **pull}})
+    if recipient.startswith("swarm:"):
+        at_line: Any = message.payload["data"]
+        place = {
+            "path": "//depot/main/app.py", "line": 14, "start_line": 12, "side": "new", "replacement": "",
+            "content": ["lock.acquire()"],
+        }  # fmt: skip
+        findings = [
+            {**finding, "identity": str(uuid5(token, str(n))), "in_diff": place}
+            for n, finding in enumerate(at_line["findings"])
+        ]
+        message = replace(message, payload={**message.payload, "data": {**at_line, "findings": findings}})
     wish = {recipient: digest_minutes} if digest_minutes else {}
     prepare.create_deliveries(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)
     return job.pk
@@ -376,7 +401,10 @@ def bench(name: str, workers: Workers | None = None) -> Iterator[Bench]:
         if workers is None:
             workers = Workers(stack.enter_context((folder / "errors").open("w+")))
             stack.callback(workers.close)
-        yield Bench(rig, workers)
+        kind = Bench
+        if name in matrix_rigs.CHECK_CHANNELS:
+            from benchmarks.matrix_checks import CheckBench as kind  # noqa: N813  needs Django set up
+        yield kind(rig, workers)
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import django
@@ -31,6 +31,7 @@ ACCEPTED = "accepted, unanswered"  # killed by the provider itself
 ANSWERED = "answered, not marked"
 MARKED = "marked"
 DOUBT = "in reconciliation"
+_MARKS = {"store.mark_sent", "store.record_failure", "store.back_fill", "check_runs._record"}
 PHASES = (BEFORE, WRITTEN, ACCEPTED, ANSWERED, MARKED, DOUBT)
 _PATIENCE_SECONDS = 20.0  # then it is stuck
 
@@ -42,11 +43,11 @@ class Tracer:
     outside the process may have changed; with `each_line`, all lines in between as well.
     """
 
-    def __init__(self, provider: object, kill_at: int | None) -> None:
+    def __init__(self, owners: Iterable[tuple[Any, str]], kill_at: int | None) -> None:
         self.events: list[tuple[str, str]] = []
         self._kill_at = kill_at
         self._phase = BEFORE
-        self._functions = dict(_watched(type(provider)))
+        self._functions = dict(_functions(owners))
 
     def watch(self, *, each_line: bool) -> None:
         names = {function.__code__: name for name, (_, function) in self._functions.items()}
@@ -65,18 +66,18 @@ class Tracer:
     def _wrapped(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapper(*arguments: Any, **keywords: Any) -> Any:
-            if name == "reconcile.settle_row":
+            if name == "reconcile.settle_row" or name.endswith("._found"):
                 self._phase = DOUBT
             self._reach(f"{name}:begins")
             result = None
             try:
                 result = function(*arguments, **keywords)
             finally:
-                if name == "store.claim" and result is not None:
+                if name in {"store.claim", "check_runs._claim"} and result:
                     self._phase = WRITTEN
-                elif name.endswith(".send"):
+                elif name.endswith((".send", ".tell")):
                     self._phase = ANSWERED
-                elif name in {"store.mark_sent", "store.record_failure", "store.back_fill"}:
+                elif name in _MARKS:
                     self._phase = MARKED
                 self._reach(f"{name}:ends")
             return result
@@ -89,18 +90,20 @@ class Tracer:
         self.events.append((statement, self._phase))
 
 
-def _watched(provider: type) -> Iterator[tuple[str, tuple[Any, types.FunctionType]]]:
-    """Yield name, owner and function of everything that moves a delivery."""
+def _watched(provider: type) -> Iterator[tuple[Any, str]]:
+    """Yield what moves a delivery, each with the module whose functions count."""
     from notifications.delivery import reconcile, send, store
     from notifications.digests import lifecycle
 
-    for owner, room in (
-        (send, send.__name__),
-        (store, store.__name__),
-        (lifecycle, lifecycle.__name__),
-        (reconcile, reconcile.__name__),
-        *((owner, owner.__module__) for owner in provider.__mro__ if owner is not object),
-    ):
+    yield from ((module, module.__name__) for module in (send, store, lifecycle, reconcile))
+    yield from ((owner, owner.__module__) for owner in provider.__mro__ if owner is not object)
+
+
+def _functions(
+    owners: Iterable[tuple[Any, str]],
+) -> Iterator[tuple[str, tuple[Any, types.FunctionType]]]:
+    """Yield name, owner and function of everything that is watched."""
+    for owner, room in owners:
         for function in list(vars(owner).values()):
             # Generators are left out: they begin and end with what they serve.
             if (
@@ -137,18 +140,27 @@ def live(job_id: int, channel: str, provider: Any) -> None:
 
 
 def work(order: dict[str, Any], events: int) -> None:
-    from benchmarks.matrix_rigs import provider_of
+    from benchmarks import matrix_checks
+    from benchmarks.matrix_rigs import CHECK_CHANNELS, provider_of
     from criticizer.resilience import gate
     from notifications.models import UnarchivedMail
 
     gate.forget()
-    provider = provider_of(order["spec"], UnarchivedMail.objects)
+    tells_checks = order["channel"] in CHECK_CHANNELS
+    if tells_checks:
+        acting = matrix_checks.host_of_spec(order["spec"])
+    else:
+        acting = provider_of(order["spec"], UnarchivedMail.objects)
     tracer = None
     if order.get("watch"):
-        tracer = Tracer(provider, order.get("kill_at"))
+        watched = matrix_checks.watched(acting) if tells_checks else _watched(type(acting))
+        tracer = Tracer(watched, order.get("kill_at"))
         tracer.watch(each_line=order["watch"] == "lines")
     for job_id in order["jobs"]:
-        live(job_id, order["channel"], provider)
+        if tells_checks:
+            matrix_checks.live(job_id, acting)
+        else:
+            live(job_id, order["channel"], acting)
     sys.settrace(None)
     if tracer is not None:
         os.write(events, json.dumps(tracer.events).encode())
@@ -187,7 +199,8 @@ def main() -> None:
 
     # Below what an installation may set: what is waited for here answers within milliseconds.
     settings.RETRY_TIME_SCALE = float(os.environ["MATRIX_TIME_SCALE"])
-    import benchmarks.matrix_rigs  # noqa: F401  once, not in every fork
+    settings.RATE_LIMITS = dict.fromkeys(("github", "gitea", "gitlab"), 1000.0)
+    import benchmarks.matrix_checks  # noqa: F401  once, not in every fork
 
     for line in sys.stdin:
         fork(json.loads(line))

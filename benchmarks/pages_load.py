@@ -1,4 +1,4 @@
-"""A million findings on top of `admin_load`'s reviews, and one review as large as its page must stand.
+"""A million findings on top of `admin_load`'s reviews, and one change as large as its pages must stand.
 
 Words follow a steep curve, as in real text: some stand in most findings, most in a few. One finding in
 five is reported again by a later review, one in fifty has a verdict.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from django.db import connection
 
 from benchmarks.figures import say
+
+if TYPE_CHECKING:
+    from reviews.models import ReviewJob
 
 WORDS = (
     "value", "check", "error", "function", "return", "test", "null", "length", "buffer", "token", "query",
@@ -24,8 +28,8 @@ WORDS = (
 )  # fmt: skip
 CATEGORIES = ("correctness", "bug", "style", "performance", "test", "documentation", "security", "data-loss",
               "secret", "concurrency")  # fmt: skip
-LARGE = "bench-large"  # the key of the large review
-FILES, FINDINGS = 300, 200  # of it
+LARGE = "bench-large"  # the key of the large change's newer version
+FILES, FINDINGS = 300, 200  # of each version
 
 
 def _array(words: tuple[str, ...]) -> str:
@@ -87,7 +91,7 @@ def load(findings: int) -> None:
         cursor.execute("RESET ALL")
         cursor.execute("VACUUM ANALYZE findings, finding_events, coverage")
     connection.close()
-    _large_review()
+    _large_change()
 
 
 def is_loaded() -> bool:
@@ -96,7 +100,17 @@ def is_loaded() -> bool:
     return ReviewJob.objects.filter(idempotency_key=LARGE).exists()
 
 
-def _large_review() -> None:
+def _large_change() -> None:
+    """Store two versions of a large change; the newer one keeps half the findings."""
+    older = _large_review(f"{LARGE}-older", 1, "(long socket)", "long socket")
+    newer = _large_review(LARGE, 2, "(size_t socket)", "size_t socket")
+    kept = list(older.findings.order_by("pk")[: FINDINGS // 2])
+    for finding, earlier in zip(newer.findings.order_by("pk"), kept, strict=False):
+        finding.identity = earlier.identity
+        finding.save(update_fields=["identity"])
+
+
+def _large_review(key: str, version: int, widened: str, word: str) -> ReviewJob:
     """Store a review with its diff, as the stages do."""
     from criticizer.redaction import Redactor
     from reviews.artifacts import store
@@ -109,12 +123,14 @@ def _large_review() -> None:
 
     now = datetime.now(UTC)
     old = "".join(f"int {word}_{n}(int {word});\n" for n in range(3) for word in WORDS)
-    new = old.replace("(int socket)", "(long socket)").replace("int parser_1", "static int parser_1")
+    new = old.replace("(int socket)", widened).replace("int parser_1", "static int parser_1")
     paths = [f"//bench/{WORDS[n % 12]}/{WORDS[n % 60]}_{n}.c" for n in range(FILES)]
     files = tuple(FileChange(path=path, action=Action.EDIT, old_text=old, new_text=new) for path in paths)
-    change = Change("900000", "perforce", "ann", "Widen the sockets", ChangeStatus.SUBMITTED, 0, "v", files)
+    change = Change(
+        "900000", "perforce", "ann", "Widen the sockets", ChangeStatus.SUBMITTED, 0, f"v{version}", files
+    )
     job = ReviewJob.objects.create(
-        idempotency_key=LARGE, changelist_id="900000", status="succeeded", author="ann",
+        idempotency_key=key, changelist_id="900000", review_version=version, status="succeeded", author="ann",
         title="Widen the sockets", deadline_at=now, finished_at=now,
     )  # fmt: skip
     for stage in Stage:
@@ -123,15 +139,16 @@ def _large_review() -> None:
     prepared = prepare(change, Redactor(), ReviewLimits(max_calls=200))
     store.store(claim, Artifact.Kind.REDACTED, prepared_codec.to_json(prepared, "benchmark")).save()
     CoverageRow.objects.bulk_create(CoverageRow(job=job, file=file.path, status="reviewed") for file in files)
-    lines = [n for n, line in enumerate(new.splitlines(), start=1) if "long socket" in line]
+    lines = [n for n, line in enumerate(new.splitlines(), start=1) if word in line]
     FindingRow.objects.bulk_create(
         FindingRow(
             job=job, file=files[n].path, line=lines[n % 3], end_line=lines[n % 3],
             severity=("critical", "high", "medium", "low")[n % 4], category="bug",
             title=f"Callers pass an int, number {n}",
-            message="A `long` does not fit where callers still pass an `int`.", source="llm",
-            suggestion="Change the callers too:\n\n```c\nlong socket = 0;\n```", confidence=80,
+            message=f"A `{word}` does not fit where callers still pass an `int`.", source="llm",
+            suggestion=f"Change the callers too:\n\n```c\n{word} = 0;\n```", confidence=80,
             excerpt=[[lines[n % 3] + at, " ", f"int header_{at};"] for at in range(-3, 4)],
         )
         for n in range(FINDINGS)
     )  # fmt: skip
+    return job

@@ -29,7 +29,7 @@ _PAINTS = "performance.getEntriesByName('first-contentful-paint').map((entry) =>
 
 
 def pages(large: int) -> list[Page]:
-    """Return what is measured; `large` is the id of the review with many findings and files."""
+    """Return what is measured; `large` is the id of the newer version of the large change."""
     old = (datetime.now(UTC) - timedelta(days=25)).date()
     middle = old + timedelta(days=13)
     narrowed = (
@@ -54,6 +54,7 @@ def pages(large: int) -> list[Page]:
         Page(
             "review", [f"reviews/{large}/", f"reviews/{large}/?view=findings", f"reviews/{large}/?view=files"]
         ),
+        Page("compare", [f"reviews/{large}/compare/", f"reviews/{large}/compare/?files=50&findings=50"]),
         Page("findings", ["findings/", *(f"findings/?{query}" for query in narrowed)], follows=2),
         Page("findings_search", [f"findings/?{query}" for query in words], follows=2),
         Page("list", ["", *(f"?{query}" for query in narrowed)], follows=2),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,9 +21,11 @@ from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
+from reviews.reviewers.rules import rules_of
 from reviews.reviewers.units import KnownUnit
 from reviews.sources.base import FileChange
 from reviews.sources.diffs import diff_file, render
+from reviews.sources.rules import TeamRule, matching
 from tests.reviewers.build import added
 from tests.reviewers.build import change as change_of
 from tests.reviewers.test_units import Scripted, stored
@@ -56,7 +60,7 @@ class Telling(Scripted):
 FIRST_LINE = re.compile(r"^=== F\d+ (\S+)\n(?:(?!===).*\n)*? +(\d+) \+(.{8,})$", re.MULTILINE)
 DESCRIPTION = "Correct the rounding of prices, as agreed with accounting. " * 12
 SMALL = ReviewLimits(max_input_tokens=8_000)
-FILES, CHANGED, SEEDS, COPIES = 40, 3, 20, 500
+FILES, CHANGED, SEEDS, COPIES, RULES = 40, 3, 20, 500, 200
 LIMITS = ReviewLimits()
 CHARACTERS = range(2_000, 12_000)
 
@@ -78,7 +82,7 @@ def figures(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
 
 def prefixes(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
     """Yield how much of later parts and questions a server that keeps prefixes has read before."""
-    same = total = 0
+    shares = {"later parts": [0, 0], "verify calls": [0, 0]}  # characters sent before, and all
     for seed in range(5):
         shelf = _shelf(files, random.Random(seed))
         prepared = prepare(change_of(*shelf, description=DESCRIPTION), Redactor(), SMALL)
@@ -87,13 +91,34 @@ def prefixes(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
         asyncio.run(review_prepared(prepared, model, SMALL, {}, around))
         system = system_prompt(SMALL.max_findings_per_chunk)
         earlier = model.asked[:1]
-        for text in (*model.asked[1:], *verifier.asked):
-            same += len(system) + max(_alike(text, other) for other in earlier)
-            total += len(system) + len(text)
-            earlier.append(text)
-    name = f"prefix of later requests that was sent before, at {SMALL.max_input_tokens:,} tokens"
-    bound = Must("value", ">=", 0.40)
-    yield Figure(f"review_quality: {name}", same / total, "share", must=bound), 0.45
+        for kind, texts in (("later parts", model.asked[1:]), ("verify calls", verifier.asked)):
+            for text in texts:
+                shares[kind][0] += len(system) + max(_alike(text, other) for other in earlier)
+                shares[kind][1] += len(system) + len(text)
+                earlier.append(text)
+    for kind, (same, total) in shares.items():
+        name = f"prefix of {kind} that was sent before, at {SMALL.max_input_tokens:,} tokens"
+        bound = Must("value", ">=", 0.40)
+        yield Figure(f"review_quality: {name}", same / total, "share", must=bound), 0.45
+
+
+def rules() -> Iterator[tuple[Figure, object]]:
+    """Yield what it takes to find the rules of a change, and those of each of its files as a part."""
+    paths = [f"//depot/p/d{n % 5}/e{n % 3}/f{n}.py" for n in range(FILES)]
+    patterns = ["//depot/p/...", "//depot/p/d{}/...", "//depot/*/d{}/e1/*.py", "//depot/q{}/..."]
+    team = [TeamRule(f"r{n}", patterns[n % 4].format(n % 5), "high", f"Rule {n}.") for n in range(RULES)]
+    change = change_of(*(added(path, "x = 1\n") for path in paths))
+    ruled = replace(change, rules=tuple(matching(team, change)))
+    prepared = prepare(ruled, Redactor(), LIMITS)
+    seconds = []
+    for _ in range(50):
+        started = time.perf_counter()
+        list(matching(team, change))
+        for index in range(FILES):
+            rules_of(prepared.text.rules, [index])
+        seconds.append(time.perf_counter() - started)
+    name = f"review_quality: rules of {FILES} files found among {RULES}, median"
+    yield Figure(name, 1000 * statistics.median(seconds), "ms", must=Must("value", "<=", 5)), 2
 
 
 def _alike(one: str, other: str) -> int:
