@@ -13,7 +13,14 @@ from django.core.management import CommandError, call_command
 django.setup()
 try:
     call_command("makemigrations", check_changes=True, dry_run=True, skip_checks=False)
-    for table in ("environment_table", "failure_table", "provider_table", "role_table", "state_diagrams"):
+    for table in (
+        "configuration_table",
+        "environment_table",
+        "failure_table",
+        "provider_table",
+        "role_table",
+        "state_diagrams",
+    ):
         call_command(table, check=True)
 except CommandError as error:
     sys.exit(f"CommandError: {error}")

@@ -13,28 +13,32 @@ from urllib.parse import urlsplit
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
 
 from criticizer.models import SecurityEvent
-from criticizer.queue import advisory_locks, outbox
+from criticizer.queue import advisory_locks
 from criticizer.redaction import clean
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from criticizer.resilience.gate import guarded, name_of
 from notifications import config as notification_config
 from notifications.recipients import normalise
 from reviews.models import AllowListEntry, HostChange, HostVersion, ReviewJob
+from reviews.models import TeamRule as TeamRuleRow
 from reviews.reviewers.model import LlmConfig
 from reviews.sources import pull
 from reviews.sources.allowlist import AllowList, effective
 from reviews.sources.base import Source
 from reviews.sources.enforcement import SecurityViolation
-from reviews.sources.mirror import LAG_PAUSES_SECONDS, MirrorConfig
+from reviews.sources.mirror import MirrorConfig
 from reviews.sources.mirror_space import delete_unused
 from reviews.sources.perforce.client import PerforceConfig
 from reviews.sources.pull import PullHead, PullSource
 from reviews.sources.registry import SourcesConfig, depot_prefix, source_for
+from reviews.sources.rules import TeamRule
 
 log = structlog.get_logger(__name__)
 _ANTHROPIC = "https://api.anthropic.com/v1"  # the other kind has no address of its own
+MAX_TEAM_RULES = 2_000
 MIRRORS = "mirrors"  # below the data directory
 _recorded: list[str] | None = None  # the ceiling that this process knows to be recorded
 
@@ -90,7 +94,7 @@ def source_of_job(job: ReviewJob) -> Source:
         directory=settings.DATA_DIR / MIRRORS / change.host / f"{change.repository_id}.git",
         token=partial(_git_password, change.host, change.full_name, change.repository_id),
         executable=settings.GIT_EXECUTABLE or "git",
-        lag_pauses_seconds=tuple(map(outbox.scaled, LAG_PAUSES_SECONDS)),
+        lag_pauses_seconds=host.lag_pauses_seconds,
     )
     reference = host.head_reference(change.number)
     head = PullHead(
@@ -227,6 +231,13 @@ def _account() -> str:
 def _parsed(ceiling: tuple[str, ...], rows: tuple[str, ...]) -> AllowList:
     """Return the same object for the same lines: they are parsed once."""
     return effective(AllowList(ceiling), rows)
+
+
+def team_rules() -> list[TeamRule]:
+    """Return the team's rules that are in force."""
+    fields = ("name", "pattern", "severity", "text", "good", "bad")
+    rows = TeamRuleRow.objects.filter(since__lte=timezone.now().date()).order_by("name").values(*fields)
+    return [TeamRule(**row) for row in rows[:MAX_TEAM_RULES]]
 
 
 def default_recipients() -> tuple[str, ...]:

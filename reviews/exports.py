@@ -1,4 +1,4 @@
-"""Findings as files for other tools: SARIF, JSON, reviewdog's rdjson, GitLab's code quality, CSV."""
+"""Findings as files for other tools: SARIF, JSON, reviewdog's rdjson, GitLab's code quality, CSV (G431)."""
 
 from __future__ import annotations
 
@@ -120,9 +120,18 @@ def _rdjson(rows: Sequence[FindingRow]) -> str:
         if line := _line(row):
             location["range"] = {"start": {"line": line}, "end": {"line": max(row.end_line or line, line)}}
         level = _RDJSON_LEVELS.get(FindingSeverity(row.severity), "ERROR")
-        code = {"value": row.category}
-        diagnostics.append({"message": _text(row), "location": location, "severity": level, "code": code})
+        diagnostic = {"message": _text(row), "location": location, "severity": level}
+        diagnostics.append({**diagnostic, "code": {"value": row.category}, **_suggestions(row)})
     return json.dumps({"source": {"name": "Criticizer"}, "diagnostics": diagnostics}, ensure_ascii=False)
+
+
+def _suggestions(row: FindingRow) -> dict[str, Any]:
+    """Return the proven edit of a finding: without columns a range is of whole lines, the last included."""
+    edit = row.proven_edit
+    if edit is None:
+        return {}
+    place = {"start": {"line": edit.start + edit.first}, "end": {"line": edit.start + edit.end - 1}}
+    return {"suggestions": [{"range": place, "text": "\n".join(edit.new)}]}
 
 
 def _gitlab(rows: Sequence[FindingRow]) -> str:

@@ -27,6 +27,7 @@ from notifications.rendering import (
 )
 from notifications.rendering.summary import in_order
 from notifications.states import DeliveryStatus
+from reviews import fixes, job_configuration
 from reviews.models import FindingRow, HostVersion, ReviewJob
 from reviews.recipients import verdict_links
 from reviews.recipients.scopes import Scope
@@ -44,6 +45,7 @@ def report_of(job: ReviewJob) -> Report:
     path = reverse("reviews:detail", args=[job.pk])
     findings = list(job.findings.all())
     verdicts = verdicts_of(row.identity for row in findings)
+    late = _LATE if job.is_late else ""
     return Report(
         changelist_id=job.changelist_id,
         review_version=job.review_version,
@@ -51,11 +53,14 @@ def report_of(job: ReviewJob) -> Report:
         author=job.author,
         url=settings.BASE_URL.rstrip("/") + path,
         reviewed_at=llm.finished_at or job.created_at,
-        banner=" ".join(filter(None, [_LATE if job.is_late else "", job.banner])),
+        banner=" ".join(filter(None, [late, job.banner])),
+        part_banner=" ".join(filter(None, [late, stopped_banner(job.stopped) if job.stopped else ""])),
         is_partial=bool(job.stopped),
         findings=tuple(as_reported(row, verdicts.get(row.identity)) for row in findings),
         status_lines=(limited_to(job),) if job.series else (),
-        budget=settings.FINDING_BUDGET,
+        configuration=job_configuration.lines_of(job),
+        suppressed=job_configuration.suppressed_in(job),
+        budget=job_configuration.budget_of(job),
         coverage=tuple(ReportFile(row.file, row.status, row.reason) for row in job.coverage.all()),
         pull_request=_pull_request(job),
         since=None if job.compared_with is None else Comparison(job.compared_with, _ended(job)),
@@ -142,8 +147,10 @@ def as_reported(row: FindingRow, verdict: Verdict | None = None) -> ReportFindin
         evidence=tuple(row.evidence),
         excerpt=tuple(ExcerptLine(text, kind, line) for line, kind, text in row.excerpt),
         confidence=row.confidence,
+        replacement=fixes.replacement_of(row),
         demoted=row.demoted,
         anchor=f"{ANCHOR}{row.pk}",
+        identity=str(row.identity),
         is_new=row.is_new,
         verdict=verdict.kind if verdict else "",
         verdict_note=verdict.sentence if verdict else "",

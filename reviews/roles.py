@@ -28,7 +28,10 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-review-findings-file": {"GET": _READERS},
     "api-review-coverage": {"GET": _READERS},
     "api-review-cancel": {"POST": (TRIGGER, OPERATOR)},  # a trigger its own reviews only
+    "api-findings": {"GET": _READERS},
+    "api-verdict": {"POST": (REVIEWER, OPERATOR)},
     "api-perforce": {"POST": (TRIGGER,)},
+    "api-config-validate": {"POST": _READERS},
     "api-dead-letters": {"GET": (OPERATOR, APPROVER, AUDITOR)},
     "api-dead-letter": {"GET": (OPERATOR, APPROVER, AUDITOR)},
 }
@@ -38,6 +41,7 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
 REQUEST, CANCEL = "reviews.add_reviewjob", "reviews.change_reviewjob"
 READ = "reviews.view_reviewjob"
 JUDGE = "reviews.add_findingevent"  # verdicts on findings, and comments
+DISMISS_WIDELY = "reviews.dismiss_widely"  # by path, rule and category
 # The page of code hosts, which names every repository.
 READS_REPOSITORIES = ("reviews.view_hostinstallation", "reviews.view_all_files")
 
@@ -67,6 +71,8 @@ _READ_OPERATIONS = (
     "reviews.view_hostchange",
     "reviews.view_hostdelivery",
     "reviews.view_ledgerentry",
+    "reviews.view_teamrule",
+    "reviews.view_teamruleevent",
 )
 _READ_SECURITY = (
     "criticizer.view_securityevent",
@@ -107,9 +113,13 @@ ROLES: dict[str, tuple[str, ...]] = {
         "deadletters.restore_letterarchive",
         "notifications.decide_delivery",
         "notifications.test_provider",
+        "reviews.add_teamrule",
+        "reviews.change_teamrule",
+        "reviews.delete_teamrule",
         "notifications.lift_suppression",
         "reviews.accept_late",
         JUDGE,
+        DISMISS_WIDELY,
         REQUEST,
         CANCEL,
         *_EDIT_SUBSCRIPTIONS,
@@ -146,7 +156,7 @@ PURPOSE = {
     "reviewer": "Reads and judges reviews and requests them again, as far as the viewing scopes of their"
     " groups reach.",
     "operator": "Keeps reviews going: requests them again, cancels them; dead letters, replays, late results,"
-    " circuits, subscriptions.",
+    " circuits, subscriptions, rules of the team.",
     "approver": "Approves large replays and edits of dead letters, decides what is delivered late; reads what"
     " operators read.",
     "auditor": "Reads everything that is recorded, artifacts' contents excepted; changes nothing.",

@@ -19,13 +19,15 @@ from reviews.models import ApiKey
 from reviews.reviewers.health_checks import check_health
 
 MAX_AGE_DAYS = 90
-# All that ARTIFACT_KEYS seal, by the id of the key: artifacts, archived letters, excerpts of findings.
+# All that ARTIFACT_KEYS seal, by the id of the key: artifacts, archived letters, fields of rows.
 _SEALED = """
 SELECT key, sum(found)::bigint AS stored FROM (
   SELECT key_id AS key, count(*) AS found FROM artifacts WHERE deleted_at IS NULL GROUP BY 1
   UNION ALL SELECT key_id, count(*) FROM letter_archives GROUP BY 1
   UNION ALL SELECT split_part(excerpt, ':', 1), count(*) FROM findings
-             WHERE excerpt <> '' AND NOT starts_with(excerpt, '[') GROUP BY 1) each
+             WHERE excerpt <> '' AND NOT starts_with(excerpt, '[') GROUP BY 1
+  UNION ALL SELECT split_part(edit, ':', 1), count(*) FROM findings WHERE edit <> '' GROUP BY 1
+  UNION ALL SELECT split_part(answer, ':', 1), count(*) FROM review_units GROUP BY 1) each
  GROUP BY key"""
 
 

@@ -103,10 +103,23 @@ class FindingEventKind(models.TextChoices):
 
     USEFUL = "useful", "Useful"
     WRONG = "wrong", "Wrong"
-    WONT_FIX = "wont_fix", "Won't fix"
+    INTENDED = "intended", "Intended"  # the code is meant to be so
+    WONT_FIX = "wont_fix", "Won't fix"  # right, and not worth it
     UNDONE = "undone", "Verdict taken back"
     COMMENT = "comment", "Comment"
 
 
-DISMISSALS = (FindingEventKind.WRONG, FindingEventKind.WONT_FIX)
+class DismissalScope(models.TextChoices):
+    """The findings that a dismissal is about, besides the one it is given on (`reviews.dismissals`)."""
+
+    FINDING = "finding", "This finding"
+    FILE = "file", "The same, anywhere in this file"
+    PATH = "path", "The same, in files of a path"
+    RULE = "rule", "Everything of this rule or check"
+    CATEGORY = "category", "Everything of this category"
+
+
+WIDE_SCOPES = (DismissalScope.PATH, DismissalScope.RULE, DismissalScope.CATEGORY)
+
+DISMISSALS = (FindingEventKind.WRONG, FindingEventKind.INTENDED, FindingEventKind.WONT_FIX)
 VERDICTS = (FindingEventKind.USEFUL, *DISMISSALS)

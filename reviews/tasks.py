@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from reviews import check_runs
 from reviews.intake import host_poll, polling
 from reviews.pipeline import async_executor, executor
+from reviews.pipeline.executor import LEASE_RENEWER
 from reviews.replay import delivery_audit
 
 
@@ -22,19 +24,23 @@ def drive(queue: str) -> None:
 
 def poll_sources(outbox_id: int, clock: int, token: str) -> None:
     """Poll each source once for changes without a trigger (queue `stages`)."""
-    polling.run_message(outbox_id, UUID(token))
+    _run(polling, outbox_id, token)
 
 
 def poll_hosts(outbox_id: int, clock: int, token: str) -> None:
     """Ask code hosts for pull requests whose webhooks were lost (queue `stages`)."""
-    host_poll.run_message(outbox_id, UUID(token))
+    _run(host_poll, outbox_id, token)
 
 
 def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:
     """Look for deliveries left behind or marked as sent without evidence (queue `notify`)."""
-    delivery_audit.run_message(outbox_id, UUID(token))
+    _run(delivery_audit, outbox_id, token)
 
 
 def tell_check_runs(outbox_id: int, clock: int, token: str) -> None:
     """Bring check runs up to the state of their reviews (queue `notify`)."""
-    check_runs.run_message(outbox_id, UUID(token))
+    _run(check_runs, outbox_id, token)
+
+
+def _run(periodic: Any, outbox_id: int, token: str) -> None:
+    periodic.CLOCK.run(outbox_id, UUID(token), periodic.run_due, LEASE_RENEWER.holding)

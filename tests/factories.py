@@ -36,6 +36,7 @@ from reviews.models import (
     FindingRow,
     ReviewJob,
     StageRun,
+    TeamRule,
 )
 from reviews.pipeline import StageClaim
 from reviews.sources import change_codec
@@ -188,7 +189,6 @@ class FindingRowFactory(_Row):
     class Meta:
         model = FindingRow
 
-    is_verbatim = True
     job = factory.SubFactory(ReviewJobFactory)
     file = "//depot/main/app.py"
     line = 12
@@ -265,6 +265,17 @@ class AllowListEntryFactory(_Row):
     kind = AllowListEntry.Kind.INCLUDE
     pattern = factory.Sequence(lambda n: f"//depot/main/part{n}/...")
     reason = "in scope since TICKET-1"
+
+
+class TeamRuleFactory(_Row):
+    class Meta:
+        model = TeamRule
+
+    name = factory.Sequence(lambda n: f"rule-{n}")
+    pattern = "//depot/main/..."
+    text = "Money is never a float."
+    owner = "payments"
+    reason = "TICKET-2"
 
 
 class DeliveryFactory(_Row):

@@ -22,6 +22,7 @@ APPEND_ONLY = (
     "finding_events",
     "circuit_events",
     "reviews_viewerscopeevent",
+    "reviews_teamruleevent",
     "reviews_subscriptionevent",
     "notifications_recipientpreferenceevent",
 )

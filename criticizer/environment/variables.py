@@ -42,6 +42,7 @@ from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.webhook.provider import decode_secret
 from notifications.recipients import normalise
 from reviews.sources.allowlist import AllowList
+from reviews.sources.passes import Passes
 from reviews.sources.perforce.client import validate_port
 
 MAX_TOKENS = 1_000_000_000_000  # of a limit
@@ -316,6 +317,11 @@ _MODEL = (
     Variable("FINDING_BUDGET", integer(1, 1000),
              "Findings that a message shows before it folds the rest, the page half as many again; "
              "critical ones are never folded.", "8"),
+    Variable("REVIEW_PASSES",
+             checked_list(lambda line: Passes([line]), "patterns with a number: //depot/pay/...=3"),
+             "How often the model is asked about files of some paths; of three passes or more, what only one"
+             " of them says is folded: docs/second-opinion.md. The first pattern that matches decides.",
+             example="//depot/pay/...=3"),
     Variable("LLM_SKIP_PATHS", TEXTS,
              "Files that the checks alone read, besides lock files; * spans folders.",
              example="*/vendor/*,*.snap"),
@@ -387,7 +393,7 @@ _DELIVERIES = (
 _LIMITS = (
     Variable("REVIEW_SLA_SECONDS", parsers.DEADLINES,
              "The deadline of a review, from its creation; by source (perforce, git, github, gitlab, gitea) "
-             "or kind (submitted, shelved), which goes first: docs/operations/deadlines.md.",
+             "or kind (submitted, shelved): docs/operations/deadlines.md.",
              "1200", example="1200,shelved=600,github=900"),
     Variable("TOKEN_LIMIT_PER_REVIEW", integer(0, MAX_TOKENS),
              "Tokens of all calls to language models for one review, read and written, retries and the second"

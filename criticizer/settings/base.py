@@ -94,6 +94,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    # Of choices that several components share.
+    "ENUM_NAME_OVERRIDES": {
+        "FindingStatusEnum": "reviews.states.FindingStatus",
+        "VerdictEnum": "reviews.api.schemas.VERDICT_CHOICES",
+    },
 }
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -210,7 +215,7 @@ MAINTENANCE_SECONDS = 600  # a function that takes longer counts as hanging
 MAINTENANCE = [
     "reviews.config.record_ceiling",
     "reviews.pipeline.sweep",
-    "reviews.pipeline.terminate.alert_of_circuits",
+    "reviews.pipeline.circuit_alerts.tell",
     "reviews.pipeline.expire_overdue",
     "criticizer.resilience.health_checks.maintain",
     "reviews.artifacts.store.delete_expired",

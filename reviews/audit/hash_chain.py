@@ -59,6 +59,18 @@ _TEXTS = {
         "reviews_allowlistentryevent", "kind", "pattern", "position", "reason"
     ),
     "reviews_viewerscopeevent": _edits("reviews_viewerscopeevent", "group_id", "prefix", "reason"),
+    "reviews_teamruleevent": _edits(
+        "reviews_teamruleevent",
+        "name",
+        "pattern",
+        "severity",
+        "text",
+        "good",
+        "bad",
+        "owner",
+        "since",
+        "reason",
+    ),
     "reviews_subscriptionevent": _edits(
         "reviews_subscriptionevent",
         "owner_id",

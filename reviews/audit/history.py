@@ -1,4 +1,4 @@
-"""Edit history of the allow-list, viewing scopes, subscriptions and preferences."""
+"""Edit history of the allow-list, viewing scopes, rules, subscriptions and preferences."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from criticizer.security.client_ip import client_ip
 AllowListEntryEvent: Any = apps.get_model("reviews", "AllowListEntryEvent")
 ViewerScopeEvent: Any = apps.get_model("reviews", "ViewerScopeEvent")
 SubscriptionEvent: Any = apps.get_model("reviews", "SubscriptionEvent")
+TeamRuleEvent: Any = apps.get_model("reviews", "TeamRuleEvent")
 PreferenceEvent: Any = apps.get_model("notifications", "RecipientPreferenceEvent")
 
 MAX_EDITS = 200
@@ -28,6 +29,7 @@ _FIELDS = {
     AllowListEntryEvent: ("kind", "pattern", "position", "reason"),
     ViewerScopeEvent: ("group_id", "prefix", "reason"),
     SubscriptionEvent: ("owner_id", "recipient", "pattern", "author", "reason"),
+    TeamRuleEvent: ("name", "pattern", "severity", "text", "good", "bad", "owner", "since", "reason"),
     PreferenceEvent: ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason"),
 }
 

@@ -19,7 +19,6 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from uuid import UUID
 
 import structlog
 from django.conf import settings
@@ -32,7 +31,7 @@ from criticizer.codehosts.events import HostEvent, Noted, Wanted
 from criticizer.codehosts.github.host import GitHubHost
 from criticizer.codehosts.names import Repository
 from criticizer.queue import outbox
-from criticizer.queue.periodic import PeriodicTask
+from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, DependencyUnavailable, Failure
@@ -41,7 +40,6 @@ from reviews import config
 from reviews.intake import pull_requests
 from reviews.intake.pull_requests import Overtaken
 from reviews.models import HostChange, HostDelivery, SourcePosition
-from reviews.pipeline.executor import LEASE_RENEWER
 
 log = structlog.get_logger(__name__)
 
@@ -61,17 +59,10 @@ def ensure() -> None:
     CLOCK.ensure(is_enabled=settings.SOURCE_POLL_SECONDS > 0 and bool(connected_hosts(Component.SOURCE)))
 
 
-def run_message(outbox_id: int, token: UUID) -> None:
-    """Run once for a leased message. The django-q2 task: never raises, refuses a lost lease."""
-    try:
-        if not CLOCK.begin(outbox_id, token):
-            return
-        with LEASE_RENEWER.holding(token):
-            run()
-        CLOCK.end(outbox_id, token, seconds=settings.SOURCE_POLL_SECONDS)
-    except Exception:
-        # The lease expires and the next run starts again.
-        log.exception("host_poll_failed")
+def run_due() -> Pause:
+    """Run once; return when the next run is due."""
+    run()
+    return Pause(settings.SOURCE_POLL_SECONDS)
 
 
 def run() -> int:

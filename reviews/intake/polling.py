@@ -12,7 +12,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import structlog
 from django.conf import settings
@@ -22,7 +21,7 @@ from django.db.models.functions import Now
 
 from criticizer.queue import advisory_locks
 from criticizer.queue.advisory_locks import Lock
-from criticizer.queue.periodic import PeriodicTask
+from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import DependencyUnavailable, Failure
@@ -30,7 +29,6 @@ from reviews.intake import review_requests, source_events, streams
 from reviews.intake.source_events import Event, Outcome
 from reviews.intake.streams import Position, Stream, StreamStep
 from reviews.models import SourcePosition
-from reviews.pipeline.executor import LEASE_RENEWER
 
 log = structlog.get_logger(__name__)
 
@@ -73,27 +71,13 @@ def run_now() -> None:
     CLOCK.run_now()
 
 
-def run_message(outbox_id: int, token: UUID) -> None:
-    """Run the poll for a leased message. The django-q2 task: never raises, refuses a lost lease."""
-    try:
-        if not CLOCK.begin(outbox_id, token):
-            log.info("poll_refused", outbox=outbox_id)
-            return
-        with LEASE_RENEWER.holding(token):
-            reports = run()
-        _end(outbox_id, token, reports)
-    except Exception:
-        # The lease expires and the next run continues from the recorded positions.
-        log.exception("poll_failed")
-
-
-def _end(outbox_id: int, token: UUID, reports: list[PollReport] | None) -> None:
-    is_partial = any(report.is_partial for report in reports or [])
-    CLOCK.end(
-        outbox_id,
-        token,
-        seconds=_AGAIN_SECONDS if is_partial else settings.SOURCE_POLL_SECONDS,
-        waiting_for=next((r.waiting_for for r in reports or [] if r.waiting_for), ""),
+def run_due() -> Pause:
+    """Run once; return when the next run is due, at once after a partial one."""
+    reports = run() or []
+    is_partial = any(report.is_partial for report in reports)
+    return Pause(
+        _AGAIN_SECONDS if is_partial else settings.SOURCE_POLL_SECONDS,
+        next((report.waiting_for for report in reports if report.waiting_for), ""),
     )
 
 

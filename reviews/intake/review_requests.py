@@ -90,10 +90,10 @@ _INSERT = """
 WITH job AS (
   INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
                     recipients_are, requested_by, request_id, series, scope_prefixes, from_scratch,
-                    deadline_at)
+                    kind, deadline_at)
   SELECT %(key)s, %(sha256)s, %(changelist)s::varchar, %(version)s, %(recipients)s, %(recipients_are)s,
          %(requested_by)s, %(request_id)s, %(series)s::varchar, %(scope_prefixes)s,
-         %(from_scratch)s,
+         %(from_scratch)s, %(kind)s::varchar,
          statement_timestamp() + make_interval(secs => %(sla)s)
    WHERE %(rerun)s OR NOT EXISTS (SELECT 1 FROM jobs WHERE changelist_id = %(changelist)s::varchar
                                                        AND series = %(series)s::varchar)
@@ -170,6 +170,7 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
             "flow": request.requested_by or outbox.SYSTEM,
             # The id of the HTTP request in the log; none for what was polled.
             "request_id": structlog.contextvars.get_contextvars().get("request_id", ""),
+            "kind": request.kind,
             "sla": pipeline.deadline_seconds(request.changelist_id, request.kind),
             "rerun": rerun,
             "from_scratch": request.from_scratch,

@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import UUID
 
 import structlog
 from django.conf import settings
@@ -25,13 +24,13 @@ from django.conf import settings
 from criticizer.db import prepared
 from criticizer.queue import advisory_locks, outbox
 from criticizer.queue.advisory_locks import Lock
+from criticizer.queue.periodic import Pause
 from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications import config
 from notifications.delivery import audit, operator_actions, send
 from notifications.providers.base import Evidence, Provider
 from notifications.states import SETTLED_DELIVERY, UNRESOLVED_DELIVERY
 from reviews.pipeline.base import ACTIVE
-from reviews.pipeline.executor import LEASE_RENEWER
 from reviews.replay import delivery_resolution
 from reviews.states import JobStatus
 
@@ -69,20 +68,11 @@ def ensure() -> None:
     CLOCK.ensure(is_enabled=settings.DELIVERY_AUDIT_SECONDS > 0)
 
 
-def run_message(outbox_id: int, token: UUID) -> None:
-    """Run the audit of a leased message. The django-q2 task: never raises, refuses a lost lease."""
-    try:
-        if not CLOCK.begin(outbox_id, token):
-            log.info("delivery_audit_refused", outbox=outbox_id)
-            return
-        # The whole table about once a day: it only grows, and wrong rows are mostly new.
-        is_whole = random.random() < settings.DELIVERY_AUDIT_SECONDS / 86_400  # noqa: S311
-        with LEASE_RENEWER.holding(token):
-            run(is_whole=is_whole)
-        CLOCK.end(outbox_id, token, seconds=settings.DELIVERY_AUDIT_SECONDS)
-    except Exception:
-        # The lease expires and the next run starts from the rows.
-        log.exception("delivery_audit_failed")
+def run_due() -> Pause:
+    """Run once; return when the next run is due."""
+    # The whole table about once a day: it only grows, and wrong rows are mostly new.
+    run(is_whole=random.random() < settings.DELIVERY_AUDIT_SECONDS / 86_400)  # noqa: S311
+    return Pause(settings.DELIVERY_AUDIT_SECONDS)
 
 
 def run(*, is_whole: bool = True) -> AuditReport | None:

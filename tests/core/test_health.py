@@ -90,8 +90,9 @@ def test_a_queue_without_live_workers_is_not_ready(
         {"status": "degraded", "reason": "workers_missing"},
     )
     assert "Retry-After" in response
+    assert client.get("/health").json() == response.json()
     WorkerClusterFactory(queue=queue)
-    assert client.get("/readyz").status_code == 200
+    assert {client.get(path).status_code for path in ("/readyz", "/health")} == {200}
 
 
 def test_slower_clocks_allow_longer_silence(client: Client, workers: None, settings: Any) -> None:

@@ -50,6 +50,7 @@ def audited() -> None:
         ViewerScope.objects.create(
             group=Group.objects.get(name="reviewer"), prefix="//depot/main/...", reason="OPS-1"
         )
+        factories.TeamRuleFactory()
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/main/...")
         policy.mute("mail:ann@example.com", None, "ann")
     CircuitEvent.objects.create(name="llm:test", change="opened", generation=1)
@@ -77,6 +78,7 @@ def contents(session: Any) -> dict[str, list[Any]]:
 COLUMNS = {
     "reviews_allowlistentryevent": "pgh_label",
     "reviews_viewerscopeevent": "pgh_label",
+    "reviews_teamruleevent": "pgh_label",
     "reviews_subscriptionevent": "pgh_label",
     "notifications_recipientpreferenceevent": "pgh_label",
     "audit_seals": "chain",

@@ -119,6 +119,7 @@ WRONG: Mapping[str, list[str]] = {
     "LLM_FALLBACK_PROVIDER": ["OpenAI", "ollama"],
     "LLM_MODEL": [""],
     "FINDING_BUDGET": [*_NUMBERS, "0", "2000"],
+    "REVIEW_PASSES": ["3", "//depot/a/...", "//depot/a/...=0", "//depot/a/...=9", "-//depot/a/...=2", "a=2"],
     "LLM_PROVIDER": ["none               # none, openai", "OpenAI", "ollama"],
     "LLM_REQUIRED": ["maybe", "2"],
     "LLM_TIMEOUT_SECONDS": ["abc", "-1", "0", "nan", "inf"],

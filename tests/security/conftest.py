@@ -17,7 +17,13 @@ from notifications.models import RecipientPreference
 from notifications.preferences import policy
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.auth_failures import REFUSALS
-from reviews.audit.history import AllowListEntryEvent, PreferenceEvent, SubscriptionEvent, ViewerScopeEvent
+from reviews.audit.history import (
+    AllowListEntryEvent,
+    PreferenceEvent,
+    SubscriptionEvent,
+    TeamRuleEvent,
+    ViewerScopeEvent,
+)
 from reviews.intake import api_keys
 from reviews.models import ReviewJob, SourcePosition, Subscription, ViewerScope
 from reviews.roles import ROLES
@@ -89,6 +95,7 @@ class World:
             "reviews_allowlistentry": factories.AllowListEntryFactory().pk,
             "reviews_apikey": factories.ApiKeyFactory().pk,
             "reviews_viewerscope": scope.pk,
+            "reviews_teamrule": factories.TeamRuleFactory().pk,
             "reviews_subscription": Subscription.objects.create(
                 recipient=recipient, pattern="//depot/main/...", reason="OPS-1"
             ).pk,
@@ -106,6 +113,7 @@ class World:
                 for model in (
                     AllowListEntryEvent,
                     ViewerScopeEvent,
+                    TeamRuleEvent,
                     SubscriptionEvent,
                     PreferenceEvent,
                 )

@@ -23,7 +23,7 @@ from deadletters.models import DeadLetterGroup
 from notifications.admin import preview
 from notifications.delivery import snapshot
 from reviews.intake import api_keys
-from reviews.models import ApiKey
+from reviews.models import ApiKey, RepositoryConfiguration
 from reviews.reports import messages_for, report_of
 from tests import factories
 from tests.changes import store_diff
@@ -57,6 +57,10 @@ TABLES = {
         "changelist": SECURITY, "change": SECURITY, "history": SECURITY, "add": "SX", "delete": "SX",
     },
     "reviews_viewerscopeevent": read_only(SECURITY),
+    "reviews_teamrule": {
+        "changelist": TROUBLE, "change": TROUBLE, "history": TROUBLE, "add": "OX", "delete": "OX",
+    },
+    "reviews_teamruleevent": read_only(TROUBLE),
     "reviews_subscription": {
         "changelist": "OUSX", "change": "OUSX", "history": "OUSX", "add": "OX", "delete": "OX",
     },
@@ -102,6 +106,7 @@ PAGES = {
     "reviews:list": {"GET": READERS, "POST": "405"},
     "reviews:findings": {"GET": READERS, "POST": "405"},
     "reviews:quality": {"GET": READERS, "POST": "405"},
+    "reviews:quality-fold": {"GET": "405", "POST": "OX"},
     "reviews:list-live": {"GET": READERS, "POST": "405"},
     # The security admin may open the list but has no viewing scope: the review is not there.
     "reviews:detail": {"GET": "ROAUX", "POST": "405"},
@@ -115,6 +120,7 @@ PAGES = {
     "reviews:comment": {"GET": "405", "POST": "ROX"},
     "reviews:again": {"GET": "ROX", "POST": "ROX"},
     "reviews:cancel": {"GET": "OX", "POST": "OX"},
+    "reviews:configuration": {"GET": "ROAUX"},
     "reviews:subscriptions": {"GET": READERS},
     "reviews:saved-view": {"GET": "405", "POST": READERS},
     "login": {"GET": EVERYBODY},
@@ -151,6 +157,7 @@ OF_A_REVIEW = {
 }
 PAGES_OF_SCOPES = {
     **dict.fromkeys(OF_A_REVIEW, "C"),
+    "reviews:configuration": "C",
     **dict.fromkeys(
         ("delivery-message", "job-message", "dashboard-live", "repositories", "repository-test"), ""
     ),
@@ -164,7 +171,10 @@ API = {
     "api-review-findings-file": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-coverage": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-cancel": {"POST": {"trigger", "operator"}},
+    "api-findings": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
+    "api-verdict": {"POST": {"reviewer", "operator"}},
     "api-perforce": {"POST": {"trigger"}},
+    "api-config-validate": {"POST": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-dead-letters": {"GET": {"operator", "approver", "auditor"}},
     "api-dead-letter": {"GET": {"operator", "approver", "auditor"}},
 }
@@ -337,7 +347,7 @@ def test_admin_posts_need_the_same_permission(world: World, people: People) -> N
 def check_admin_post(table: str, view: str, world: World, people: People) -> None:
     address = reverse(f"admin:{table}_{view}", args=[] if view == "add" else [world.ids[table]])
     may = {"change": {"reviews_allowlistentry": "SX", "reviews_viewerscope": "SX",
-                      "reviews_subscription": "OX", "auth_user": "X",
+                      "reviews_subscription": "OX", "reviews_teamrule": "OX", "auth_user": "X",
                       "auth_group": "X"}.get(table, "")}.get(view, TABLES[table][view])  # fmt: skip
     may = with_scopes(may, table, is_row=view != "add")
     for letter, client in people.clients.items():
@@ -383,11 +393,13 @@ def test_pages_serve_only_the_roles_of_the_table(world: World, people: People) -
 def arguments(name: str, world: World) -> list[object]:
     """Return what the address of a page of PAGES needs, which is made where the world lacks it."""
     args: list[object] = [world.job.pk] if name in {*OF_A_REVIEW, "job-message"} else []
+    if name == "reviews:configuration":
+        args = [RepositoryConfiguration.objects.latest("pk").pk]
     if name in {"reviews:finding", "reviews:patch", "reviews:verdict", "reviews:comment"}:
         world.job.findings.update(
             line=2,
             end_line=2,
-            suggestion="```\nb = 2\n```",
+            edit=[1, ["a", "b = 1", "c", "d"], 1, 2, ["b = 2"]],
             excerpt=[[1, " ", "a"], [2, "+", "b = 1"], [3, " ", "c"], [4, " ", "d"]],
         )
         args = [world.job.pk, world.job.findings.get().pk]
@@ -477,6 +489,7 @@ def check_api(name: str, callers: dict[str, Client], world: World) -> None:
     args = [world.job.pk] if name.startswith("api-review-") or name == "api-review" else []
     args = [world.ids["deadletters_deadletter"]] if name == "api-dead-letter" else args
     args = [world.job.pk, "csv"] if name == "api-review-findings-file" else args
+    args = [world.job.findings.get().pk] if name == "api-verdict" else args
     address = reverse(name, args=args)
     for method in METHODS:
         allowed = API[name].get("GET" if method == "HEAD" else method)
@@ -500,6 +513,7 @@ def test_a_key_with_another_scope_reaches_no_row(world: World) -> None:
     args = {
         "api-dead-letter": [world.ids["deadletters_deadletter"]],
         "api-review-findings-file": [world.job.pk, "csv"],
+        "api-verdict": [world.job.findings.get().pk],
     }
     reached = []
     for role in sorted({role for methods in API.values() for roles in methods.values() for role in roles}):

@@ -36,6 +36,9 @@ OPERATIONS = (
     "GET /api/v1/reviews/{job_id}/findings/",
     "GET /api/v1/reviews/{job_id}/findings.{form}",
     "POST /api/v1/reviews/{job_id}/cancel/",
+    "GET /api/v1/findings/",
+    "POST /api/v1/findings/{finding_id}/verdict/",
+    "POST /api/v1/config/validate/",
     "POST /api/v1/triggers/perforce/",
     "GET /api/v1/dead-letters/",
     "GET /api/v1/dead-letters/{letter_id}/",
@@ -96,8 +99,12 @@ CALLERS = [
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_no_answer_is_undocumented(label: str, caller: str, mode: GenerationMode, document: Any) -> None:
     job = factories.job_with_stages()
-    factories.FindingRowFactory(job=job)
-    known = {"job_id": job.pk, "letter_id": factories.DeadLetterFactory().pk, "form": "sarif"}
+    known = {
+        "job_id": job.pk,
+        "finding_id": factories.FindingRowFactory(job=job).pk,
+        "letter_id": factories.DeadLetterFactory().pk,
+        "form": "sarif",
+    }
     headers = {}
     if caller != "none":
         headers["Authorization"] = (

@@ -6,7 +6,15 @@ from typing import Any
 
 from criticizer.models import SecurityEvent
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch, ReplayItem
-from reviews.models import HostChange, HostDelivery, HostInstallation, JobEvent, LedgerEntry, SourceEvent
+from reviews.models import (
+    HostChange,
+    HostDelivery,
+    HostInstallation,
+    JobEvent,
+    LedgerEntry,
+    RepositoryConfiguration,
+    SourceEvent,
+)
 from tests import factories
 
 
@@ -25,6 +33,12 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
     attempt = factories.AttemptFactory(
         stage_run=run, outcome="failed", error_class="NOT_FOUND", detail=f"{mark} attempt at {files[-1]}",
         context={"path": f"{mark} context"},
+    )  # fmt: skip
+    RepositoryConfiguration.objects.create(
+        root=f"{files[-1].rpartition('/')[0]}/", branch=mark, text=f"{mark} file", job=job,
+        configuration={
+            "name": ".criticizer.yml", "warnings": [], "hidden": 0, "sources": {}, "values": {"llm": True},
+        },
     )  # fmt: skip
     call = LedgerEntry.objects.create(
         job=job, attempt=attempt, call=f"{mark}-call", dependency="llm:openai", model="m",
