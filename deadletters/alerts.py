@@ -71,7 +71,7 @@ KINDS: Mapping[str, Kind] = {
     "credentials_refused": Kind(
         _NOW,
         "{name} refuses our credentials",
-        "{reviews} wait for it: {reason}. Renew the key, token or ticket; what waits then goes on by itself.",
+        "{reason}. Renew the key, token or ticket; what waits for it then goes on by itself ({waiting}).",
     ),
     "escalated": Kind(
         _NOW, "{error_class} in {stage} failed again after a replay", "Letter {letter}: {detail}"

@@ -41,6 +41,7 @@ _THROUGH_INDEX = {"enable_seqscan": "off", "enable_indexscan": "off", "work_mem"
 _COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]{7,40})")
 _TEXT = Lower(Concat("title", Value(" "), "message", Value(" "), "file", output_field=TextField()))
 _ENDED = Q(finished_at__isnull=False)
+AT_NEWEST_VERSION = ~Exists(FindingRow.objects.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk")))
 
 
 def words_of_jobs(words: Sequence[str]) -> Q:

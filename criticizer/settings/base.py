@@ -215,7 +215,8 @@ MAINTENANCE_SECONDS = 600  # a function that takes longer counts as hanging
 MAINTENANCE = [
     "reviews.config.record_ceiling",
     "reviews.pipeline.sweep",
-    "reviews.pipeline.circuit_alerts.tell",
+    "reviews.pipeline.circuit_alerts.tell_outlasting",
+    "reviews.pipeline.circuit_alerts.tell_refused",
     "reviews.pipeline.expire_overdue",
     "criticizer.resilience.health_checks.maintain",
     "reviews.artifacts.store.delete_expired",

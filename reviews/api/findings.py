@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, time
 
 from django import forms
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import ValidationError
@@ -21,13 +21,12 @@ from reviews.api.views import ERRORS, NOT_FOUND, PAGE, visible_jobs
 from reviews.models import FindingRow
 from reviews.reviewers.base import FindingSeverity
 from reviews.roles import API
-from reviews.search import with_facets
+from reviews.search import AT_NEWEST_VERSION, with_facets
 from reviews.sources.registry import repository_prefix
 from reviews.states import VERDICTS
 from reviews.verdicts import OPEN_VERDICTS, has_verdict_in_words
 
 MILLISECONDS = 10_000  # a slower query is cancelled
-_LATER = FindingRow.objects.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk"))
 
 
 class _Filter(forms.Form):
@@ -95,7 +94,7 @@ class FindingList(ApiView):
                 {name: [str(text) for text in texts] for name, texts in form.errors.items()}
             )
         client, pages = client_of(request), Pages()
-        found = FindingRow.objects.filter(form.condition(), client.scope.findings(), ~Exists(_LATER))
+        found = FindingRow.objects.filter(form.condition(), client.scope.findings(), AT_NEWEST_VERSION)
         found = found.filter(job__in=visible_jobs(request))
         try:
             with statement_timeout(MILLISECONDS, ALONE):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC
+from typing import Any
 
 from django.contrib.admin.utils import quote
 from django.urls import reverse
@@ -31,37 +32,36 @@ SELECT c.name, c.state, c.reason, closed.id AS closed, count(*) AS jobs,
  GROUP BY c.name, closed.id""")
 # Circuits whose newest failure is a refusal, whatever opened them: no call comes through that would tell.
 _REFUSED = statement("""
-SELECT c.name, c.reason, (SELECT count(*) FROM outbox_messages o WHERE o.waiting_for = c.name) AS jobs,
+SELECT c.name, c.reason, (SELECT count(*) FROM outbox_messages o WHERE o.waiting_for = c.name) AS waiting,
        (SELECT coalesce(max(id), 0) FROM circuit_events
          WHERE name = c.name AND change IN ('closed', 'forced_closed')) AS closed
   FROM circuits c WHERE c.state IN ('open', 'half_open') AND c.error_class = ANY(%(refusals)s)""")
 _AHEAD_SECONDS = 60.0  # maintenance comes twice a minute
 
 
-def tell(overdue: Collection[int] = ()) -> None:
-    """Alert once an outage of circuits that stay open too long, or whose credentials are refused.
-
-    Run by maintenance.
+def tell_outlasting(overdue: Collection[int] = ()) -> None:
+    """Alert once an outage of circuits that stay open longer than reviews can wait. Run by maintenance.
 
     `overdue`: jobs that are about to be ended, whose deadline is known to have passed.
     """
     for row in prepared.rows(_OUTLASTING, {"jobs": list(overdue), "ahead": _AHEAD_SECONDS}):
-        alerts.tell(
-            "circuit_outlasts",
-            key=f"circuit-outlasts:{row['name']}:{row['closed']}",
-            path=reverse("admin:criticizer_circuit_change", args=[quote(row["name"])]),
-            name=row["name"],
-            state=row["state"].replace("_", " "),
-            since=row["since"].astimezone(UTC),
-            reason=row["reason"],
-            reviews=plural_count(row["jobs"], "review"),
-        )
+        state, since = row["state"].replace("_", " "), row["since"].astimezone(UTC)
+        reviews = plural_count(row["jobs"], "review")
+        _tell("circuit_outlasts", row, reviews=reviews, state=state, since=since)
+
+
+def tell_refused() -> None:
+    """Alert once an outage of circuits whose credentials are refused. Run by maintenance."""
     for row in prepared.rows(_REFUSED, {"refusals": list(circuit_breaker.AUTH)}):
-        alerts.tell(
-            "credentials_refused",
-            key=f"credentials-refused:{row['name']}:{row['closed']}",
-            path=reverse("admin:criticizer_circuit_change", args=[quote(row["name"])]),
-            name=row["name"],
-            reason=row["reason"],
-            reviews=plural_count(row["jobs"], "review"),
-        )
+        _tell("credentials_refused", row, waiting=plural_count(row["waiting"], "task"))
+
+
+def _tell(kind: str, row: Mapping[str, Any], **more: object) -> None:
+    alerts.tell(
+        kind,
+        key=f"{kind.replace('_', '-')}:{row['name']}:{row['closed']}",
+        path=reverse("admin:criticizer_circuit_change", args=[quote(row["name"])]),
+        name=row["name"],
+        reason=row["reason"],
+        **more,
+    )

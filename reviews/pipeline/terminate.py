@@ -105,7 +105,7 @@ def expire(job_ids: Collection[int]) -> int:
     They are timed out; a job that is being replayed becomes a dead letter again.
     """
     with transaction.atomic():
-        circuit_alerts.tell(job_ids)
+        circuit_alerts.tell_outlasting(job_ids)
         overdue = prepared.rows(
             statement("""
             SELECT id, created_at, deadline_at,

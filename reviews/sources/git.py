@@ -45,6 +45,7 @@ class GitSource:
 
     case_sensitive = True
     literal_names = True
+    _last_before = "", ""  # the commit that was asked of last, and what was before it
 
     def __init__(
         self,
@@ -192,7 +193,7 @@ class GitSource:
         """Read files of the commit's tree, or of its base's (see `Source.read_at`)."""
         sha = self._sha_of(change.changelist_id)
         if is_before:
-            sha = self._before(sha)
+            sha = self._state_before(sha)
         return list(git_search.read(self._git, self._depot, sha, paths, max_bytes, seconds))
 
     def order_of(self, change: Change) -> int | None:
@@ -202,7 +203,12 @@ class GitSource:
 
     def revision_before(self, change: Change) -> str:
         """Return the commit, or tree, before a change (see `Source.revision_before`)."""
-        return self._before(self._sha_of(change.changelist_id))
+        return self._state_before(self._sha_of(change.changelist_id))
+
+    def _state_before(self, sha: str) -> str:
+        if self._last_before[0] != sha:
+            self._last_before = sha, self._before(sha)
+        return self._last_before[1]
 
     def _before(self, sha: str) -> str:
         """Return the commit, or tree, before a change."""

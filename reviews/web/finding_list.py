@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from reviews.models import FindingRow
 from reviews.recipients.scopes import Scope
-from reviews.search import ids_through_index, is_one_of, without_index, words_of_findings
+from reviews.search import AT_NEWEST_VERSION, ids_through_index, is_one_of, without_index, words_of_findings
 from reviews.verdicts import verdicts_of
 from reviews.web.filters import of_changes, of_findings
 from reviews.web.review_list import MAX_WORDS, PAGE_MILLISECONDS, PAGE_SIZE, Cursor
@@ -22,7 +22,6 @@ log = structlog.get_logger(__name__)
 
 _NEWEST = ("-job__created_at", "-job__id", "-pk")
 _CURSOR = re.compile(r"(?P<job>[0-9]{1,17}-[0-9]{1,18})-(?P<finding>[0-9]{1,18})", re.ASCII)
-_LATER = FindingRow.objects.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk"))
 # Newest findings that are read at once.
 _WINDOW, _GROWTH, _MAX_WINDOW = 400, 8, 16_000
 
@@ -40,7 +39,7 @@ class FindingPage:
 def matching_findings(wanted: Mapping[str, Any], user: Any, scope: Scope) -> QuerySet[FindingRow]:
     """Return all findings that the list would show, page by page."""
     return FindingRow.objects.filter(
-        of_changes(wanted, user, "job__"), _matching(wanted, scope), ~Exists(_LATER)
+        of_changes(wanted, user, "job__"), _matching(wanted, scope), AT_NEWEST_VERSION
     )
 
 
@@ -81,7 +80,7 @@ def _newest(in_order: QuerySet[FindingRow], matching: Q, count: int) -> list[Fin
     PostgreSQL cannot know how often conditions occur together, so the plan is chosen here: what fills a
     page from the newest is read in order, and the rest is looked up in the index.
     """
-    rows = in_order.filter(~Exists(_LATER)).select_related("job").defer("excerpt")
+    rows = in_order.filter(AT_NEWEST_VERSION).select_related("job").defer("excerpt")
     read = rows.filter(without_index(matching))
     window = _WINDOW
     while window <= _MAX_WINDOW:

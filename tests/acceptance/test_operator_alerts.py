@@ -55,7 +55,8 @@ def text(mailbox: SmtpServer) -> str:
 def maintain(world: World) -> None:
     """Let maintenance and workers come by several times."""
     for _ in range(3):
-        circuit_alerts.tell()
+        circuit_alerts.tell_outlasting()
+        circuit_alerts.tell_refused()
         terminate.expire_overdue()
         alerts.ensure()
         prepared.rows("UPDATE outbox_messages SET available_at = now() WHERE message_type = 'operator_alert'")
