@@ -5,7 +5,8 @@
        └─► LimitReached: the call does not start
 
 The limits count reservations, so that calls in flight cannot exceed them together (guarantees G390, G391).
-Reserving is one statement, under a short lock where there are limits; settling is another.
+Reserving is one statement, under a short lock where there are limits; settling is another. Both change what
+the day of the call has used, so that no limit of a day adds up its calls.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from criticizer.db import prepared
 from criticizer.queue import advisory_locks
@@ -28,21 +30,21 @@ from criticizer.queue.advisory_locks import Lock
 from criticizer.redaction import RedactionBlocked
 from criticizer.resilience.failures import Failure
 from reviews import token_counts
-from reviews.models import LedgerEntry
+from reviews.models import LedgerEntry, TokenUse
 from reviews.pipeline import StageClaim
 from reviews.reviewers.model import LimitReached, ModelAnswer, TokenLimit
 
 KEEP_DAYS = 30
 ANSWER_TOKENS = 1_000  # that an answer is expected to have
 _DELETE_BATCH = 5000
+_SHARDS = 16  # rows of a day and source, by job: calls at once seldom wait for each other
 _MOST = 1_000_000_000  # of what a provider may report
 _COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
 
 log = structlog.get_logger(__name__)
 
-# As a query of its own the day is computed once, not for each row.
-_TODAY = "started_at >= (SELECT date_trunc('day', now(), 'UTC'))"
-# Limits that are not set cost no sum. Those of a day are read in one pass.
+_TODAY = "(now() AT TIME ZONE 'UTC')::date"
+# Limits that are not set cost no sum. A day and its sources are counted in rows of their own.
 _USED = f"""
 SELECT CASE WHEN %(review)s > 0 THEN
          (SELECT sum(tokens) FROM token_ledger WHERE job_id = %(job)s) END AS review,
@@ -51,7 +53,12 @@ SELECT CASE WHEN %(review)s > 0 THEN
            WHERE job_id IN (SELECT id FROM jobs WHERE changelist_id = %(changelist)s)) END AS change,
        today.source, today.day
   FROM (SELECT sum(tokens) AS day, sum(tokens) FILTER (WHERE source = %(source)s) AS source
-          FROM token_ledger WHERE {_TODAY} AND (%(source_limit)s > 0 OR %(day)s > 0)) today"""  # noqa: S608
+          FROM token_uses WHERE day = {_TODAY} AND (%(source_limit)s > 0 OR %(day)s > 0)) today"""  # noqa: S608
+# The day of a call is the one in which it was reserved, also if it ends after midnight.
+_COUNT = f"""
+INSERT INTO token_uses (day, source, shard, tokens)
+SELECT (started_at AT TIME ZONE 'UTC')::date, source, job_id %% {_SHARDS}, more FROM entry
+    ON CONFLICT (day, source, shard) DO UPDATE SET tokens = token_uses.tokens + excluded.tokens"""  # noqa: S608
 _RESERVE = f"""
 WITH used AS MATERIALIZED ({_USED}),
 entry AS (
@@ -61,15 +68,21 @@ entry AS (
      AND (%(change)s = 0 OR coalesce(used.change, 0) + %(tokens)s <= %(change)s)
      AND (%(source_limit)s = 0 OR coalesce(used.source, 0) + %(tokens)s <= %(source_limit)s)
      AND (%(day)s = 0 OR coalesce(used.day, 0) + %(tokens)s <= %(day)s)
-  RETURNING id)
+  RETURNING id, started_at, source, job_id, tokens AS more),
+counted AS ({_COUNT})
 SELECT (SELECT id FROM entry) AS id, review, change, source, day FROM used"""  # noqa: S608
 # A late report replaces an unknown end: the worker lived on.
-_SETTLE = """
-UPDATE token_ledger
-   SET state = CASE WHEN %(input_tokens)s::int IS NULL THEN 'unknown' ELSE 'settled' END,
-       input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s, cached_tokens = %(cached_tokens)s,
-       cache_write_tokens = %(cache_write_tokens)s, ended_at = now()
- WHERE id = %(id)s AND state <> 'settled' RETURNING id"""
+_SETTLE = f"""
+WITH before AS (
+  SELECT id, tokens FROM token_ledger WHERE id = %(id)s AND state <> 'settled' FOR UPDATE),
+entry AS (
+  UPDATE token_ledger e
+     SET state = CASE WHEN %(input_tokens)s::int IS NULL THEN 'unknown' ELSE 'settled' END,
+         input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
+         cached_tokens = %(cached_tokens)s, cache_write_tokens = %(cache_write_tokens)s, ended_at = now()
+    FROM before WHERE e.id = before.id
+  RETURNING e.started_at, e.source, e.job_id, e.tokens::bigint - before.tokens AS more)
+{_COUNT}"""  # noqa: S608
 _FORGET_LOST = """
 UPDATE token_ledger e SET state = 'unknown', ended_at = now() FROM attempts a
  WHERE e.state = 'reserved' AND a.id = e.attempt_id AND a.finished_at IS NOT NULL RETURNING e.id"""
@@ -77,11 +90,13 @@ UPDATE token_ledger e SET state = 'unknown', ended_at = now() FROM attempts a
 
 # The largest of each kind: what comes near a limit, and nothing that grows with the number of reviews.
 _LARGEST = f"""
-WITH today AS MATERIALIZED (SELECT job_id, source, tokens FROM token_ledger WHERE {_TODAY})
+WITH today AS MATERIALIZED (SELECT source, tokens FROM token_uses WHERE day = {_TODAY})
 SELECT 'day' AS kind, '' AS name, coalesce(sum(tokens), 0)::bigint AS tokens FROM today
-UNION ALL (SELECT 'source', source, sum(tokens) FROM today GROUP BY source ORDER BY 3 DESC LIMIT 5)
+UNION ALL (SELECT 'source', source, sum(tokens)::bigint FROM today GROUP BY source ORDER BY 3 DESC LIMIT 5)
 UNION ALL (SELECT 'review', j.changelist_id, t.tokens FROM jobs j JOIN (
-  SELECT job_id, sum(tokens) AS tokens FROM today GROUP BY 1 ORDER BY 2 DESC LIMIT 1) t ON j.id = t.job_id)
+  SELECT job_id, sum(tokens) AS tokens FROM token_ledger
+   WHERE started_at >= {_TODAY}::timestamp AT TIME ZONE 'UTC' AND %(reviews)s
+   GROUP BY 1 ORDER BY 2 DESC LIMIT 1) t ON j.id = t.job_id)
 UNION ALL (SELECT 'change', changelist_id, tokens FROM (
   SELECT j.changelist_id, sum(e.tokens) AS tokens FROM token_ledger e JOIN jobs j ON j.id = e.job_id
    GROUP BY 1 ORDER BY 2 DESC LIMIT 1) c WHERE %(changes)s)"""  # noqa: S608
@@ -96,7 +111,9 @@ def largest_uses() -> list[dict[str, Any]]:
     limited = limits()
     if not limited:
         return []
-    rows = prepared.rows(_LARGEST, {"changes": TokenLimit.CHANGE in limited})
+    rows = prepared.rows(
+        _LARGEST, {"reviews": TokenLimit.REVIEW in limited, "changes": TokenLimit.CHANGE in limited}
+    )
     return [{**row, "limit": limited[row["kind"]]} for row in rows if row["kind"] in limited]
 
 
@@ -190,5 +207,6 @@ def maintain() -> None:
     old = LedgerEntry.objects.filter(started_at__lt=Now() - timedelta(days=KEEP_DAYS))
     batch = old.order_by("started_at").values("pk")[:_DELETE_BATCH]
     deleted, _ = LedgerEntry.objects.filter(pk__in=batch).delete()
+    TokenUse.objects.filter(day__lt=timezone.now().date() - timedelta(days=KEEP_DAYS)).delete()
     if deleted:
         log.info("ledger_entries_deleted", rows=deleted)

@@ -19,7 +19,7 @@ from reviews.models.rollup import Rollup
 from reviews.models.rules import RuleUse, TeamRule
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
-from reviews.models.tokens import LedgerEntry
+from reviews.models.tokens import LedgerEntry, TokenUse
 
 __all__ = [
     "FINDING_FACETS",
@@ -55,5 +55,6 @@ __all__ = [
     "StageRun",
     "Subscription",
     "TeamRule",
+    "TokenUse",
     "ViewerScope",
 ]

@@ -61,3 +61,23 @@ class LedgerEntry(models.Model):
 
     def __str__(self) -> str:
         return f"call {self.call} ({self.state})"
+
+
+class TokenUse(models.Model):
+    """The tokens that the calls of a day (UTC) count, by source: the sum of their entries.
+
+    Each change of an entry changes it in the same statement (`reviews.token_ledger`). A source has a row for
+    each `shard` of its jobs, so that calls at once do not wait for one row.
+    """
+
+    pk = models.CompositePrimaryKey("day", "source", "shard")
+    day = models.DateField()
+    source = models.CharField(max_length=128)
+    shard = models.SmallIntegerField()
+    tokens = models.BigIntegerField()
+
+    class Meta:
+        db_table = "token_uses"
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.source}: {self.tokens}"

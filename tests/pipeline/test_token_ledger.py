@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from deadletters.models import DeadLetter
 from notifications.delivery.snapshot import token_for
 from notifications.rendering import render
 from reviews import token_counts, token_ledger
-from reviews.models import Attempt, LedgerEntry, ReviewJob
+from reviews.models import Attempt, LedgerEntry, ReviewJob, TokenUse
 from reviews.reviewers.model import LimitReached, ModelAnswer, TokenLimit
 from reviews.stages.notify import report_of
 from reviews.states import AttemptOutcome, JobStatus, LedgerState
@@ -62,6 +62,11 @@ def sums(**entries: Any) -> dict[str, int]:
     columns = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
     found = LedgerEntry.objects.filter(**entries).aggregate(**{name: Sum(name) for name in columns})
     return {name: found[name] or 0 for name in columns}
+
+
+def used() -> dict[date, int]:
+    """Return what is counted of each day."""
+    return dict(TokenUse.objects.values_list("day").annotate(Sum("tokens")))
 
 
 def ledger_of(job: ReviewJob) -> TokenLedger:
@@ -213,9 +218,14 @@ def test_a_settled_call_makes_room_for_the_next(settings: Any) -> None:
 def test_yesterdays_calls_do_not_count_today(settings: Any) -> None:
     settings.TOKEN_LIMIT_PER_DAY = settings.TOKEN_LIMIT_PER_SOURCE = ESTIMATE
     ledger = ledger_of(factories.job_with_stages())
-    ledger.reserve("1", NAME, "m", CHARACTERS)
+    entry = ledger.reserve("1", NAME, "m", CHARACTERS)
     LedgerEntry.objects.update(started_at=days_ago(1))
+    TokenUse.objects.update(day=days_ago(1).date())
     ledger.reserve("2", NAME, "m", CHARACTERS)
+    today = timezone.now().date()
+    assert used() == {days_ago(1).date(): ESTIMATE, today: ESTIMATE}
+    token_ledger.settle(entry, ANSWER)
+    assert used() == {days_ago(1).date(): 5_100, today: ESTIMATE}, "a call counts for the day it began"
 
 
 _WORKERS = """
@@ -278,6 +288,7 @@ def test_a_thousand_reservations_at_once_with_killed_workers_exceed_no_limit(tmp
     assert ended.stdout.split() == ["-9", "-9", "-9", "0", "0"], ended.stderr
     counted = LedgerEntry.objects.aggregate(Sum("tokens"))["tokens__sum"]
     assert limit - ESTIMATE < counted <= limit + in_flight * over
+    assert sum(used().values()) == counted, "whoever is killed, the day's count is the sum of its calls"
     lost = states()[LedgerState.RESERVED]
     assert 3 <= lost <= 3 * 8
     # They count for as long as anyone knows: the provider may have charged them.
@@ -298,6 +309,32 @@ def test_a_worker_that_lived_on_settles_what_was_unknown() -> None:
     token_ledger.settle(entry, ANSWER)
     token_ledger.settle(entry, RuntimeError())  # once settled, it stays
     assert LedgerEntry.objects.get().tokens == ANSWER.input_tokens + ANSWER.output_tokens
+    assert list(used().values()) == [ANSWER.input_tokens + ANSWER.output_tokens]
+
+
+def test_a_limit_of_a_day_costs_the_same_after_many_calls(settings: Any) -> None:
+    settings.TOKEN_LIMIT_PER_DAY = settings.TOKEN_LIMIT_PER_SOURCE = 10**12
+    ledger = ledger_of(factories.job_with_stages())
+    ledger.reserve("first", NAME, "m", CHARACTERS)
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            INSERT INTO token_ledger (job_id, attempt_id, call, dependency, model, source, reserved_tokens)
+            SELECT job_id, attempt_id, call, dependency, model, source, 1
+              FROM token_ledger, generate_series(1, 3000)""")
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute("ANALYZE token_ledger")
+
+    def rows_read() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_force_next_flush()")
+            cursor.execute(
+                "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'token_ledger'"
+            )
+            return int(cursor.fetchone()[0])
+
+    before = rows_read()
+    ledger.reserve("second", NAME, "m", CHARACTERS)
+    assert rows_read() - before < 10
 
 
 def test_a_provider_that_reports_absurd_numbers_breaks_nothing() -> None:
@@ -310,9 +347,12 @@ def test_old_entries_are_deleted() -> None:
     ledger = ledger_of(factories.job_with_stages())
     for call in "12":
         ledger.reserve(call, NAME, "m", CHARACTERS)
-    LedgerEntry.objects.filter(call="1").update(started_at=days_ago(token_ledger.KEEP_DAYS + 1))
+    long_ago = days_ago(token_ledger.KEEP_DAYS + 1)
+    LedgerEntry.objects.filter(call="1").update(started_at=long_ago)
+    TokenUse.objects.create(day=long_ago.date(), source="perforce", shard=0, tokens=ESTIMATE)
     token_ledger.maintain()
     assert [entry.call for entry in LedgerEntry.objects.all()] == ["2"]
+    assert list(used()) == [timezone.now().date()]
 
 
 def test_operators_see_what_counts_towards_each_limit(settings: Any) -> None:
