@@ -36,6 +36,10 @@ log = structlog.get_logger(__name__)
 SYSTEM = "criticizer"
 _EXPIRE_AT_ONCE = 500
 
+# In the order of the lock that a claim takes first. A statement after it sees the attempt that a claim began
+# meanwhile: one that waits for the claim's row itself sees the row anew, but not the claim's attempt.
+_HOLD_STAGES = "SELECT id FROM stage_runs WHERE job_id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
+
 # A cancelled attempt is given back: ending a job from outside uses no budget.
 _END = statement("""
 WITH job AS (
@@ -71,6 +75,7 @@ def _end(jobs: Collection[int], status: str, actor: str, reason: str) -> list[in
         "reason": text,
         "error_class": "DEADLINE_EXCEEDED" if status == "timed_out" else "",
     }
+    prepared.rows(_HOLD_STAGES, {"jobs": parameters["jobs"]})
     ended = [int(row["id"]) for row in prepared.rows(_END, parameters)]
     for job_id in ended:
         ingest.abandon_replayed(job_id, text)
@@ -106,6 +111,7 @@ def expire(job_ids: Collection[int]) -> int:
     """
     with transaction.atomic():
         circuit_alerts.tell_outlasting(job_ids)
+        prepared.rows(_HOLD_STAGES, {"jobs": list(job_ids)})
         overdue = prepared.rows(
             statement("""
             SELECT id, created_at, deadline_at,

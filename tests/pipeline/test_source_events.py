@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
@@ -25,6 +25,7 @@ from reviews.pipeline import Due, StageClaim, executor
 from reviews.pipeline.executor import Written
 from reviews.states import JobStatus
 from tests import scripted
+from tests.beside import Beside
 
 pytestmark = pytest.mark.django_db(transaction=True)  # now() stands still inside one transaction
 Work = Callable[[], int]
@@ -159,37 +160,6 @@ def test_an_event_does_not_join_a_request_of_the_api(post: Callable[..., Any]) -
 
 
 # -- the moment between waiting and reading ----------------------------------------------------
-
-
-class Beside(threading.Thread):
-    """Runs something on a connection of its own; `result` is what it returned or raised."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        super().__init__()
-        self._work = work
-        self.result: Any = None
-        self.pid = 0
-        self._has_connected = threading.Event()
-        self.start()
-        self._has_connected.wait(30)
-
-    def run(self) -> None:
-        try:
-            self.pid = prepared.value("SELECT pg_backend_pid()")
-            self._has_connected.set()
-            self.result = self._work()
-        except Exception as error:  # noqa: BLE001  asserted on by the caller
-            self.result = error
-        finally:
-            self._has_connected.set()
-            connection.close()
-
-    def is_blocked(self) -> bool:
-        """Wait until it waits for a lock, or has ended; say which."""
-        while self.is_alive():
-            if prepared.value("SELECT cardinality(pg_blocking_pids(%(pid)s)) > 0", {"pid": self.pid}):
-                return True
-        return False
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
@@ -19,6 +19,7 @@ from reviews.models import Attempt, FindingRow, JobEvent, ReviewJob, StageRun
 from reviews.pipeline import Due, LostLease, StageClaim, executor
 from reviews.states import JobStatus, StageStatus
 from tests import scripted
+from tests.beside import Beside
 from tests.letters import walk_and_replay
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -215,6 +216,19 @@ def test_a_late_result_is_not_accepted_over_a_newer_version(post: Post, work: Wo
 def test_accepting_a_late_result_needs_a_reason(post: Post) -> None:
     with pytest.raises(ValueError, match="A reason is required"):
         pipeline.accept_late(post().job_id, "olga", "  ")
+
+
+def test_an_attempt_that_begins_while_its_job_is_cancelled_is_given_back(post: Post) -> None:
+    job_id = post().job_id
+    with transaction.atomic():
+        assert pipeline.claim(_due(), "worker") is not None
+        cancelling = Beside(lambda: pipeline.cancel(job_id, "kim", "not needed"))
+        assert cancelling.is_blocked()
+    cancelling.join()
+
+    assert cancelling.result is True
+    assert Attempt.objects.get().outcome == "given_back"
+    assert StageRun.objects.get(stage="fetch").attempts == 0
 
 
 def test_a_cancelled_attempt_uses_no_budget_and_its_work_is_kept(post: Post) -> None:
