@@ -7,7 +7,7 @@ secrets). An artifact of another recipe is not opened: it is made anew from the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import count, zip_longest
 from operator import itemgetter
@@ -134,11 +134,16 @@ class DiffLine(NamedTuple):
     text: str
 
 
+_Context = tuple[int, Sequence[str]]
+_NO_CONTEXT: tuple[_Context, _Context] = (1, ()), (1, ())
+
+
 @dataclass(frozen=True, slots=True)
 class FileDiffText:
     """The redacted diff of one file; `is_whole`: no hunk and no line is missing.
 
-    `around` has the lines before and after each hunk, where they are stored.
+    `around` has what stands before and after each hunk, where it is stored: the number of the first line,
+    and the texts. A page shows few of thousands, so that they become lines in `with_context` alone.
     """
 
     path: str
@@ -146,14 +151,14 @@ class FileDiffText:
     action: str
     hunks: tuple[tuple[DiffLine, ...], ...]
     is_whole: bool
-    around: tuple[tuple[tuple[DiffLine, ...], tuple[DiffLine, ...]], ...] = ()
+    around: tuple[tuple[_Context, _Context], ...] = ()
 
     def with_context(self) -> FileDiffText:
         """Return the diff with the lines around its hunks; hunks that meet are one."""
         hunks: list[tuple[DiffLine, ...]] = []
         last = 0  # line of the new side, after which the next hunk may follow
-        for hunk, (before, after) in zip_longest(self.hunks, self.around, fillvalue=((), ())):
-            lines = (*before, *hunk, *after)
+        for hunk, (before, after) in zip_longest(self.hunks, self.around, fillvalue=_NO_CONTEXT):
+            lines = (*_lines(before), *hunk, *_lines(after))
             first = next((line.number for line in lines if line.kind != "-"), 0)
             if hunks and first == last + 1:
                 hunks[-1] += lines
@@ -209,13 +214,14 @@ def _for_people(
             lines.append(DiffLine(at.get("+", at.get("-", 0)), kind, text))
         found.append(hunk if texts is None else tuple(lines))
         end = new_no + len(kinds) - kinds.count("-")
-        around.append((_context(before, new_no - len(before)), _context(after, end)))
+        around.append(((new_no - len(before), before), (end, after)))
     is_whole = all(len(line.text) < MAX_LINE_CHARS for hunk in found for line in hunk)
     return replace(sent, hunks=tuple(found), around=tuple(around), is_whole=is_whole)
 
 
-def _context(texts: list[str], first: int) -> tuple[DiffLine, ...]:
-    return tuple(DiffLine(number, " ", text) for number, text in enumerate(texts, start=first))
+def _lines(context: _Context) -> Iterator[DiffLine]:
+    first, texts = context
+    return (DiffLine(number, " ", text) for number, text in enumerate(texts, start=first))
 
 
 def _in_order(lines: list[list[Any]]) -> tuple[DiffLine, ...]:

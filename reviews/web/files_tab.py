@@ -180,7 +180,7 @@ def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequen
         lines=lines,
         content=hashlib.sha256(repr(diff.hunks).encode()).hexdigest()[:16],
         missing=_missing(diff, covered, lines),
-        has_more=any(before or after for before, after in diff.around),
+        has_more=any(before or after for (_, before), (_, after) in diff.around),
     )
 
 
