@@ -7,6 +7,7 @@ Playwright is installed. `--data DIR` keeps the database there, so that a second
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.util
 import shutil
 import sys
@@ -119,6 +120,7 @@ def run(place: Ground, rounds: int) -> list[Figure]:
     user, _ = get_user_model().objects.get_or_create(username="ann", defaults=fields)
     client = Client()
     client.force_login(user)
+    gc.freeze()  # as the web server does
     measured = pages(ReviewJob.objects.get(idempotency_key=pages_load.LARGE).pk)
     figures = [admin_scale.measure(client, page, rounds, root="/") for page in measured]
     figures.append(admin_scale.measure(client, Page("now", [""] * 10), rounds))

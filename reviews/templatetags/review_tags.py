@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site import timestamps
 from criticizer.invisible_characters import name_invisible
+from criticizer.wording import plural_count
 from notifications.rendering import Ending
 from notifications.rendering.summary import status_in_words
 from reviews import invitations
@@ -20,6 +21,7 @@ from reviews.states import WIDE_SCOPES, DismissalScope
 from reviews.states import FindingEventKind as Kind
 from reviews.verdicts import MAX_REASON
 from reviews.web import labels
+from reviews.web.files_tab import FileView
 from reviews.web.highlight import rows_html
 from reviews.web.review_page import FindingView
 
@@ -76,6 +78,39 @@ def prose(text: str) -> SafeString:
     """Escape a message and mark text in backticks as code; pages.css keeps the line ends."""
     pieces = map(escape, _CODE.split(name_invisible(str(text))))
     return SafeString("".join(f"<code>{piece}</code>" if n % 2 else piece for n, piece in enumerate(pieces)))
+
+
+# The next three are no templates: a page has up to a thousand files. Status and digest are our own words.
+@register.filter
+def file_attributes(file: FileView) -> SafeString:
+    """Return the attributes of a file's section in the tab Files."""
+    return SafeString(
+        f'id="file-{file.number}" data-path="{escape(file.path)}" data-content="{file.content}" '
+        f'aria-label="{escape(name_invisible(file.path))}"'
+    )
+
+
+@register.filter
+def file_head(file: FileView) -> SafeString:
+    """Return the head of a file's section in the tab Files."""
+    action = f"<span>{escape(file.action)}</span> " if file.action != "edit" else ""
+    if file.old_path and file.old_path != file.path:
+        action += f'<span>from <span class="path">{escape(name_invisible(file.old_path))}</span></span> '
+    return SafeString(
+        f'<header><h3 class="path">{escape(name_invisible(file.path))}</h3><p class="tags">{action}'
+        f'<span class="state" data-state="{file.status}">{file.status.capitalize()}</span></p>'
+        '<label class="viewed" hidden><input type="checkbox"> Viewed</label></header>'
+    )
+
+
+@register.simple_tag
+def folded_diff(file: FileView, review: str, query: str) -> SafeString:
+    """Return the fold that fetches a file's diff; `query` are the filters of the review's page."""
+    address = escape(f"{review}files/{file.number}/{query}")
+    return SafeString(
+        f'<details data-src="{address}"><summary>{plural_count(file.lines, "line")}: show the diff</summary>'
+        f'<p class="muted padded"><a href="{address}">Open the diff of this file</a></p></details>'
+    )
 
 
 @register.simple_tag(takes_context=True)
