@@ -8,12 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import ahocorasick_rs
+from typing import Final
 
 from criticizer.redaction.input.document import PLACEHOLDER, encode, read
 from criticizer.redaction.known_secrets import OwnSecrets, registered
+from criticizer.redaction.known_values import LEAST, KnownValues
 from criticizer.redaction.part import Part
 from criticizer.redaction.patterns import compiled, forget
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
@@ -26,14 +25,13 @@ from criticizer.redaction.scan import Find, scan
 _MAX_PASSES: Final = 5
 _SECONDS: Final = 5.0  # processor time of one call: 20 MB of ordinary text need two (guarantee G161)
 _MAX_PROPAGATED: Final = 20_000
-_PIECE: Final = 512  # bytes: a long value is searched piece by piece, the automaton's cost grows with length
+_PIECE: Final = 512  # bytes: a long value is searched piece by piece
 _FORGED: Final = b"<redacted:"
 _MAY_BE_FORGED: Final = compiled(rb"(?i)<redacted:")
 _LITERAL: Final = b"<REDACTED-LITERAL>"
+_PLAIN: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-."
 _BREAKS: Final = compiled(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
 _ASCII_BREAKS: Final = b"\n\r\x0b\x0c\x1c\x1d\x1e"
-# A full table of states costs minutes to build for long values that repeat within themselves.
-_NFA: Final = ahocorasick_rs.Implementation.ContiguousNFA
 # When two rules overlap, the less specific one loses the name.
 _VAGUE: Final = {
     "high-entropy": 4,
@@ -68,7 +66,7 @@ class Redactor:
         self._numbers: dict[tuple[str, bytes], int] = {}
         self._last: Counter[str] = Counter()
         self._values: dict[bytes, tuple[str, int]] = {}  # what propagates, with its placeholder
-        self._automaton: Any = None
+        self._known: KnownValues | None = None  # those, searched for at once
         self._deadline = math.inf
 
     def redact(self, text: str) -> RedactedText:
@@ -117,7 +115,7 @@ class Redactor:
         for part in parts:
             changed |= self._replace(part, self._found(part, own))
         for part in parts:
-            changed |= self._replace(part, self._propagated(part.data))
+            changed |= self._replace(part, self._propagated(part))
         return changed
 
     def _found(self, part: Part, own: OwnSecrets) -> list[Find]:
@@ -133,12 +131,7 @@ class Redactor:
         data = part.data
         edits: list[tuple[int, int, bytes]] = []
         for find in finds:
-            pieces = [
-                piece
-                for line in _per_line(data, find.start, find.end)
-                for piece in live_code.pieces(data, *line)
-                if _without_placeholders(data[slice(*piece)]).strip()
-            ]
+            pieces = _pieces(data, find.start, find.end)
             for start, end in pieces:
                 number = self._number(find.kind, find.group or data[find.start : find.end])
                 edits.append((start, end, b"<REDACTED:%s:%d>" % (find.kind.encode(), number)))
@@ -164,28 +157,30 @@ class Redactor:
             return
         for at in range(0, len(value), _PIECE):
             piece = value[at : at + _PIECE]
-            if len(piece) >= 8 and piece not in self._values:
+            if len(piece) >= LEAST and piece not in self._values:
                 self._values[piece] = (kind, number)
         if len(self._values) > _MAX_PROPAGATED:
             raise RedactionBlocked("too_many_secrets")
-        self._automaton = None
+        self._known = None
 
-    def _propagated(self, data: bytes) -> list[Find]:
+    def _propagated(self, part: Part) -> list[Find]:
         if not self._values:
             return []
-        if self._automaton is None:
-            self._automaton = ahocorasick_rs.BytesAhoCorasick(
-                list(self._values), matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST, implementation=_NFA
-            )
-        values = list(self._values)
-        taken = [match.span() for match in PLACEHOLDER.finditer(data)] if b"<REDACTED:" in data else []
+        if self._known is None:
+            self._known = KnownValues(self._values)
+        if part.searched is self._known:
+            return []
+        part.searched, data = self._known, part.data
+        places = list(self._known.places(data))
+        taken = [match.span() for match in PLACEHOLDER.finditer(data)] if places else []
         finds = []
-        for index, start, end in self._automaton.find_matches_as_indexes(data):
-            random = live_code.is_random(values[index])
+        for start, end in places:
+            value = data[start:end]
+            random = live_code.is_random(value)
             if not _inside(taken, start, end) and live_code.may_stand(data, start, end, random=random):
-                kind, number = self._values[values[index]]
+                kind, number = self._values[value]
                 # The same value keeps the number it got where it was found.
-                self._numbers.setdefault((kind, values[index]), number)
+                self._numbers.setdefault((kind, value), number)
                 finds.append(Find(start, end, kind))
         return finds
 
@@ -215,6 +210,18 @@ def _without_forgeries(data: bytes) -> bytes:
             at = start + len(_FORGED)
         start = lowered.find(_FORGED, start + 1)
     return b"".join((*out, data[at:])) if out else data
+
+
+def _pieces(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Return what is taken out of a span: no line breaks, no code, and not what was taken out before."""
+    if end > start and not data[start:end].translate(None, _PLAIN):
+        return [(start, end)]
+    return [
+        piece
+        for line in _per_line(data, start, end)
+        for piece in live_code.pieces(data, *line)
+        if _without_placeholders(data[slice(*piece)]).strip()
+    ]
 
 
 def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:

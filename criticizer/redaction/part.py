@@ -28,6 +28,7 @@ class Part:
     counts: Counter[str] = field(default_factory=Counter)
     changed: list[tuple[int, int]] | None = None  # places that changed since the last scan; None: all is new
     own: OwnSecrets | None = None  # what the last scan knew
+    searched: object = None  # the values that were looked for in the data as they are
 
     def unread(self) -> list[tuple[int, int]]:
         """Return the lines to read, as spans in order that do not touch, and take them for read."""
@@ -64,6 +65,7 @@ class Part:
             out += (self.data[at:start], new)
             at = end
         self.data = b"".join((*out, self.data[at:]))
+        self.searched = None
         grown = list(accumulate((len(new) - (end - start) for start, end, new in edits), initial=0))
         ends = [end for _, end, _ in edits]
         before = [

@@ -182,6 +182,8 @@ def _words(
             continue
         word = _WORDS[index]
         done = assignments.word(start, end, word)
+        if assignments.is_settled:
+            continue
         is_name = not (word == b"pass" and _stands_alone(text, start, end))
         strength = assignments.strength if is_name else 0
         if strength >= key_names.SECRET and (start >= reach or strength > reached):

@@ -6,14 +6,16 @@ import itertools
 import random
 import re
 import string
-from collections.abc import Iterable
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from criticizer.redaction.input import concatenation, logical_lines
 from criticizer.redaction.input.document import read
-from criticizer.redaction.patterns import Match
-from criticizer.redaction.rules import entropy, nearby
+from criticizer.redaction.known_values import LEAST, KnownValues
+from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules import bare_words, entropy, name_lists, nearby, signs
 from criticizer.redaction.rules.characters import transitions
 from criticizer.redaction.rules.live_code import is_propagated
 from criticizer.redaction.rules.pem import _BODY, _body
@@ -37,17 +39,101 @@ def test_candidates_are_the_long_tokens_with_a_digit(text: str) -> None:
     assert entropy.candidates(read(data)) == expected
 
 
+# What `bare_words` finds piece by piece, with the word as a group.
+WORD = compiled(rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]+)")
+
+
 @given(LINES)
 @example("a/ Zz09az")
 @example("\u00e9aZ0909'aZ0999")
-def test_words_between_blanks_are_those_of_the_whole_line(text: str) -> None:
+@example("x=`aZ0999")
+def test_words_of_a_line_are_those_of_one_expression(text: str) -> None:
     line = text.encode()
+    whole = [match.span(1) for match in WORD.finditer(line)]
+    found = [(a, b) for a, b in bare_words.words(line, []) if b - a >= bare_words.LEAST]
+    expected = [(a, b) for a, b in whole if b - a >= bare_words.LEAST and bare_words.has_digit(line[a:b])]
+    assert [span for span in found if bare_words.has_digit(line[slice(*span)])] == [
+        (a, b) for a, b in expected if not line[a:b].isalpha()
+    ]
 
-    def kept(words: Iterable[Match]) -> list[tuple[int, int]]:
-        spans = [word.span(1) for word in words]
-        return [(a, b) for a, b in spans if b - a >= 6 and nearby._has_digit(line[a:b])]
 
-    assert kept(nearby._words(line)) == kept(nearby._BARE.finditer(line))
+@given(LINES)
+@example('\'a0Za0Z\' "\\"a0Za0Z"')
+def test_literals_in_plain_quotes_are_those_of_all_forms(text: str) -> None:
+    line = text.encode()
+    expected = [(match.span(), match.span(match.lastindex)) for match in nearby._LITERAL.finditer(line)]
+    assert nearby._literals(line) == [
+        (span, (start, end)) for span, (start, end) in expected if 6 <= end - start <= 128
+    ]
+
+
+@given(st.text("a'\"`,():=>-. \t\x01<", max_size=14))
+@example(", a")
+@example("'=a")
+def test_a_plain_sign_is_what_the_expression_reads(after: str) -> None:
+    text = b"password" + after.encode()
+    found, head = signs._plain(text, 8, len(text)), signs.HEAD.match(text, 8, len(text))
+    assert found is None or (
+        head is not None and found == (head.end(1), head.end(), text[slice(*head.span(3))])
+    )
+
+
+@given(st.text("aN'\"\\, ()]\n0", max_size=16))
+@example("'a0',")
+def test_a_plain_value_of_a_list_is_what_the_expression_reads(text: str) -> None:
+    data = text.encode()
+    found = name_lists._plain_value(data, 0)
+    assert found is None or found == name_lists._any_value(data, 0)
+
+
+@given(st.text("ab0 \t\"'`<>|{}()=:;,.!-+?ror\\", max_size=24))
+@example("a or")
+@example("a: >2")
+@example("a <<'b0'")
+def test_what_opens_no_value_is_passed_over(text: str) -> None:
+    last = text.encode().rstrip()
+    match = logical_lines._OPENS.search(last)
+    assert match is not None
+    assert logical_lines._may_open(last) or match.groups() == (b"", b"")
+
+
+@given(st.text("a'\"`\\nbf +.&|<>~$", max_size=14))
+@example("' + 'a'")
+@example("\\n' + 'a'")
+def test_what_opens_no_further_literal_is_passed_over(text: str) -> None:
+    data = text.encode()
+    assert concatenation._may_be_next(data, 0) or concatenation._NEXT.match(data, 0) is None
+
+
+@given(st.lists(st.binary(min_size=LEAST, max_size=11), max_size=40, unique=True), st.binary(max_size=60))
+@example([b"abcdefgh", b"abcdefghi", b"bcdefghij"], b"xabcdefghijabcdefgh")
+@example([b"abcdefgh%03d" % n for n in range(17)], b"abcdefgh01abcdefgh016")
+def test_known_values_are_the_leftmost_and_longest(values: list[bytes], data: bytes) -> None:
+    data = b"".join((data, *values[::3], data, *values[:5]))
+    expected, at = [], 0
+    while at < len(data):
+        longest = max((len(value) for value in values if data.startswith(value, at)), default=0)
+        expected += [(at, at + longest)] * bool(longest)
+        at += longest or 1
+    assert list(KnownValues(values).places(data)) == expected
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_taken"),
+    [
+        (" = <\1\1>\n", True),
+        ('": "<\1\1>",', True),
+        ("=<\1>", True),
+        (" = <\1> 'x'", False),
+        (" = '<\1>' + 'x'", False),
+        (" = '<\1>x'", False),
+        (" = \"<\1>'", False),
+        (" = f(<\1>)", False),
+        (" = x<\1>", False),
+    ],
+)
+def test_a_value_was_taken_out_where_nothing_else_stands(behind: str, is_taken: bool) -> None:
+    assert signs.was_taken(f"password{behind}".encode(), 8) is is_taken
 
 
 @given(st.binary(max_size=80))

@@ -46,6 +46,9 @@ _SIGNS: Final = b"=:(,[{>+"  # what stands before a literal that is no argument 
 _SEPARATORS: Final = b"&;,?|/:="
 _MARKER: Final = b"-----"  # blocks of keys are the business of `pem`
 _MAX_PIECES: Final = 64
+_NEAR: Final = 40
+_GLUES: Final = b" \t+.&|~<>bBfFrRuULN@$"
+_OPEN_QUOTES: Final = (b"", *_QUOTES)
 _WINDOW: Final = 4_096  # bytes of one string that are read
 _LINES_BELOW: Final = 400  # bytes in which the next string has to open
 
@@ -116,7 +119,7 @@ def pieces(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     at = end
     for _ in range(_MAX_PIECES):
-        match = _NEXT.match(text, at, at + _WINDOW)
+        match = _NEXT.match(text, at, at + _WINDOW) if _may_be_next(text, at) else None
         if match is None:
             break
         glue = match.group(1) or match.group(4)
@@ -132,6 +135,11 @@ def pieces(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
         if value.strip() and (not is_template(value) or (value[:1] == b"%" and len(value) >= 4)):
             found.append((first, last))
     return found
+
+
+def _may_be_next(text: bytes, at: int) -> bool:
+    """Return whether a quote may open another literal behind the one that ends at `at`: a quick look."""
+    return text[at : at + 1] == b"\\" or text[at + 1 : at + _NEAR].lstrip(_GLUES)[:1] in _OPEN_QUOTES
 
 
 def _is_opened(text: bytes, start: int, first: int, last: int) -> bool:

@@ -21,8 +21,10 @@ _HUNK = compiled(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2
 _BODY_END = compiled(rb"\n[^ +\-\\\r\n]")
 _FILE_HEADER = compiled(rb"\n--- [^\n]*\n\+\+\+ [^\n]*\n@@ ")
 PLACEHOLDER = compiled(rb"<REDACTED:([a-z][a-z0-9-]{0,30}):([1-9][0-9]{0,5})>")
+_ANY_PLACEHOLDER = compiled(rb"<REDACTED:[a-z][a-z0-9-]{0,30}:[1-9][0-9]{0,5}>")
 _FILE = b"\ndiff --git "
 MASK = 1  # stands for every byte inside a placeholder while rules look at the text
+_MASKS = bytes([MASK]) * 64
 
 
 class SourceLine(NamedTuple):
@@ -151,9 +153,8 @@ def read(raw: bytes, unread: Sequence[tuple[int, int]] = ()) -> Document:
         document.text, document.hunks = _mask_diff(raw)
     if b"<REDACTED:" in raw:
         masked = bytearray(document.text)
-        for match in PLACEHOLDER.finditer(raw):
-            start, end = match.span()
-            masked[start + 1 : end - 1] = bytes([MASK]) * (end - start - 2)
+        for start, end in _ANY_PLACEHOLDER.places(raw):
+            masked[start + 1 : end - 1] = _MASKS[: end - start - 2]
     if masked is not None:
         document.text = bytes(masked)
     _find_binary(document)

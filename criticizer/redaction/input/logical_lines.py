@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from criticizer.redaction.input.concatenation import APPENDED, OPENING, OPERATOR
 from criticizer.redaction.input.document import Document, SourceLine
 from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules.characters import holds
 
 _MAX_LINES: Final = 64  # that are put together
 _MAX_SKIPPED: Final = 2  # blank lines and comments between two of them
@@ -38,6 +39,8 @@ _VALUE_KEY = compiled(
 )
 _TAG = compiled(rb"<[A-Za-z][\w.:-]*(?:[ \t][^<>]*)?>")
 _TEXT = compiled(rb"(?:[^<>\s]+|\{[^<>{}]+\})(?:</[\w.:-]+>)?")
+
+_OPEN_NOTHING: Final = (b",", b";", b".", b")", b"]", b"}")
 
 _BLOCK, _CALL, _ELEMENT, _DONE = "block", "call", "element", "done"
 
@@ -160,7 +163,7 @@ def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
 
 def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | None:
     """Return how a value continues the name that ends the line above."""
-    match = _OPENS.search(last)
+    match = _OPENS.search(last) if _may_open(last) else None
     sign, opener = match.groups() if match is not None else (b"", b"")
     drop = len(opener)
     if opener.endswith(b"("):
@@ -186,6 +189,14 @@ def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | Non
             return _Step(0, b" ", 0, _DONE)
         return _pair(new)
     return None
+
+
+def _may_open(last: bytes) -> bool:
+    """Return whether `_OPENS` may find a sign or an opener: a quick look at the end, for it is slow."""
+    end = last[-1:]
+    if end.isalnum() or end == b"_":
+        return b"<<" in last or b"!!" in last or last.endswith(b"or") or holds(last[-3:], b"|>")
+    return end not in _OPEN_NOTHING
 
 
 def _pair(new: bytes) -> _Step | None:

@@ -51,7 +51,9 @@ class Assignments:
     `spend` gets how many bytes were read (in eighths) and may stop the work.
     """
 
-    __slots__ = ("begin", "ends_line", "opens", "strength", "tail_end", "text", "values")
+    __slots__ = (
+        "_is_masked", "begin", "ends_line", "is_settled", "opens", "strength", "tail_end", "text", "values"
+    )  # fmt: skip
 
     def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
         self.text = text
@@ -60,6 +62,8 @@ class Assignments:
         # that stands below.
         self.begin = self.tail_end = 0
         self.ends_line = self.opens = False
+        self.is_settled = False  # its value is a placeholder of ours
+        self._is_masked = signs.PLACEHOLDER in text
 
     def goes_on(self, end: int) -> bool:
         """Return whether a word that ends at `end` is a part of another: path, keyboard, passing."""
@@ -80,7 +84,7 @@ class Assignments:
 
     def word(self, start: int, end: int, word: bytes) -> int:
         """Read around one word; return how far the text has been read."""
-        self.ends_line = self.opens = self.values.goes_on = False
+        self.ends_line = self.opens = self.is_settled = self.values.goes_on = False
         text = self.text
         before = text[max(start - _NAME_BYTES, 0) : start]
         head = before[len(before.rstrip(NAME)) :]
@@ -131,6 +135,9 @@ class Assignments:
             self.opens = text[at + 1 : at + _OPENER_BYTES].lstrip()[:1] in (b"=", b":")
             return False
         if follows in signs.NONE or (not strength and follows not in _MAY_CLOSE):
+            return False
+        if self._is_masked and signs.was_taken(text, at):
+            self.is_settled = True
             return False
         # In prose: a word, and none of what makes it a flag's or an option's value.
         return not (

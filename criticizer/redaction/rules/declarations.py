@@ -36,7 +36,7 @@ _TYPED = compiled(
 )
 
 
-def spans(text: bytes, end: int, rest: bytes, strength: int, *, is_quoted: bool) -> list[Span]:
+def spans(text: bytes, end: int, rest: bytes, strength: int) -> list[Span]:
     """Return the value of a declaration, of a function that returns one, of an element beside its key."""
     patterns = []
     close = text[end : end + 40].lstrip(_NAME)
@@ -45,10 +45,11 @@ def spans(text: bytes, end: int, rest: bytes, strength: int, *, is_quoted: bool)
     if strength >= key_names.PASSWORD:
         if close.lstrip(b" \t")[:1] == b"(":
             patterns.append(_RETURNED)
-        is_typed = is_quoted and (b'"' in rest or b"'" in rest) and not rest.startswith((b"=", b" =", b":"))
+        is_quoted = b'"' in rest or b"'" in rest
+        is_typed = is_quoted and not rest.startswith((b"=", b" =", b":"))
         if is_typed and (b"=" in rest or b"default" in rest.lower()):
             patterns.append(_TYPED)
-        if is_quoted and (b"(" in rest or b"ith" in rest):
+        if (is_quoted or b"`" in rest) and (b"(" in rest or b"ith" in rest):
             patterns.append(_TYPED_IN)
     found = []
     for pattern in patterns:

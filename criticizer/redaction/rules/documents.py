@@ -85,7 +85,7 @@ def _manifests(document: Document, lowered: bytes) -> Iterator[Span]:
         lines = _manifest(document, at)
         done = lines[-1][1]
         for start, end in lines:
-            for flow in _FLOW.finditer(text, start, end):
+            for flow in _FLOW.finditer(text, start, end) if text.find(b"ata", start, end) >= 0 else ():
                 for pair in _PAIR.finditer(text, *flow.span(1)):
                     if _is_value(pair.group(1)):
                         yield *pair.span(1), "secret"
@@ -114,7 +114,7 @@ def _entries(text: bytes, lines: list[tuple[int, int]]) -> Iterator[Span]:
     indent, block = -1, -1
     for start, end in lines:
         body = text[start:end]
-        if (head := _DATA.match(body)) is not None:
+        if b"ata" in body and (head := _DATA.match(body)) is not None:
             indent, block = len(head.group(1)), -1
             continue
         depth = len(body) - len(body.lstrip(b" \t"))

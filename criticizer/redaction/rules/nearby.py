@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from criticizer.redaction.patterns import Match, compiled, remembered
-from criticizer.redaction.rules import declarations, key_names
+from criticizer.redaction.patterns import compiled, remembered
+from criticizer.redaction.rules import bare_words, declarations, key_names
+from criticizer.redaction.rules.bare_words import LEAST, has_digit
 from criticizer.redaction.rules.characters import DIGITS, digit_groups, has_special, holds, kinds, transitions
 from criticizer.redaction.rules.literals import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
@@ -34,8 +35,9 @@ _FORMS: Final = (
     rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?([^\s\x80-\xff]+)\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
 )
 _LITERAL = compiled(_FORMS)
-# A word between blanks, brackets or the letters of a script that writes no blanks.
-_BARE = compiled(rb"(?:^|[\s(\[{>,;]|[^\x00-\x7f]|[A-Za-z][:=]|/ |[\"'])[\"'`(]?([!-'*-+\--:=?-Z^_a-z~]+)")
+# Most have no others than these two, which cost less where nothing is asked of groups.
+_IN_QUOTES = compiled(rb"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
+_OTHER_FORM = compiled(rb"`|\[\[|q[qw]?[{(\[/|]|%[qQ]?[({\[]")
 _EDGE = compiled(rb"[\s\"'`,;(){}\[\]]")
 _TRIMMED: Final = b".,;:?)('\"`"
 _NOT_VALUE = compiled(
@@ -60,16 +62,13 @@ _PIECE = compiled(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
 _NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
 # Of a value that `is_value` takes: its least length beside a password and beside another secret; it
 # has a digit, or is a UUID. `_NO_LITERAL` and `_NO_BARE` blank what is never a part of it.
-_LEAST: Final = 6
 _MOST: Final = 128
 _LEAST_DRAWN: Final = 16
 _GROUPS: Final = (b"secrets", b"credentials")
 _MAY_OPEN: Final = b"\"'`[%q"  # one of these opens a literal of ASCII
 _QUOTES_OF_TWO: Final = 4
 _COMMAS: Final = 7
-_NO_BLANK: Final = bytes(32 if c in b"\t\n\f\r" else c for c in range(256))
 _NO_LITERAL: Final = bytes(32 if c in b" \x01<\n" else c for c in range(256))
-_NO_BARE: Final = bytes(c if c in range(33, 127) and c not in b"(),;<>[\\]`{|}" else 32 for c in range(256))
 _JOINED = compiled(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
 
 
@@ -81,31 +80,35 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> l
     low = _beginning(text, start)
     stop = text.find(b"\n", end, end + _AFTER)
     line = text[low : stop if stop >= 0 else min(end + _AFTER, len(text))]
-    rest = line[end - low :]
-    quotes = line.count(b'"') + line.count(b"'")
-    spans = declarations.spans(text, end, rest, strength, is_quoted=quotes > 0 or b"`" in rest)
+    spans = declarations.spans(text, end, line[end - low :], strength)
+    for first, last, kind in _in_line(line, start - low, end - low, strength, found=found):
+        spans.append((low + first, low + last, kind))
+    return spans
+
+
+@remembered
+def _in_line(line: bytes, start: int, end: int, strength: int, *, found: bool) -> list[Span]:
+    """Return the values on a line beside the word at `start` to `end`, once for equal lines."""
+    spans: list[Span] = []
+    rest = line[end:]
     kind = span_kind(strength)
-    if quotes >= _QUOTES_OF_TWO:
-        spans += ((low + first, low + last, kind) for first, last in _split(line, end - low, strength))
-    spans += ((low + first, low + last, "key-bytes") for first, last in _coded(line))
+    if line.count(b'"') + line.count(b"'") >= _QUOTES_OF_TWO:
+        spans += ((first, last, kind) for first, last in _split(line, end, strength))
+    spans += ((first, last, "key-bytes") for first, last in _coded(line))
     if not holds(line, DIGITS):
         return spans
-    is_group = b"{" in rest or b"[" in rest
-    is_group = is_group and text[start : start + 11].lower().startswith(_GROUPS)
-    is_one = not is_group and text[end : end + 1] not in (b"s", b"S") and b" now " not in line
+    is_group = (b"{" in rest or b"[" in rest) and line[start : start + 11].lower().startswith(_GROUPS)
+    is_one = not is_group and rest[:1] not in (b"s", b"S") and b" now " not in line
     if is_one and (found or b"\x01" in rest):
         return spans
-    if not _may_hold(line, _NO_LITERAL, key_names.PASSWORD if is_group else strength):
+    if not _may_hold(line, key_names.PASSWORD if is_group else strength):
         return spans
     literals = _literals(line)
     for first, last in _quoted(line, literals, strength, is_group=is_group):
-        if not start < low + last <= end:
-            spans.append((low + first, low + last, kind))
-    for first, last in _bare(line, strength) if _may_hold(line, _NO_BARE, strength) else ():
-        if low + first < end and start < low + last:
-            continue
-        if not any(a < last and first < b for (a, b), _ in literals):
-            spans.append((low + first, low + last, kind))
+        if not start < last <= end:
+            spans.append((first, last, kind))
+    taken = [(start, end), *(span for span, _ in literals)]
+    spans += ((first, last, kind) for first, last in _bare(line, taken, strength))
     return spans
 
 
@@ -114,7 +117,7 @@ def _coded(line: bytes) -> list[tuple[int, int]]:
     found = []
     if line.count(b",") >= _COMMAS:
         found += [match.span(1) for match in _NUMBERS.finditer(line)]
-    if line.count(b"(") >= _LEAST:
+    if line.count(b"(") >= LEAST:
         found += [match.span() for match in _CODES.finditer(line)]
     return found
 
@@ -129,19 +132,13 @@ def _beginning(text: bytes, start: int) -> int:
     return edge.end() if edge is not None else start
 
 
-@remembered
-def _may_hold(line: bytes, blanks: bytes, strength: int) -> bool:
-    """Return whether a piece between `blanks` is as long as a value and has a digit, or a UUID's dashes."""
-    least = _LEAST if strength >= key_names.PASSWORD else _LEAST_DRAWN
-    for piece in line.translate(blanks).split(b" "):
-        if len(piece) >= least and not piece.isalpha() and _has_digit(piece):
+def _may_hold(line: bytes, strength: int) -> bool:
+    """Return whether a piece is as long as a value and has a digit, or a UUID's dashes."""
+    least = LEAST if strength >= key_names.PASSWORD else _LEAST_DRAWN
+    for piece in line.translate(_NO_LITERAL).split():
+        if len(piece) >= least and not piece.isalpha() and has_digit(piece):
             return True
     return False
-
-
-def _has_digit(piece: bytes) -> bool:
-    """Return whether a piece has a digit, or the dashes of a UUID, as every value has that is taken."""
-    return len(piece.translate(None, DIGITS)) != len(piece) or piece.count(b"-") >= 4
 
 
 def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
@@ -173,14 +170,14 @@ def _pieces(line: bytes, at: int) -> list[tuple[int, int]]:
 @remembered
 def _literals(line: bytes) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Return the spans of the literals, and of what stands in them."""
-    found: list[tuple[tuple[int, int], tuple[int, int]]] = []
     if line.isascii() and not holds(line, _MAY_OPEN):
-        return found
-    for match in _LITERAL.finditer(line):
-        start, end = match.span(match.lastindex or 0)
-        if _LEAST <= end - start <= _MOST:
-            found.append((match.span(), (start, end)))
-    return found
+        return []
+    if line.isascii() and _OTHER_FORM.search(line) is None:
+        spans = (((start, end), (start + 1, end - 1)) for start, end in _IN_QUOTES.places(line))
+    else:
+        matches = _LITERAL.finditer(line)
+        spans = ((match.span(), match.span(match.lastindex or 0)) for match in matches)
+    return [(span, (start, end)) for span, (start, end) in spans if LEAST <= end - start <= _MOST]
 
 
 def _quoted(
@@ -195,32 +192,23 @@ def _quoted(
             yield span
 
 
-@remembered
-def _bare(line: bytes, strength: int) -> list[tuple[int, int]]:
-    """Return where words stand that are values."""
+def _bare(line: bytes, taken: list[tuple[int, int]], strength: int) -> list[tuple[int, int]]:
+    """Return where words stand that are values, apart from what is `taken`."""
     found = []
-    for match in _words(line):
-        value = match.group(1)
-        if not _LEAST <= len(value) <= _MOST:
+    for begin, end in bare_words.words(line, taken):
+        if not LEAST <= end - begin <= _MOST:
             continue
-        value = value.rstrip(_TRIMMED)
-        last = match.start(1) + len(value)
+        value = line[begin:end].rstrip(_TRIMMED)
+        followed = begin + len(value)
         value = value.lstrip(b"*_")
-        first = last - len(value)
+        first = followed - len(value)
         value = value.rstrip(b"*_") if line[first - 1 : first] in (b"*", b"_") else value
-        if line[last : last + 1] != b"(" and is_value(value, strength, quoted=False):
-            found.append((first, first + len(value)))
+        last = first + len(value)
+        if any(a < last and first < b for a, b in taken):
+            continue
+        if line[followed : followed + 1] != b"(" and is_value(value, strength, quoted=False):
+            found.append((first, last))
     return found
-
-
-def _words(line: bytes) -> Iterator[Match]:
-    """Yield the words between blanks that may be values: `_BARE` never matches across a blank inside."""
-    at = 0
-    for piece in line.translate(_NO_BLANK).split(b" "):
-        end = at + len(piece)
-        if len(piece) >= _LEAST and _has_digit(piece):
-            yield from _BARE.finditer(line, max(at - 1, 0), end)
-        at = end + 1
 
 
 @remembered
@@ -232,15 +220,18 @@ def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
         return False
     if not holds(value, DIGITS) and value.count(b"-") < 4:
         return False  # without a digit only a UUID is drawn, and hardly a password is chosen
+    # What is cheap and refuses most comes first.
+    is_password = strength >= key_names.PASSWORD
+    chosen = is_password and is_chosen(value)
+    if not chosen and not (_is_password(value, quoted=quoted) if is_password else _is_drawn(value)):
+        return False
     if is_dummy(value) or is_template(value) or is_run(value):
         return False
-    if strength < key_names.PASSWORD:
-        return not (is_reference(value) or is_code(value) or is_slug(value)) and _is_drawn(value)
-    if is_chosen(value):
+    if chosen:
         return True
-    if is_reference(value) or is_code(value) or _UUID_OR_HASH.fullmatch(value):
+    if is_reference(value) or is_code(value):
         return False
-    return _is_password(value, quoted=quoted)
+    return _UUID_OR_HASH.fullmatch(value) is None if is_password else not is_slug(value)
 
 
 def _is_drawn(value: bytes) -> bool:
@@ -251,13 +242,13 @@ def _is_drawn(value: bytes) -> bool:
 
 def _is_password(value: bytes, *, quoted: bool) -> bool:
     lower, upper, digit = kinds(value)
-    if not digit or not (lower or upper) or _NOT_VALUE.fullmatch(value) or _NAMED.search(value):
+    if not digit or not (lower or upper):
         return False
     special = has_special(value[1:])
-    if is_slug(value) and not special:
+    if not special and (transitions(value) < (0.16 if quoted else 0.25) or is_slug(value)):
         return False
-    if quoted:
-        return transitions(value) >= 0.16 or special
-    mixed = special or (lower and upper) or digit_groups(value) >= 2
-    is_joined = _JOINED.search(value) is not None
-    return len(value) >= 7 and not is_joined and mixed and (special or transitions(value) >= 0.25)
+    if not quoted:
+        mixed = special or (lower and upper) or digit_groups(value) >= 2
+        if len(value) < 7 or not mixed or _JOINED.search(value) is not None:
+            return False
+    return _NAMED.search(value) is None and _NOT_VALUE.fullmatch(value) is None

@@ -251,7 +251,8 @@ def _material(text: bytes, line: SourceLine) -> tuple[int, int] | None:
     span = _body(text, line.start, line.end, short=False)
     if span is None:
         return None
-    value = _TICKS.sub(b"", text[slice(*span)])
+    value = text[slice(*span)]
+    value = _TICKS.sub(b"", value) if b"\\" in value else value
     if (
         not 56 <= len(value) <= 80
         or len(set(value)) < 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from criticizer.redaction.input.document import MASK
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 
@@ -16,9 +17,15 @@ HEAD = compiled(
     rb"|or[ \t]|is[ \t:]|was[ \t:]|-[ \t]|>|)"
     rb"[ \t]{0,20}"
 )
+PLACEHOLDER: Final = bytes((60, MASK))
+_TO_PLACEHOLDER: Final = 16  # bytes of a sign with what may stand around it
+_JOINS: Final = b" \t\"'`:="
+_CLOSINGS: Final = (b'"', b"'", b"`")
+_VALUE_ENDS: Final = (b"", b"\n", b"\r", b",", b";", b")", b"}")
 _PLAIN_BYTES: Final = 20  # fewer than blanks may stand around a sign
 _PLAIN_QUOTES: Final = (b'"', b"'")
 _LONGER_SIGN: Final = (b"=", b">", b":", b"-")
+_ALONE: Final = (b",", b"(")  # no longer sign begins with these
 SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
 # What no sign of an assignment, no quote and no bracket begins with, and what must follow two others.
 NONE: Final = frozenset(c for c in range(128) if c not in b" \t\r\n{<\\\"'`&)]}*?!:=-+.~|,(oiw>")
@@ -50,14 +57,15 @@ def read(text: bytes, begin: int, at: int, stop: int, strength: int) -> tuple[in
 
 
 def _plain(text: bytes, at: int, stop: int) -> tuple[int, int, bytes] | None:
-    """Return what `HEAD` says of = or : behind a name, with no more than a quote and blanks around."""
+    """Return what `HEAD` says of = : , or ( behind a name, with no more than a quote and blanks around."""
     piece = text[at : min(stop, at + _PLAIN_BYTES)]
-    close = 1 if piece[:1] in _PLAIN_QUOTES and piece[1:2] in (b":", b"=", b" ") else 0
+    close = 1 if piece[:1] in _PLAIN_QUOTES and piece[1:2] in (b":", b"=", b" ", b",") else 0
     rest = piece[close:].lstrip(b" \t")
     value = rest[1:].lstrip(b" \t")
-    if rest[:1] not in (b":", b"=") or rest[1:2] in _LONGER_SIGN or not value:
+    sign = rest[:1]
+    if not value or (sign not in _ALONE and (sign not in (b":", b"=") or rest[1:2] in _LONGER_SIGN)):
         return None
-    return at + close, at + len(piece) - len(value), rest[:1]
+    return at + close, at + len(piece) - len(value), sign
 
 
 def _is_column(text: bytes, begin: int, end: int, strength: int) -> bool:
@@ -65,3 +73,18 @@ def _is_column(text: bytes, begin: int, end: int, strength: int) -> bool:
     return text[begin:end].rpartition(b".")[2].isupper() or (
         strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
     )
+
+
+def was_taken(text: bytes, at: int) -> bool:
+    """Return whether all of the value behind a name that ends at `at` is a placeholder of ours."""
+    near = text[at : at + _TO_PLACEHOLDER]
+    first = near.find(PLACEHOLDER)
+    if first < 0 or near[:first].strip(_JOINS):
+        return False
+    end = text.find(b">", at + first) + 1
+    closing = text[end : end + 1]
+    if closing in _CLOSINGS:
+        if text[at + first - 1 : at + first] != closing:
+            return False
+        closing = text[end + 1 : end + 2]
+    return closing in _VALUE_ENDS

@@ -1,0 +1,46 @@
+"""Values that were found in one place, searched for in all others at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import ahocorasick_rs
+
+LEAST: Final = 8  # bytes of a value
+_ALIKE: Final = 16  # values with one beginning, of which each is compared
+# A full table of states costs minutes to build for long values that repeat within themselves.
+_NFA: Final = ahocorasick_rs.Implementation.ContiguousNFA
+
+
+class KnownValues:
+    """Searches values of at least `LEAST` bytes.
+
+    An automaton of their first bytes alone is small and quickly built, however long they are. Where
+    many begin alike, so that each would be compared in many places, it has them as a whole.
+    """
+
+    __slots__ = ("_automaton", "_beginning", "_is_small")
+
+    def __init__(self, values: Collection[bytes]) -> None:
+        beginning: dict[bytes, list[bytes]] = {}
+        for value in sorted(values, key=len, reverse=True):
+            beginning.setdefault(value[:LEAST], []).append(value)
+        self._is_small = max(map(len, beginning.values()), default=0) <= _ALIKE
+        self._beginning = beginning if self._is_small else {value: [value] for value in values}
+        standard, longest = ahocorasick_rs.MATCHKIND_STANDARD, ahocorasick_rs.MATCHKIND_LEFTMOST_LONGEST
+        self._automaton: Any = ahocorasick_rs.BytesAhoCorasick(
+            list(self._beginning), matchkind=standard if self._is_small else longest, implementation=_NFA
+        )
+
+    def places(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where values stand that do not overlap: the leftmost, and of those the longest."""
+        done = 0
+        for _, start, end in self._automaton.find_matches_as_indexes(data, overlapping=self._is_small):
+            if start < done:
+                continue
+            for value in self._beginning[data[start:end]]:
+                if data.startswith(value, start):
+                    done = start + len(value)
+                    yield start, done
+                    break
