@@ -33,6 +33,7 @@ MAX_BLOCKS_OF_A_NAME = 2  # the further ones that the change itself holds come l
 MAX_DEFINITIONS_OF_A_NAME = 8  # a name that is defined more often says nothing
 MAX_BLOCKS = 120  # of a part
 MAX_BLOCKS_FROM_REPOSITORY = 60  # of a part
+MAX_MISSES = 60  # definitions that do not fit in a part any more, before no further one is tried
 MAX_TEXT_CHARS = 1_500_000  # of the files that blocks are cut from, which are redacted as a whole
 OUTLINE_SECONDS = 3.0  # of the processor, for all files of a change
 
@@ -167,9 +168,9 @@ def _blocks(
 ) -> tuple[list[ContextBlock], bool]:
     """Return blocks within the budget, and whether one did not fit."""
     blocks: list[ContextBlock] = []
-    elsewhere, is_full = 0, False
+    elsewhere = misses = 0
     for lead in leads:
-        if len(blocks) == MAX_BLOCKS:
+        if len(blocks) == MAX_BLOCKS or misses == MAX_MISSES:
             break
         if lead.file is None and elsewhere == MAX_BLOCKS_FROM_REPOSITORY:
             continue
@@ -180,8 +181,8 @@ def _blocks(
             blocks.append(block)
             elsewhere += lead.file is None
         else:
-            is_full = True
-    return blocks, is_full
+            misses += 1
+    return blocks, misses > 0
 
 
 def _block(

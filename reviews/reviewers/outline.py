@@ -138,7 +138,12 @@ def _lines_of(functions: Sequence[Node]) -> set[int]:
 
 def enclosing(definitions: Sequence[Definition], line: int) -> list[Definition]:
     """Return the functions and types around a line, the outermost first."""
-    return [definition for definition in definitions if definition.holds(line)]
+    # As `holds`, written out: a file has thousands, and each of its definitions may be asked about.
+    return [
+        definition
+        for definition in definitions
+        if definition.last >= line and definition.head <= line and definition.kind is not Kind.VALUE
+    ]
 
 
 def section_of(definitions: Sequence[Definition], lines: Sequence[str], line: int) -> str:
