@@ -12,8 +12,9 @@ from django.db.models import F, QuerySet
 from django.http import HttpResponse
 
 from criticizer.admin_site.csv_export import to_csv
-from notifications.rendering.report import evidence_note
+from notifications.rendering.report import evidence_note, rule_note
 from reviews.models import FindingRow
+from reviews.models.rules import text_of_cited
 from reviews.reviewers.base import FindingSeverity, Side
 from reviews.sources.paths import decode_path
 from reviews.sources.registry import depot_prefix
@@ -34,15 +35,15 @@ _GITLAB_LEVELS = {
 _COLUMNS = (
     "file", "line", "end_line", "side", "severity", "category", "title", "message", "suggestion", "source",
     "confidence", "status", "verdict", "verdict_by", "verdict_at",
+    "rule",
 )  # fmt: skip
 
 
 def download(job_id: int, form: str, rows: QuerySet[FindingRow]) -> HttpResponse:
     """Return the findings `rows` of a review as a file in one of FORMS, at most MAX_EXPORTED."""
     made, suffix, content_type = FORMS[form]
-    found = (
-        rows.annotate(**of_findings(), changelist_id=F("job__changelist_id")).defer("excerpt").order_by("pk")
-    )
+    facts = {**of_findings(), "changelist_id": F("job__changelist_id"), "rule_text": text_of_cited()}
+    found = rows.annotate(**facts).defer("excerpt").order_by("pk")
     content = made(list(found[:MAX_EXPORTED]))
     headers = {"Content-Disposition": f'attachment; filename="review-{job_id}.{suffix}"'}
     return HttpResponse(content, content_type=content_type, headers=headers)
@@ -62,8 +63,13 @@ def _path(row: FindingRow) -> str:
 
 def _text(row: FindingRow) -> str:
     note = evidence_note(row.demoted, row.confidence)
-    parts = [row.title, note, row.message, f"Suggestion: {row.suggestion}" if row.suggestion else ""]
+    suggestion = f"Suggestion: {row.suggestion}" if row.suggestion else ""
+    parts = [row.title, note, row.message, _rule_note(row), suggestion]
     return "\n\n".join(filter(None, parts))
+
+
+def _rule_note(row: FindingRow) -> str:
+    return rule_note(row.rule, row.rule_text)  # type: ignore[attr-defined]
 
 
 def _line(row: FindingRow) -> int | None:
@@ -94,7 +100,12 @@ def _result(row: FindingRow, rule: int) -> dict[str, Any]:
         "locations": [{"physicalLocation": place}] if row.file.startswith("//") else [],
         "suppressions": _suppressions(row),
         "partialFingerprints": {"criticizer/v1": str(row.identity)},
-        "properties": {"severity": row.severity, "source": row.source, "status": row.status},
+        "properties": {
+            "severity": row.severity,
+            "source": row.source,
+            "status": row.status,
+            **({"rule": row.rule} if row.rule else {}),
+        },
     }
 
 
@@ -109,7 +120,7 @@ def _suppressions(row: FindingRow) -> list[dict[str, str]]:
 
 def _json(rows: Sequence[FindingRow]) -> str:
     names = ("id", *_COLUMNS, "evidence", "identity")
-    findings = [{name: getattr(row, name) for name in names} for row in rows]
+    findings = [{name: getattr(row, name) for name in names} | {"rule_note": _rule_note(row)} for row in rows]
     return json.dumps({"findings": findings}, cls=DjangoJSONEncoder, ensure_ascii=False)
 
 
@@ -150,7 +161,8 @@ def _gitlab(rows: Sequence[FindingRow]) -> str:
 
 
 def _csv(rows: Sequence[FindingRow]) -> str:
-    return to_csv(_COLUMNS, ([getattr(row, name) for name in _COLUMNS] for row in rows))
+    lines = ([*(getattr(row, name) for name in _COLUMNS), _rule_note(row)] for row in rows)
+    return to_csv((*_COLUMNS, "rule_note"), lines)
 
 
 # Name in the address -> how it is made, the file's suffix, its content type.

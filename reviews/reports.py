@@ -25,10 +25,12 @@ from notifications.rendering import (
     ReportFinding,
     render,
 )
+from notifications.rendering.report import rule_note
 from notifications.rendering.summary import in_order
 from notifications.states import DeliveryStatus
 from reviews import fixes, job_configuration
 from reviews.models import FindingRow, HostVersion, ReviewJob
+from reviews.models.rules import text_of_cited
 from reviews.recipients import verdict_links
 from reviews.recipients.scopes import Scope
 from reviews.reviewers.coverage_texts import stopped_banner
@@ -43,7 +45,7 @@ def report_of(job: ReviewJob) -> Report:
     """Return the report of a reviewed job, compared with the version before; the same each time."""
     llm = job.stages.get(stage=Stage.LLM)
     path = reverse("reviews:detail", args=[job.pk])
-    findings = list(job.findings.all())
+    findings = list(job.findings.annotate(rule_text=text_of_cited()))
     verdicts = verdicts_of(row.identity for row in findings)
     late = _LATE if job.is_late else ""
     return Report(
@@ -56,7 +58,7 @@ def report_of(job: ReviewJob) -> Report:
         banner=" ".join(filter(None, [late, job.banner])),
         part_banner=" ".join(filter(None, [late, stopped_banner(job.stopped) if job.stopped else ""])),
         is_partial=bool(job.stopped),
-        findings=tuple(as_reported(row, verdicts.get(row.identity)) for row in findings),
+        findings=tuple(as_reported(row, verdicts.get(row.identity), row.rule_text) for row in findings),
         status_lines=(limited_to(job),) if job.series else (),
         configuration=job_configuration.lines_of(job),
         suppressed=job_configuration.suppressed_in(job),
@@ -140,8 +142,8 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
     return dict(tokens.order_by("review_version").values_list("recipient", "mail"))
 
 
-def as_reported(row: FindingRow, verdict: Verdict | None = None) -> ReportFinding:
-    """Return a stored finding as messages show it."""
+def as_reported(row: FindingRow, verdict: Verdict | None = None, rule_text: str = "") -> ReportFinding:
+    """Return a stored finding as messages show it. `rule_text`: what `text_of_cited` says."""
     return ReportFinding(
         **{name: getattr(row, name) for name in FindingRow.PUBLISHED if name != "evidence"},
         evidence=tuple(row.evidence),
@@ -155,4 +157,6 @@ def as_reported(row: FindingRow, verdict: Verdict | None = None) -> ReportFindin
         verdict=verdict.kind if verdict else "",
         verdict_note=verdict.sentence if verdict else "",
         is_folded=bool(row.folded),
+        rule=row.rule,
+        rule_note=rule_note(row.rule, rule_text),
     )

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from notifications.providers.base import Message
 from notifications.rendering.report import (
     MAX_PATH,
+    MAX_RULE_NOTE,
     MAX_TEXT,
     DiffPlace,
     ReportFinding,
@@ -161,8 +162,10 @@ def _finding(found: dict[str, Any]) -> ReportFinding:
         demoted=found.get("demoted") is True,
         in_diff=_place(found.get("in_diff")),
         identity=_text(found, "identity"),
+        rule=_text(found, "rule", MAX_PATH),
+        rule_note=_text(found, "rule_note", MAX_RULE_NOTE),
     )
-    return replace(finding, message="", suggestion="") if finding.is_dismissed else finding
+    return replace(finding, message="", suggestion="", rule_note="") if finding.is_dismissed else finding
 
 
 def _place(found: object) -> DiffPlace | None:

@@ -44,5 +44,7 @@ def inert_finding(finding: ReportFinding) -> ReportFinding:
         category=break_links(finding.category),
         source=break_links(finding.source),
         verdict_note=break_links(finding.verdict_note),
+        rule=break_links(finding.rule),
+        rule_note=break_links(finding.rule_note),
         excerpt=tuple(replace(row, text=break_addresses(row.text)) for row in finding.excerpt),
     )

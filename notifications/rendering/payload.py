@@ -83,6 +83,8 @@ def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
         "verdict": finding.verdict,
         "verdict_note": finding.verdict_note,
         "identity": finding.identity,
+        "rule": finding.rule,
+        "rule_note": finding.rule_note,
         **({"in_diff": asdict(finding.in_diff)} if finding.in_diff else {}),
     }
 

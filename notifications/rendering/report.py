@@ -22,6 +22,7 @@ MAX_PATH = 1024
 MAX_STATUS_LINES = 10
 MAX_CONFIGURATION_LINES = 10
 MAX_SUBJECT = 200
+MAX_RULE_NOTE = 300
 
 SEVERITIES = ("critical", "high", "medium", "low")
 
@@ -49,6 +50,18 @@ def evidence_note(demoted: bool, confidence: int | None) -> str:
     return (
         f"Insufficient evidence{sure}: the text that it quotes is not in the change. Check it before acting."
     )
+
+
+def rule_note(name: str, text: str) -> str:
+    """Return what messages and files say of the rule that a finding cites, "" of none (guarantee G452).
+
+    `text`: what a rule of the team says; "" of a file of rules, whose `name` is its path. A text too long for
+    MAX_RULE_NOTE is on the page alone: half a rule may say something else.
+    """
+    if not name:
+        return ""
+    whole = f"Rule {name}: {' '.join(text.split())}"
+    return whole if text and len(whole) <= MAX_RULE_NOTE else f"Rule {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +123,8 @@ class ReportFinding:
     verdict_url: str = ""  # the recipient's own link to give one
     in_diff: DiffPlace | None = None  # where an inline comment can stand
     identity: str = ""  # the same in every version that reports it
+    rule: str = ""  # what it cites: a rule of the team by name, a file of rules by path
+    rule_note: str = ""  # such as `Rule no-floats: Money is never a float.`
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -304,6 +319,8 @@ def _finding(finding: ReportFinding) -> ReportFinding:
         excerpt=_without_common_indent(finding.excerpt[:MAX_EXCERPT_LINES]),
         verdict=line(finding.verdict),
         verdict_note=line(finding.verdict_note),
+        rule=line(finding.rule, MAX_PATH),
+        rule_note=line(finding.rule_note, MAX_RULE_NOTE),
         verdict_url=line(finding.verdict_url, MAX_TEXT) if is_web_link(finding.verdict_url) else "",
         anchor=finding.anchor if _NAME.fullmatch(finding.anchor) else "",
         identity=finding.identity if _NAME.fullmatch(finding.identity) else "",

@@ -79,6 +79,8 @@ def _finding(report: Report, finding: ReportFinding) -> Iterator[str]:
     verdict = f"Your verdict? {finding.verdict_url}" if finding.verdict_url else ""
     yield "\n".join(line for line in (*lines, *map(wrapped, finding.notes), link, verdict) if line)
     yield from _text(finding.message, _INDENT)
+    if finding.rule_note:
+        yield wrapped(finding.rule_note, _INDENT)
     if finding.excerpt:
         yield "\n".join(_code_lines(finding))
     if finding.suggestion:

@@ -8,7 +8,8 @@ import pghistory
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from reviews.models.jobs import ReviewJob
@@ -93,3 +94,9 @@ class RuleUse(models.Model):
         parts = [str(part) for part in self.parts if part]
         named = [f"part{'s' * (len(parts) > 1)} {', '.join(parts)}"] if parts else []
         return " and ".join([*named, *(["earlier reviews"] if 0 in self.parts else [])])
+
+
+def text_of_cited() -> Coalesce:
+    """Return, to annotate findings, what the rule of the team says that each cites; "" of other rules."""
+    cited = RuleUse.objects.filter(job=OuterRef("job"), name=OuterRef("rule")).order_by()
+    return Coalesce(Subquery(cited.values("text")), Value(""))

@@ -13,7 +13,7 @@ from django.test import Client
 from jsonschema import Draft202012Validator
 
 from reviews.exports import FORMS
-from reviews.models import FindingRow, ReviewJob
+from reviews.models import FindingRow, ReviewJob, RuleUse
 from reviews.reviewers.base import FindingSeverity
 from tests import factories, sarif
 from tests.api.conftest import ApiClient
@@ -58,6 +58,33 @@ def test_sarif_names_places_on_the_new_side_only(reviewer: ApiClient, job: Revie
     assert description["locations"] == []
     identities = {result["partialFingerprints"]["criticizer/v1"] for result in run["results"]}
     assert identities == {str(row.identity) for row in FindingRow.objects.all()}
+
+
+def test_every_file_names_the_rule_that_a_finding_cites(reviewer: ApiClient, job: ReviewJob) -> None:
+    before = json.loads(get(reviewer, job, "sarif"))["runs"][0]
+    assert "rule" not in before["results"][0]["properties"]
+    other = factories.ReviewJobFactory(status="succeeded")
+    for of, said in ((other, "Of another review."), (job, "Money is never a float.")):
+        RuleUse.objects.create(job=of, name="no-floats", text=said, parts=[1])
+    first = FindingRow.objects.filter(job=job).order_by("pk")[0]
+    FindingRow.objects.filter(pk=first.pk).update(rule="no-floats")
+    note = "Rule no-floats: Money is never a float."
+    text = get(reviewer, job, "sarif")
+    assert sarif.wrong_in(text) == []
+    run = json.loads(text)["runs"][0]
+    results = run["results"]
+    assert (results[0]["properties"]["rule"], "rule" in results[1]["properties"]) == ("no-floats", False)
+    assert note in results[0]["message"]["text"]
+    for fact in ("ruleId", "ruleIndex", "partialFingerprints"):
+        assert [result[fact] for result in results] == [result[fact] for result in before["results"]]
+    assert run["tool"] == before["tool"]
+    assert note in json.loads(get(reviewer, job, "rdjson"))["diagnostics"][0]["message"]
+    assert note in json.loads(get(reviewer, job, "gitlab"))[0]["content"]["body"]
+    found = json.loads(get(reviewer, job, "json"))["findings"]
+    assert [(one["rule"], one["rule_note"]) for one in found[:2]] == [("no-floats", note), ("", "")]
+    header, *lines = csv.reader(io.StringIO(get(reviewer, job, "csv")))
+    assert header[-2:] == ["rule", "rule_note"]
+    assert [line[-2:] for line in lines[:2]] == [["no-floats", note], ["", ""]]
 
 
 LINES = {"type": "integer", "minimum": 1}
@@ -151,6 +178,7 @@ def generated(random: Random) -> list[FindingRow]:
         )
         row.changelist_id, row.verdict = "12345", random.choice([None, "useful", "wrong", "wont_fix"])
         row.verdict_by, row.verdict_at, row.status = words(), None, "new"
+        row.rule, row.rule_text = random.choice([("", ""), (f"//depot/{words()}", ""), ("r", words())])
         rows.append(row)
     return rows
 

@@ -1,4 +1,4 @@
-"""What every channel says of a partial review, and of a finding without evidence (G385, G387)."""
+"""What every channel says of a partial review, of missing evidence, and of rules (G385, G387, G452)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notifications.providers.pull_requests import markdown as pull_requests
 from notifications.providers.slack import blocks as slack
 from notifications.providers.swarm import markdown as swarm
 from notifications.rendering import render
-from notifications.rendering.report import evidence_note
+from notifications.rendering.report import MAX_RULE_NOTE, evidence_note, rule_note
 from reviews.reviewers.base import Stopped
 from reviews.reviewers.coverage_texts import stopped_banner
 from tests.notifications.samples import finding, report
@@ -69,6 +69,59 @@ def test_every_channel_says_that_a_finding_has_no_evidence(channel: str) -> None
     assert f"{INSUFFICIENT}: the text that it quotes is not in the change." in shown.replace("( ", "(")
     others = render(report(findings=(finding(confidence=40),)), "mail:ann@example.com", TOKEN)
     assert "Insufficient evidence" not in said(channel, others)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_every_channel_names_the_rule_that_a_finding_cites(channel: str) -> None:
+    note = rule_note("no-floats", "Money is never a float.")
+    cites = finding(rule="no-floats", rule_note=note)
+    shown = said(channel, render(report(findings=(cites,)), "mail:ann@example.com", TOKEN))
+    assert "Rule no-floats: Money is never a float." in shown
+    assert shown.index(cites.message) < shown.index("Rule no-floats")
+    assert "Rule " not in said(channel, render(report(), "mail:ann@example.com", TOKEN))
+
+
+@pytest.mark.parametrize("channel", [name for name in CHANNELS if name != "webhook"])
+def test_a_rule_is_only_text_in_every_channel(channel: str) -> None:
+    path = "//depot/@ann/<u>x</u>/https://evil.example/AGENTS.md"
+    cites = finding(rule=path, rule_note=rule_note(path, ""))
+    message = render(report(findings=(cites,)), "mail:ann@example.com", TOKEN)
+    markup = message.html if channel == "mail as html" else CHANNELS[channel](message)
+    assert "Rule" in markup
+    assert "https://evil" not in markup or channel in {"slack", "swarm"}  # which break no link anywhere
+    if channel != "mail as text":
+        assert "<u>" not in markup.replace("\\<", "(")
+    if channel in {"swarm", "pull request"}:
+        assert "@ann" not in markup
+
+
+def test_the_webhook_names_the_rule_and_a_dismissed_finding_says_none_in_a_comment() -> None:
+    cites = finding(rule="no-floats", rule_note=rule_note("no-floats", "Never."), verdict="wrong")
+    message = render(report(findings=(cites,)), "mail:ann@example.com", TOKEN)
+    (found,) = message.payload["data"]["findings"]  # type: ignore[index]
+    assert (found["rule"], found["rule_note"]) == ("no-floats", "Rule no-floats: Never.")
+    assert "Rule" not in said("pull request", message)
+
+
+def test_with_a_rule_too_a_finding_fits_into_a_section_of_slack() -> None:
+    note = rule_note("r", "&" * 290)
+    texts = {"title": "&" * 200, "message": "x" * 3000, "suggestion": "x" * 3000, "file": "x" * 600}
+    longest = finding(
+        **texts, rule="r", rule_note=note, demoted=True, verdict="useful", verdict_note="&" * 200
+    )
+    message = render(report(findings=(longest,)), "mail:ann@example.com", TOKEN)
+    sections = [block["text"]["text"] for block in slack.body(message)["blocks"] if "text" in block]  # type: ignore[attr-defined]
+    assert any("Rule r" in text for text in sections)
+    assert max(map(len, sections)) <= slack.MAX_SECTION
+
+
+def test_a_rule_is_quoted_whole_or_named_alone() -> None:
+    assert rule_note("", "Never.") == ""
+    assert rule_note("//depot/AGENTS.md", "") == "Rule //depot/AGENTS.md"
+    assert rule_note("r", "One\n  line.") == "Rule r: One line."
+    fits = "x" * (MAX_RULE_NOTE - len("Rule r: "))
+    assert rule_note("r", fits) == f"Rule r: {fits}"
+    assert rule_note("r", f"{fits}x") == "Rule r"
 
 
 def test_a_finding_without_a_confidence_says_none() -> None:

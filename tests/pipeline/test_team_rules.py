@@ -15,6 +15,8 @@ from django.utils import timezone
 from reviews.intake import api_keys
 from reviews.models import AllowListEntry, FindingRow, ReviewJob, RuleUse, TeamRule
 from reviews.recipients.scopes import Scope
+from reviews.recipients.visibility import Reach, part_of
+from reviews.reports import report_of
 from reviews.sources.base import Rule
 from reviews.stages import fetch
 from reviews.states import JobStatus
@@ -129,6 +131,19 @@ def test_who_may_not_read_a_file_of_rules_sees_neither_it_nor_what_cites_it(
     assert FindingRow.objects.filter(all_of_it.findings(), job=job).exists()
     assert [use.name for use in results_of(job, here).rules] == ["no-floats"]
     assert [use.name for use in results_of(job, all_of_it).rules] == ["no-floats", FILE]
+
+
+@pytest.mark.parametrize(
+    ("cites", "note", "of_part"),
+    [("no-floats", "Rule no-floats: Money is never a float.", 1), ("B1", f"Rule {FILE}", 0)],
+)
+def test_messages_say_of_a_rule_what_the_page_says_to_the_same_reader(
+    reviewed: Callable[[str], ReviewJob], cites: str, note: str, of_part: int
+) -> None:
+    whole = report_of(reviewed(cites))
+    assert [one.rule_note for one in whole.findings] == [note]
+    for path, shown in ((f"{D}a.py", of_part), (D, 1)):
+        assert len(part_of(whole, Reach((Scope(prefixes=(path,)),))).findings) == shown
 
 
 def test_a_file_of_rules_that_the_allow_list_excludes_by_now_is_not_sent(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from criticizer.inert_links import break_links
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, linkable, shortened
-from notifications.rendering.report import ReportFinding
+from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
 
 # GitHub takes 65,536 characters and, measured, 262,144 bytes.
 MAX_CHARACTERS = 65_000
@@ -173,7 +173,9 @@ def _finding(finding: ReportFinding, root: str) -> str:
 def _heading(finding: ReportFinding, place: str = "") -> list[str]:
     title = f"**{plain(finding.severity.upper(), 20)}: {plain(finding.title, _SHORT)}**"
     notes = (plain(note, _SHORT) for note in finding.notes)
-    return [part for part in (title, place, *notes, plain(finding.message, len(finding.message))) if part]
+    said = plain(finding.message, len(finding.message))
+    rule = plain(finding.rule_note, MAX_RULE_NOTE)
+    return [part for part in (title, place, *notes, said, rule) if part]
 
 
 def _unread(files: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
-from notifications.rendering.report import ReportFinding
+from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
 
 MAX_BLOCKS = 50
 MAX_SECTION = 3000
@@ -90,11 +90,13 @@ def _review(review: ReviewPayload) -> list[Block]:
 
 
 def _finding(finding: ReportFinding) -> str:
+    rule = escaped(finding.rule_note, MAX_RULE_NOTE)
     parts = [
         f"*{escaped(finding.severity.upper(), 20)}: {escaped(finding.title, _SHORT)}*",
         f"`{escaped(_unticked(finding.location), _SHORT)}`" if finding.location else "",
         *(escaped(note, _SHORT) for note in finding.notes),
-        escaped(finding.message, _MESSAGE),
+        escaped(finding.message, _MESSAGE - len(rule)),  # all of it is one section
+        rule,
         f"```{escaped(_unticked(finding.suggestion), _SUGGESTION)}```" if finding.suggestion else "",
     ]
     return "\n".join(filter(None, parts))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
-from notifications.rendering.report import ReportFinding
+from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
 
 MAX_CHARACTERS = 12_000
 _MESSAGE, _SUGGESTION, _SHORT = 2000, 1000, 300
@@ -83,6 +83,7 @@ def _finding(finding: ReportFinding) -> str:
     if finding.location:
         parts.append(f"`{_code(finding.location, 1100)}`")
     parts += [*(_plain(note, _SHORT) for note in finding.notes), _plain(finding.message, _MESSAGE)]
+    parts.append(_plain(finding.rule_note, MAX_RULE_NOTE))
     if finding.suggestion:
         parts.append(f"```\n{_code(finding.suggestion, _SUGGESTION)}\n```")
     return "\n\n".join(filter(None, parts))
