@@ -72,8 +72,13 @@ WRONG: Mapping[str, list[str]] = {
     "CONCURRENCY_LIMITS": [*_LIMITS, "llm:openai=1/s"],
     "CRITICIZER_DATA_DIR": ["/dev/null", "/dev/null/below"],
     "CSRF_TRUSTED_ORIGINS": ["criticizer.example.com", "https://a/path", "ftp://a", "https://"],
-    "DATABASE_OWNER_URL": ["abc", "mysql://owner:pw@h/db", "postgres://h/db", "postgres://u:p@h:port/db"],
-    "DATABASE_URL": ["abc", "mysql://u:pw@h/db", "postgres://u:p@h:5432", "postgres://u:p@h:port/db"],
+    "DATABASE_OWNER_URL": ["abc", "mysql://owner:pw@h/db", "postgres://h/db", "postgres://u:p@h:port/db",
+                           "postgres://u:p@h1:1,h2/db"],
+    "DATABASE_URL": ["abc", "mysql://u:pw@h/db", "postgres://u:p@h:5432", "postgres://u:p@h:port/db",
+                     "postgres://u:p@h1,h2:5433/db", "postgres://u:p@h1:1,h2:port/db", "postgres://u:p@h1,,h2/db",
+                     "postgres://u:p@h1:1,h2:65536/db", "postgres://u:p@h1,h2/db?target_session_attrs=writable",
+                     "postgres://u:p@h1,h2/db?target_session_attrs=any",
+                     "postgres://u:p@h/db?target_session_attrs=standby"],
     "DEADLETTER_EDIT": ["maybe", "2"],
     "DEBUG": ["maybe", "2"],
     "DEFAULT_RECIPIENTS": _RECIPIENTS,
@@ -305,6 +310,24 @@ def test_database_urls_become_djangos_settings() -> None:
     assert (one["HOST"], one["NAME"], one["PASSWORD"]) == ("db.internal", "criticizer", "p#w")
     assert one["OPTIONS"] == {"sslmode": "require"}
     assert read({"DATABASE_URL": "postgres://u@/criticizer?host=/var/run/postgresql"})["DATABASE_URL"]["NAME"]
+
+
+def test_a_database_url_may_name_several_hosts() -> None:
+    """Work goes to the host that takes writes, also where the URL does not ask for it (guarantee G480)."""
+    for hosts, expected in (
+        ("db1:5432,db2:5433", ("db1,db2", "5432,5433")),
+        ("db1,db2", ("db1,db2", "")),
+        ("[::1]:5432,10.0.0.2:5433", ("::1,10.0.0.2", "5432,5433")),
+    ):
+        one = read({"DATABASE_URL": f"postgres://u:p%2Cw@{hosts}/criticizer"})["DATABASE_URL"]
+        assert (one["HOST"], one["PORT"], one["PASSWORD"]) == (*expected, "p,w")
+        assert one["OPTIONS"] == {"target_session_attrs": "read-write"}
+    url = "postgres://u@db1,db2/criticizer?target_session_attrs=primary"
+    assert read({"DATABASE_URL": url})["DATABASE_URL"]["OPTIONS"] == {"target_session_attrs": "primary"}
+    assert read({"DATABASE_OWNER_URL": "postgres://o:p@db1:1,db2:2/c"})["DATABASE_OWNER_URL"] == {
+        "USER": "o",
+        "PASSWORD": "p",
+    }
 
 
 def test_a_hosted_model_needs_its_key_unless_a_gateway_holds_it() -> None:
