@@ -292,6 +292,7 @@ class EmbeddedServer:
 _WITHOUT_SERVER = {
     "",
     "check",
+    "check_docs",
     "cluster",
     "demo",
     "diffsettings",

@@ -1,0 +1,276 @@
+"""What a change makes untrue: verdicts before and after it, and findings for the difference.
+
+Only documents that the change touches, or that hold a name which it takes away, are read for claims: no other
+claim can have changed its verdict.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reviews.drift import paths, routes, verify
+from reviews.drift.claims import Claim, Form, Judgement, Kind, Reason, Verdict, uncheckable
+from reviews.drift.extraction import claims_of
+from reviews.drift.index import Index, documents_in
+from reviews.drift.needles import MAX_NEEDLES, as_words, mentions, needles
+from reviews.drift.trees import Tree
+
+MAX_DOCUMENTS = 500
+MAX_CLAIMS = 5_000
+MAX_CHANGED = 2_000  # files; a larger change is not compared
+MAX_DRIFTED = 200
+SECONDS = 10.0  # of the processor; what is left then is not checked, and counted
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """One claim that the change made untrue, or makes. Paths are relative to the root.
+
+    `says` is what is there instead, `instead` the text to write where it is certain. `gone` is the path
+    that the claim rested on, where that is no more; `rests_on` the files that prove it.
+    """
+
+    claim: Claim
+    is_new: bool
+    says: str
+    instead: str = ""
+    gone: str = ""
+    rests_on: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of verifying. `counts` has all verdicts, `reasons` those that are no findings."""
+
+    drifted: list[Drifted] = field(default_factory=list)
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    reasons: Counter[Reason] = field(default_factory=Counter)
+    documents: int = 0
+    unread: int = 0  # documents left out: too many, too large, or no time
+    not_indexed: tuple[str, ...] = ()  # files that do not parse
+
+    def count(self, judgement: Judgement) -> None:
+        self.counts[judgement.verdict] += 1
+        if judgement.reason:
+            self.reasons[judgement.reason] += 1
+
+    @property
+    def summary(self) -> str:
+        """Return the counts in one sentence."""
+        total = sum(self.counts.values())
+        if not total:
+            return "No verifiable claims found in the changed documentation files."
+        rest = f"{total} claims: {self.counts[Verdict.HOLDS]} hold, {self.counts[Verdict.REFUTED]} refuted"
+        rest += (
+            f", {self.counts[Verdict.AMBIGUOUS]} ambiguous, {self.counts[Verdict.UNCHECKABLE]} not checkable."
+        )
+        if self.not_indexed:
+            rest += f" Not indexed: syntax error in {len(self.not_indexed)} files."
+        return rest
+
+
+def scan(tree: Tree, seconds: float = 60.0) -> tuple[Report, dict[Claim, Judgement]]:
+    """Verify every claim of a tree. Nothing is a finding without a change."""
+    index, report = Index(tree, {}), Report()
+    until = time.thread_time() + seconds
+    claims: list[Claim] = []
+    documents = list(documents_in(index.entries))
+    index.prefetch(documents[:MAX_DOCUMENTS])
+    for document in documents[:MAX_DOCUMENTS]:
+        page = index.page(document) if len(claims) < MAX_CLAIMS and time.thread_time() < until else None
+        if page is not None:
+            report.documents += 1
+            claims += claims_of(document, page)
+    report.unread = len(documents) - report.documents
+    index.search(verify.words_of(claims))
+    found = {claim: verify.judge(claim, index) for claim in claims[:MAX_CLAIMS]}
+    for judgement in found.values():
+        report.count(judgement)
+    report.not_indexed = tuple(sorted(index.unparsed))
+    return report, found
+
+
+def compare(
+    before: Tree,
+    after: Tree,
+    renames: Mapping[str, str] | None = None,
+    *,
+    reads: Callable[[str], bool] = lambda document: True,
+    seconds: float = SECONDS,
+) -> Report:
+    """Return what a change makes untrue. `renames` maps old paths to new ones; `reads` chooses documents."""
+    comparison = _Comparison(before, after, renames or {}, time.thread_time() + seconds)
+    comparison.run(reads)
+    return comparison.report
+
+
+class _Comparison:
+    def __init__(self, before: Tree, after: Tree, renames: Mapping[str, str], until: float) -> None:
+        memory: dict[tuple[str, str], object] = {}
+        tops = frozenset(path.split("/", 1)[0] for tree in (before, after) for path in tree.entries)
+        self._base, self._head = Index(before, memory, tops), Index(after, memory, tops)
+        self._renames, self._until = renames, until
+        self._came_from = {new: old for old, new in renames.items()}
+        self.report = Report()
+
+    def run(self, reads: Callable[[str], bool]) -> None:
+        base, head = self._base, self._head
+        changed = {
+            path
+            for path in base.entries.keys() | head.entries.keys()
+            if base.entries.get(path) != head.entries.get(path)
+        }
+        if not changed or len(changed) > MAX_CHANGED:
+            self.report.unread = len(changed)
+            return
+        base.prefetch(sorted(changed))
+        head.prefetch(sorted(changed))
+        own, others = self._documents(changed, reads)
+        pairs: list[tuple[Claim, Claim | None]] = []
+        for document in (*own, *others):
+            if len(pairs) >= MAX_CLAIMS or time.thread_time() > self._until:
+                self.report.unread += 1
+                continue
+            pairs += self._claims(document, is_changed=document in changed)
+        head.search(verify.words_of(claim for claim, _ in pairs))
+        for claim, old in pairs[:MAX_CLAIMS]:
+            self._verify(claim, old)
+        self.report.drifted.sort(key=lambda one: (one.claim.document, one.claim.line, one.claim.key))
+        del self.report.drifted[MAX_DRIFTED:]
+        self.report.not_indexed = tuple(sorted(base.unparsed | head.unparsed))
+
+    def _documents(self, changed: set[str], reads: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+        """Return the changed documents, and the others that the change could make untrue."""
+        documents = [path for path in documents_in(self._head.entries) if reads(path)]
+        own = [path for path in documents if path in changed][:MAX_DOCUMENTS]
+        others = [path for path in documents if path not in changed][: MAX_DOCUMENTS - len(own)]
+        self.report.unread += len(documents) - len(own) - len(others)
+        wanted = as_words(needles(self._base, self._head, changed))
+        if not wanted:
+            return own, []
+        self._head.prefetch(others)
+        if len(wanted) > MAX_NEEDLES:
+            return own, others
+        return own, [path for path in others if mentions(self._head.bytes_of(path) or b"", wanted)]
+
+    def _claims(self, document: str, *, is_changed: bool) -> list[tuple[Claim, Claim | None]]:
+        """Return the claims of a document, each with the same claim before the change, if it was made."""
+        page = self._head.page(document)
+        if page is None:
+            self.report.unread += 1
+            return []
+        self.report.documents += 1
+        claims = claims_of(document, page)
+        if not is_changed:
+            return [(claim, claim) for claim in claims]
+        old_path = self._came_from.get(document, document)
+        old_page = self._base.page(old_path) if old_path in self._base.entries else None
+        old = {claim.key: claim for claim in claims_of(old_path, old_page)} if old_page else {}
+        return [(claim, old.get(claim.key)) for claim in claims]
+
+    def _verify(self, claim: Claim, old: Claim | None) -> None:
+        now = verify.judge(claim, self._head)
+        if now.verdict is Verdict.REFUTED:
+            before = verify.judge(old, self._base) if old else now
+            is_drift = before.verdict is Verdict.HOLDS if old else self._is_ours(claim)
+            if is_drift:
+                self._report(claim, now, before, is_new=old is None)
+            else:
+                now = uncheckable(Reason.NEVER_HELD)
+        self.report.count(now)
+
+    def _is_ours(self, claim: Claim) -> bool:
+        """Say whether a claim that the change makes is about what only this repository can have."""
+        if not claim.is_firm:
+            return False
+        if claim.kind is Kind.PATH:
+            top = claim.subject.removeprefix("./").split("/", 1)[0]
+            if claim.form is Form.ARGUMENT:
+                return False
+            if claim.form is Form.MENTION:
+                return "/" in claim.subject and top in self._head.own_tops
+            return claim.form is not Form.RUN or top in self._head.own_tops
+        if claim.kind is Kind.ENVIRONMENT:
+            prefix = claim.subject.split("_")[0] + "_"
+            known = {
+                name for path in self._settings() if (said := self._head.code(path)) for name in said.reads
+            }
+            return sum(name.startswith(prefix) for name in known) >= 3
+        if claim.kind is Kind.ROUTE:
+            return self._head.routes is not None and routes.has_relatives(claim.value, self._head.routes[0])
+        return True
+
+    def _settings(self) -> list[str]:
+        """Return the files that list an installation's variables."""
+        names = (
+            ".env.example",
+            ".env.sample",
+            ".env.template",
+            "settings.py",
+            "config.py",
+            "variables.py",
+            "compose.yaml",
+        )
+        found = [path for name in names for path in self._head.by_name.get(name, ())]
+        return sorted(found)[:20]
+
+    def _report(self, claim: Claim, now: Judgement, before: Judgement, *, is_new: bool) -> None:
+        instead = now.instead or ("" if is_new else self._renamed(claim, before))
+        if claim.kind is Kind.PATH and now.instead and claim.subject:
+            instead = claim.text.replace(claim.subject, now.instead, 1)
+        gone = before.found if before.found and before.found not in self._head.entries else ""
+        rests_on = {
+            path for path in (before.found, now.found, self._moved(gone)) if path and path != claim.document
+        }
+        says = now.says
+        if gone and gone in self._base.entries and not is_new:
+            moved = self._moved(gone)
+            says = f"this change renames {gone} to {moved}" if moved else f"this change deletes {gone}"
+        self.report.drifted.append(Drifted(claim, is_new, says, instead, gone, tuple(sorted(rests_on))))
+
+    def _moved(self, path: str) -> str:
+        """Return where the change moves a file, or a folder as a whole; "" where that is not certain."""
+        if path in self._renames:
+            return self._renames[path]
+        inside = [old for old in self._base.entries if old.startswith(f"{path}/")] if path else []
+        targets = {
+            new.removesuffix(old[len(path) :])
+            if (new := self._renames.get(old, "")).endswith(old[len(path) :])
+            else ""
+            for old in inside
+        }
+        return targets.pop() if len(targets) == 1 else ""
+
+    def _renamed(self, claim: Claim, before: Judgement) -> str:
+        """Return what the change renames the subject to, where exactly one name came for one that went."""
+        if claim.kind is Kind.PATH and not (claim.value and before.found in self._head.entries):
+            moved = self._moved(before.found)
+            return claim.text.replace(claim.subject, paths.written(claim, moved), 1) if moved else ""
+        place, old = before.found, claim.value or claim.subject
+        if place not in self._head.entries:
+            return ""
+        gone, come = (first - second for first, second in self._names(claim, place))
+        return claim.text.replace(old, next(iter(come)), 1) if gone == {old} and len(come) == 1 else ""
+
+    def _names(self, claim: Claim, place: str) -> Sequence[tuple[frozenset[str], frozenset[str]]]:
+        """Return the names of a claim's kind in a file: before and after, then after and before."""
+        found = []
+        for index in (self._base, self._head):
+            said = index.code(place) if claim.kind in (Kind.ENVIRONMENT, Kind.EXAMPLE) else None
+            names: frozenset[str] = frozenset()
+            if claim.kind is Kind.ENVIRONMENT and said:
+                names = said.reads
+            elif claim.kind is Kind.EXAMPLE and said:
+                names = said.symbols or names
+            elif claim.kind is Kind.COMMAND and claim.subject != "manage.py":
+                listed = index.scripts(claim.subject, [posixpath.dirname(place)])
+                names = frozenset(name for _, one in listed if one for name in one.names)
+            elif claim.kind is Kind.PATH and (page := index.page(place)):
+                names = frozenset(name for name in page.anchors if not re.search(r"[-_]\d+$", name))
+            found.append(names)
+        return (found[0], found[1]), (found[1], found[0])

@@ -1,0 +1,207 @@
+"""One tree with what is known of it: pages, manifests and code, each read once when a claim needs it."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+
+from reviews.drift import code, manifests, noise
+from reviews.drift.code_facts import Code, Route
+from reviews.drift.extraction import is_document, page_of
+from reviews.drift.manifests import Fact, ManifestError, Scripts
+from reviews.drift.page import Page
+from reviews.drift.trees import Stored, Tree, View
+
+MAX_MANIFESTS = 60
+# Marks of code that registers routes.
+_ROUTE_WORDS = (
+    "route",
+    "router",
+    "urlpatterns",
+    "FastAPI",
+    "Flask",
+    "express",
+    "HandleFunc",
+    "APIRouter",
+    "Blueprint",
+    "fastify",
+)
+
+
+class Index(View):
+    """A tree as claims are verified against it. Pages and code of equal content are shared by `memory`."""
+
+    def __init__(
+        self, tree: Tree, memory: dict[tuple[str, str], object], tops: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(tree)
+        self._memory = memory
+        self.tops = tops | self.own_tops
+        self.unparsed: set[str] = set()
+
+    @cached_property
+    def own_tops(self) -> frozenset[str]:
+        """Return the names at the root."""
+        return frozenset(path.split("/", 1)[0] for path in self.entries)
+
+    def page(self, path: str) -> Page | None:
+        data = self.bytes_of(path)
+        if data is None:
+            return None
+        key = ("page" + posixpath.splitext(path)[1], self.entries[path].digest)
+        if key not in self._memory:
+            self._memory[key] = page_of(path, data)
+        page = self._memory[key]
+        return page if isinstance(page, Page) else None
+
+    def code(self, path: str) -> Code | None:
+        """Return what a file says, or None where it says nothing; such files are kept in `unparsed`."""
+        text = self.text(path)
+        key = (f"code {posixpath.basename(path)}", self.entries[path].digest if path in self.entries else "")
+        if text is None:
+            return None
+        if key not in self._memory:
+            self._memory[key] = code.code_of(path, text)
+        found = self._memory[key]
+        if not isinstance(found, Code):
+            self.unparsed.add(path)
+            return None
+        return found
+
+    def code_holding(self, word: str) -> list[str] | None:
+        """Return the files other than documents that hold a word; None where that is not known."""
+        found = self.holding(word)
+        if found is None or len(found) > code.MAX_FILES:
+            return None
+        paths = sorted(
+            path
+            for path in found
+            if not is_document(path) and not noise.is_history(path) and not path.endswith((".txt", ".adoc"))
+        )
+        self.prefetch(paths)
+        return paths
+
+    @cached_property
+    def routes(self) -> tuple[tuple[Route, ...], bool, bool] | None:
+        """Return all routes, whether some cannot be read, and whether a file did not parse."""
+        self.search(_ROUTE_WORDS)
+        paths: set[str] = set()
+        for word in _ROUTE_WORDS:
+            held = self.code_holding(word)
+            if held is None:
+                return None
+            paths.update(path for path in held if not _is_test(path))
+        found: list[Route] = []
+        is_dynamic = did_fail = False
+        self.prefetch(sorted(paths))
+        for path in sorted(paths):
+            said = self.code(path)
+            did_fail |= path in self.unparsed
+            if said is not None:
+                found += said.routes
+                is_dynamic |= said.is_dynamic
+        return tuple(found), is_dynamic, did_fail
+
+    def scripts(self, runner: str, folders: Iterable[str]) -> list[tuple[str, Scripts | None]]:
+        """Return the manifests of a runner in folders, with None for one that cannot be read."""
+        found: list[tuple[str, Scripts | None]] = []
+        for folder in folders:
+            for name in manifests.RUNNERS.get(runner, {}):
+                path = posixpath.join(folder, name)
+                if path not in self.entries:
+                    continue
+                text = self.text(path)
+                try:
+                    found.append(
+                        (path, manifests.scripts_in(name, runner, text) if text is not None else None)
+                    )
+                except ManifestError:
+                    self.unparsed.add(path)
+                    found.append((path, None))
+        return found
+
+    @cached_property
+    def commands(self) -> Mapping[str, str]:
+        """Map the names of Django's management commands of this tree to their files."""
+        return {
+            posixpath.basename(path)[:-3]: path
+            for path in sorted(self.entries)
+            if "/management/commands/" in f"/{path}"
+            and path.endswith(".py")
+            and not path.endswith("__init__.py")
+        }
+
+    @cached_property
+    def versions(self) -> Mapping[str, tuple[list[Fact], str]]:
+        """Map names of dependencies and runtimes to what lock files, or else manifests, say, and the file."""
+        found: dict[str, list[tuple[int, Fact, str]]] = {}
+        for path in self._version_files():
+            text = self.text(path)
+            try:
+                facts = manifests.versions_in(posixpath.basename(path), text) if text is not None else []
+            except ManifestError:
+                self.unparsed.add(path)
+                continue
+            for fact in facts:
+                found.setdefault(fact.name, []).append((path.count("/"), fact, path))
+        result = {}
+        for name, several in found.items():
+            nearest = min(depth for depth, _, _ in several)
+            near = [one for one in several if one[0] == nearest]
+            locked = [one for one in near if one[1].is_locked] or near
+            result[name] = ([fact for _, fact, _ in locked], locked[0][2])
+        return result
+
+    def _version_files(self) -> list[str]:
+        paths = [
+            path
+            for name in manifests.VERSION_FILES
+            for path in self.by_name.get(name, ())
+            if path.count("/") <= 2
+        ]
+        paths = sorted(paths, key=lambda path: (path.count("/"), path))[:MAX_MANIFESTS]
+        self.prefetch(paths)
+        return paths
+
+    @cached_property
+    def _ignored(self) -> list[str]:
+        text = self.text(".gitignore") or ""
+        return [line.strip() for line in text.splitlines() if line.strip() and line[0] not in "#!"][:500]
+
+    def is_ignored(self, path: str) -> bool:
+        """Say whether a path is one that is not kept: written at run time, or ignored at the root."""
+        if noise.is_written_at_run_time(path):
+            return True
+        whole = path.rstrip("/")
+        parts = whole.split("/")
+        above = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+        for line in self._ignored:
+            pattern = line.rstrip("/")
+            if "/" in pattern:
+                if any(fnmatch.fnmatchcase(one, pattern.lstrip("/")) for one in above):
+                    return True
+            elif any(fnmatch.fnmatchcase(one, pattern) for one in parts):
+                return True
+        return False
+
+    def may_be_hidden(self, path: str) -> bool:
+        """Say whether a path, or what a folder holds, could be there and not visible to this review."""
+        return not self.tree.sees(path.rstrip("/")) or not self.tree.sees(f"{path.rstrip('/')}/_")
+
+    def stored(self, path: str) -> Stored | None:
+        return self.inside(path)
+
+
+def documents_in(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the documents of a tree: the readme first, then by depth and name."""
+    found = [path for path in paths if is_document(path) and not noise.is_written_at_run_time(path)]
+    yield from sorted(
+        found,
+        key=lambda path: (not posixpath.basename(path).lower().startswith("readme"), path.count("/"), path),
+    )
+
+
+def _is_test(path: str) -> bool:
+    return any(part in ("tests", "test", "testing", "__tests__", "spec") for part in path.split("/"))

@@ -1,0 +1,94 @@
+"""What a change takes away: the words of which a document must hold one to be made untrue by it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterator
+
+from reviews.drift import manifests
+from reviews.drift.code_facts import Code
+from reviews.drift.extraction import is_document
+from reviews.drift.index import Index
+from reviews.drift.manifests import ManifestError
+
+MAX_NEEDLES = 2_000
+_TOKEN = re.compile(rb"[a-z0-9]+")
+
+
+def needles(base: Index, head: Index, changed: Collection[str]) -> set[str]:
+    """Return names that the changed files no longer say."""
+    found: set[str] = set()
+    for path in changed:
+        found.update(_of_file(path, base, head))
+    for path in changed:
+        folder = posixpath.dirname(path)
+        while folder and folder not in head.folders:
+            found.add(posixpath.basename(folder))
+            folder = posixpath.dirname(folder)
+    return found
+
+
+def mentions(data: bytes, wanted: Collection[frozenset[bytes]]) -> bool:
+    """Say whether a document holds all words of one needle."""
+    words = frozenset(_TOKEN.findall(data.lower()))
+    return any(needle <= words for needle in wanted)
+
+
+def as_words(names: Collection[str]) -> frozenset[frozenset[bytes]]:
+    return frozenset(frozenset(_TOKEN.findall(name.lower().encode())) for name in names) - {frozenset()}
+
+
+def _of_file(path: str, base: Index, head: Index) -> Iterator[str]:
+    if path not in head.entries:
+        yield posixpath.basename(path)
+        if path.endswith(".py"):
+            yield posixpath.splitext(posixpath.basename(path))[0]
+            yield posixpath.basename(posixpath.dirname(path))
+        else:
+            yield posixpath.splitext(posixpath.basename(path))[0]
+    if path not in base.entries:
+        return
+    if is_document(path):
+        before, after = base.page(path), head.page(path) if path in head.entries else None
+        yield from (before.anchors if before else frozenset()) - (after.anchors if after else frozenset())
+        return
+    yield from _scripts(path, base, head)
+    yield from _versions(path, base, head)
+    old = base.code(path)
+    new = (head.code(path) if path in head.entries else Code()) or Code()
+    if old is not None:
+        yield from old.reads - new.reads
+        yield from (key.lstrip("-") for key, value in {*old.defaults} ^ {*new.defaults})
+        yield from (old.symbols or frozenset()) - (new.symbols or frozenset())
+        for route in {*old.routes} - {*new.routes}:
+            yield re.sub(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]|(?<=/):\w+", "", route.path)
+
+
+def _scripts(path: str, base: Index, head: Index) -> Iterator[str]:
+    name = posixpath.basename(path)
+    for runner, readers in manifests.RUNNERS.items():
+        if name in readers:
+            folder = posixpath.dirname(path)
+            before, after = (
+                {one for _, said in index.scripts(runner, [folder]) if said is not None for one in said.names}
+                for index in (base, head)
+            )
+            yield from before - after
+
+
+def _versions(path: str, base: Index, head: Index) -> Iterator[str]:
+    name = posixpath.basename(path)
+    if name not in manifests.VERSION_FILES:
+        return
+    facts = []
+    for index in (base, head):
+        try:
+            text = index.text(path) if path in index.entries else None
+            facts.append(set(manifests.versions_in(name, text)) if text is not None else set())
+        except ManifestError:
+            facts.append(set())
+    for fact in facts[0] ^ facts[1]:
+        yield fact.name
+        if fact.name == "node":
+            yield "node.js"

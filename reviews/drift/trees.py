@@ -1,0 +1,185 @@
+"""Trees of files as drift reads them: a listing, contents on demand, and a search for words."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+MAX_FILE_BYTES = 1_000_000  # of code; documents have less
+MAX_SEARCHED_WORDS = 60
+_WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Stored(StrEnum):
+    FILE = "file"
+    LINK = "link"  # never followed
+    SUBMODULE = "submodule"
+
+
+class Entry(NamedTuple):
+    """One path of a tree. Equal digests mean equal content."""
+
+    stored: Stored
+    digest: str
+
+
+class Tree(Protocol):
+    """The files of a repository at one state. Paths are relative to its root, with `/`.
+
+    What the reader may not see is neither listed nor read, and `sees` is False of it whether it exists or
+    not. `is_whole`: there is nothing that could be hidden.
+    """
+
+    @property
+    def entries(self) -> Mapping[str, Entry]: ...
+
+    @property
+    def is_whole(self) -> bool: ...
+
+    def sees(self, path: str) -> bool: ...
+
+    def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the contents of ordinary files; those that are too large, or not read, are left out."""
+        ...
+
+    def where(self, words: Collection[str]) -> Mapping[str, frozenset[str]] | None:
+        """Return the files that hold each word, whole and in its case; None: they were not searched."""
+        ...
+
+
+class MemoryTree:
+    """A tree in memory (`Tree`). Links and submodules are given by their paths."""
+
+    def __init__(
+        self,
+        files: Mapping[str, bytes],
+        *,
+        links: Iterable[str] = (),
+        submodules: Iterable[str] = (),
+        sees: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._sees = sees
+        self._files = {path: data for path, data in files.items() if self.sees(path)}
+        self.entries: Mapping[str, Entry] = {
+            **{path: Entry(Stored.FILE, str(hash(data))) for path, data in self._files.items()},
+            **{path: Entry(Stored.LINK, "") for path in links if self.sees(path)},
+            **{path: Entry(Stored.SUBMODULE, "") for path in submodules if self.sees(path)},
+        }
+
+    @property
+    def is_whole(self) -> bool:
+        return self._sees is None
+
+    def sees(self, path: str) -> bool:
+        return self._sees is None or self._sees(path)
+
+    def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        return {path: self._files[path] for path in paths if path in self._files}
+
+    def where(self, words: Collection[str]) -> Mapping[str, frozenset[str]]:
+        return words_in(self._files.items(), words)
+
+
+def words_in(files: Iterable[tuple[str, bytes]], words: Collection[str]) -> Mapping[str, frozenset[str]]:
+    """Return the files that hold each word."""
+    wanted = {word.encode(): word for word in words}
+    found: dict[str, set[str]] = {word: set() for word in words}
+    for path, data in files:
+        for word in wanted.keys() & set(_WORD.findall(data)):
+            found[wanted[word]].add(path)
+    return {word: frozenset(paths) for word, paths in found.items()}
+
+
+class View:
+    """A tree with what its listing implies: folders, names in lower case, links and submodules."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.entries = tree.entries
+        self._contents: dict[str, bytes | None] = {}
+        self._words: dict[str, frozenset[str] | None] = {}
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        found = {""}
+        for path in self.entries:
+            folder = posixpath.dirname(path)
+            while folder not in found:
+                found.add(folder)
+                folder = posixpath.dirname(folder)
+        return frozenset(found)
+
+    @cached_property
+    def lowered(self) -> Mapping[str, str]:
+        """Map paths of files and folders in lower case to the paths."""
+        return {path.lower(): path for path in sorted({*self.folders, *self.entries})}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[str]]:
+        """Map the names of files to their paths."""
+        found: dict[str, list[str]] = {}
+        for path in self.entries:
+            found.setdefault(posixpath.basename(path), []).append(path)
+        return found
+
+    @cached_property
+    def special(self) -> Mapping[str, Stored]:
+        return {path: entry.stored for path, entry in self.entries.items() if entry.stored is not Stored.FILE}
+
+    def has(self, path: str) -> bool:
+        return path in self.entries or path in self.folders
+
+    def inside(self, path: str) -> Stored | None:
+        """Return what a path lies inside of, or is: a link or a submodule."""
+        if not self.special:
+            return None
+        above = path
+        while above:
+            if above in self.special:
+                return self.special[above]
+            above = posixpath.dirname(above)
+        return None
+
+    def prefetch(self, paths: Iterable[str]) -> None:
+        """Read files at once that will be asked for one by one."""
+        wanted = [
+            path
+            for path in dict.fromkeys(paths)
+            if path not in self._contents
+            and path in self.entries
+            and self.entries[path].stored is Stored.FILE
+        ]
+        if wanted:
+            read = self.tree.read(wanted)
+            self._contents.update({path: read.get(path) for path in wanted})
+
+    def bytes_of(self, path: str) -> bytes | None:
+        self.prefetch([path])
+        return self._contents.get(path)
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text, or None where there is none: it is binary, not UTF-8 or not there."""
+        data = self.bytes_of(path)
+        if data is None or b"\0" in data[:8000] or len(data) > MAX_FILE_BYTES:
+            return None
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return None
+
+    def search(self, words: Iterable[str]) -> None:
+        """Look for words at once that will be asked for one by one."""
+        wanted = sorted({word for word in words if word not in self._words})
+        if wanted:
+            found = self.tree.where(wanted)
+            for word in wanted:
+                self._words[word] = None if found is None else found.get(word, frozenset())
+
+    def holding(self, word: str) -> frozenset[str] | None:
+        """Return the files that hold a word, or None where they were not searched."""
+        self.search([word])
+        return self._words[word]
