@@ -22,9 +22,9 @@ make demo REPO=/path, with the model of LLM_PROVIDER or with the checks alone.""
 OVERVIEW = """
 What to look at:
   - the review with two versions: each finding is new, still there or not reported
-    again; the one that was marked wrong stays dismissed; Progress has the timeout
+    again; the one that was marked wrong stays dismissed; Progress of version 1 has the timeout
   - Findings: a search over both reviews
-  - the admin, Failures: the dead letter, its six steps and its replay"""
+  - the admin, Failures, Show all: the resolved group, its dead letter and the replay"""
 
 
 def play(

@@ -68,6 +68,12 @@ def ending(value: str) -> str:
 
 
 @register.filter
+def in_words(name: str) -> str:
+    """Return the name of a field as people write it: `Input tokens`."""
+    return name.replace("_", " ").capitalize()
+
+
+@register.filter
 def visible(text: str) -> str:
     """Replace characters that hide or reorder text by their code points."""
     return name_invisible(str(text))

@@ -17,6 +17,7 @@ from reviews.recipients.scopes import Scope, scope_of
 from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.sources.base import Action
 from reviews.states import FindingStatus, Stage, StageStatus
+from reviews.verdicts import Verdict, verdicts_of
 from reviews.web.budget import Budget
 from reviews.web.changed_words import MAX_COMPARED
 from reviews.web.files_tab import first_lines, visible_diffs
@@ -205,11 +206,20 @@ def compared_findings(
     ]
     start = start if start < len(found) else 0
     shown = found[start : start + PAGE_SIZE]
-    rows = FindingRow.objects.only("job_id", "file", "line", "severity", "title").in_bulk(
-        [pk for pk, *_ in shown]
-    )
-    compared = [ComparedFinding(rows[pk], status, word) for pk, status, word in shown if pk in rows]
+    fields = ("job_id", "identity", "file", "line", "severity", "title")
+    rows = FindingRow.objects.only(*fields).in_bulk([pk for pk, *_ in shown])
+    verdicts = verdicts_of((row.identity for row in rows.values()), scope)
+    compared = [
+        ComparedFinding(rows[pk], status, _with_verdict(word, verdicts.get(rows[pk].identity)))
+        for pk, status, word in shown
+        if pk in rows
+    ]
     return ListPart(compared, start, len(found))
+
+
+def _with_verdict(word: str, verdict: Verdict | None) -> str:
+    """Return such as `Still there, dismissed as wrong`."""
+    return f"{word}, {verdict.label.lower()}" if verdict is not None and verdict.is_dismissal else word
 
 
 def _worst_first(job: ReviewJob, scope: Scope) -> dict[UUID, int]:

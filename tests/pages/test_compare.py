@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 
 from notifications.rendering import Ending
+from reviews import verdicts
 from reviews.models import Artifact, ReviewJob, ViewerScope
 from reviews.reviewers.prepared_codec import DiffLine
 from reviews.sources.base import SkipReason
@@ -181,6 +182,15 @@ def test_findings_are_new_still_there_not_reported_again_or_fixed(bob: Client) -
         ("Mended", "Fixed"),
     ]
     assert f"/reviews/{last.pk}/?view=findings#finding-{kept.pk}" in answer.content.decode()
+
+
+def test_a_dismissed_finding_says_so(bob: Client) -> None:
+    older, newer = (version(number, replaced("line 12\n", f"{number}\n")) for number in (1, 2))
+    before = factories.FindingRowFactory(job=older)
+    after = factories.FindingRowFactory(job=newer, identity=before.identity)
+    verdicts.give(after, "wrong", "bob")
+    answer = bob.get(f"/reviews/{newer.pk}/compare/")
+    assert [one.word for one in answer.context["findings"].rows] == ["Still there, dismissed as wrong"]
 
 
 def test_of_a_version_that_was_not_reviewed_nothing_is_claimed(bob: Client) -> None:
