@@ -67,7 +67,8 @@ class Claimed:
 #
 # `flows` steps along the index outbox_fair, over `window` flows after the flow `after`, so the cost
 # grows neither with the messages nor with the flows. A message's turn is its place within its flow,
-# behind what the flow has in work: the lowest turns are claimed, and the oldest of equal ones.
+# behind what the flow has in work: the lowest turns are claimed, and the oldest of equal ones. Work whose
+# worker was lost is first in its flow: it had its turn, and its lease ended after what waits became due.
 # Candidates are more than `limit`, as another claimer may have locked some. Limits are constants of the
 # text: without them the planner expects many rows, sorts them, and plans each call again.
 _CLAIM = Template("""
@@ -77,17 +78,22 @@ WITH RECURSIVE flows AS (
   SELECT place + 1, (SELECT o.flow FROM outbox_messages o
                       WHERE o.queue = %(queue)s AND o.flow > flows.flow ORDER BY o.flow LIMIT 1)
     FROM flows WHERE place < $WINDOW AND flow IS NOT NULL),
-working AS (
-  SELECT flow, count(*) AS leased FROM outbox_messages
-   WHERE queue = %(queue)s AND lease_token IS NOT NULL AND available_at > now() GROUP BY flow),
+held AS (
+  SELECT id, flow, available_at, available_at <= now() AS is_lost FROM outbox_messages
+   WHERE queue = %(queue)s AND lease_token IS NOT NULL),
+working AS (SELECT flow, count(*) AS leased FROM held WHERE NOT is_lost GROUP BY flow),
 turns AS (
   SELECT due.id, due.available_at, coalesce(working.leased, 0) + due.place AS turn
     FROM flows LEFT JOIN working USING (flow), LATERAL (
-         SELECT id, available_at, row_number() OVER (ORDER BY available_at, id) AS place
-           FROM outbox_messages o
-          WHERE o.queue = %(queue)s AND o.flow = flows.flow AND o.available_at <= now()
-            AND (o.lease_token IS NULL OR %(rescue)s)
-          ORDER BY available_at, id LIMIT $CANDIDATES) due
+         SELECT id, available_at, row_number() OVER (ORDER BY is_lost DESC, available_at, id) AS place
+           FROM ((SELECT id, available_at, is_lost FROM held
+                   WHERE held.flow = flows.flow AND is_lost AND %(rescue)s)
+                 UNION ALL
+                 (SELECT id, available_at, false FROM outbox_messages o
+                   WHERE o.queue = %(queue)s AND o.flow = flows.flow AND o.available_at <= now()
+                     AND o.lease_token IS NULL
+                   ORDER BY available_at, id LIMIT $CANDIDATES)) AS either
+          ORDER BY place LIMIT $CANDIDATES) due
    WHERE flows.place > 0
    ORDER BY turn, available_at, id LIMIT $CANDIDATES),
 claimed AS (
@@ -184,7 +190,7 @@ def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = _ro
     """Lease up to `limit` due messages, in their turns; `run` executes the statement. Never waits.
 
     Flows take turns: next is the flow with the fewest messages in work, of equal ones the one whose
-    message was due first, and within a flow the oldest message (guarantee G140).
+    message was due first; within a flow work whose worker was lost, then the oldest message (guarantee G140).
     """
     asked = {"queue": queue, "lease": scaled(LEASE_SECONDS), "rescue": may_rescue()}
     starts = int(not _after.get(queue))

@@ -95,6 +95,26 @@ def test_expired_leases_are_claimed_again_in_turn() -> None:
     assert claim(2) == ["key:flood", "key:single"]
 
 
+def test_work_of_a_lost_worker_is_claimed_before_what_waits_in_its_flow() -> None:
+    """A backlog does not delay what a killed worker held: it was claimed once, and had its turn."""
+    due("key:flood", 1, seconds_ago=60)
+    [held] = outbox.claim(QUEUE, 1)
+    due("key:flood", 5000, seconds_ago=600)
+    OutboxMessage.objects.filter(pk=held.id).update(available_at=prepared.value("SELECT now()"))
+    due("key:single", 2)
+    claimed = outbox.claim(QUEUE, 2)
+    assert held.id in {message.id for message in claimed}
+    assert sorted(map(flow_of, claimed)) == ["key:flood", "key:single"]
+
+
+def test_lost_work_of_one_flow_takes_no_turn_of_another() -> None:
+    due("key:flood", 20)
+    assert len(outbox.claim(QUEUE, 20)) == 20
+    OutboxMessage.objects.update(available_at=prepared.value("SELECT now() - interval '1 second'"))
+    due("key:single", 4)
+    assert claim(4) == ["key:flood"] * 2 + ["key:single"] * 2
+
+
 def test_two_claimers_share_what_is_due(transactional_db: None) -> None:
     due("key:flood", 6)
     due("key:single")
