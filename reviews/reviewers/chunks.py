@@ -121,14 +121,16 @@ def pack(
     redacted: Sequence[RedactedText | None],
     file_tokens: Sequence[int],
     budget_tokens: int,
+    most_tokens: int = 0,
 ) -> Iterator[Chunk]:
-    """Yield chunks of at most `budget_tokens` each.
+    """Yield chunks of at most `budget_tokens` each; a longer hunk is alone, clipped at `most_tokens`.
 
     The sequences have one entry per file of the change; `redacted[i]` is `rendered[i].text`
     after redaction, None where there is nothing to show; `file_tokens[i]` is the cost of naming
     the file in each chunk with a part of it. Lazy: a caller that stops early does not pay for
     the rest.
     """
+    most_tokens = max(most_tokens, budget_tokens)
     waiting: list[ShownHunk] = []
     used = 0
     named = -1  # the file that the waiting hunks named last
@@ -136,7 +138,7 @@ def pack(
         text, places = redacted[index], rendered[index]
         if text is None or places is None:
             continue
-        for hunk in _shown_hunks(index, diffs[index], places, text, budget_tokens - file_tokens[index]):
+        for hunk in _shown_hunks(index, diffs[index], places, text, most_tokens - file_tokens[index]):
             cost = tokens(hunk.text)
             naming = 0 if named == index else file_tokens[index]
             if waiting and used + cost + naming > budget_tokens:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import posixpath
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
 
 from criticizer.redaction import RedactedText
 from reviews.reviewers.base import Side
@@ -35,6 +37,8 @@ MAX_BLOCKS = 120  # of a part
 MAX_BLOCKS_FROM_REPOSITORY = 60  # of a part
 MAX_MISSES = 60  # definitions that do not fit in a part any more, before no further one is tried
 MAX_TEXT_CHARS = 1_500_000  # of the files that blocks are cut from, which are redacted as a whole
+NEEDED = 0.9  # of the context for a unit's hunks: ids and names differ from request to request
+LEAST_NEEDED_TOKENS = 200  # a definition or two
 OUTLINE_SECONDS = 3.0  # of the processor, for all files of a change
 
 
@@ -139,8 +143,12 @@ def with_context(
     texts: Mapping[str, tuple[RedactedText, RedactedText]],
     outlines: Outlines,
     budget_tokens: int,
+    needed: Mapping[str, int] = MappingProxyType({}),
 ) -> Chunk:
-    """Return a part with the best of its definitions in the budget. `texts`: redacted path and text."""
+    """Return a part with the best of its definitions in the budget. `texts`: redacted path and text.
+
+    `needed` has the places of those that come before others, in the order of its numbers.
+    """
     own = {(hunk.file, int(hunk.name.rpartition("H")[2])) for hunk in chunk.hunks}
     visible = {
         (hunk.file, line.number) for hunk in chunk.hunks for line in hunk.lines if line.side is Side.NEW
@@ -153,10 +161,57 @@ def with_context(
         # Otherwise its hunk is in this part.
         and (lead.file is None or (lead.file, lead.definition.head) not in visible)
     ]
+    if needed:
+        shown_as = {path: text.truncated(MAX_PATH_CHARS).text for path, (text, _) in texts.items()}
+        wanted.sort(key=lambda lead: needed.get(f"{shown_as[lead.path]}:{lead.definition.head}", len(needed)))
     blocks, is_full = _blocks(wanted, texts, outlines, budget_tokens, MAX_BLOCK_LINES)
     if is_full:  # the beginnings of more definitions tell more
         blocks = max(blocks, _blocks(wanted, texts, outlines, budget_tokens, SHORT_BLOCK_LINES)[0], key=len)
     return Chunk(chunk.hunks, tuple(blocks))
+
+
+def needed_in(
+    chunks: Sequence[Chunk], units: Sequence[Chunk], rooms: Sequence[int], share: float
+) -> Iterator[dict[str, int]]:
+    """Yield the places that the units of each chunk need: 0 as much as fits in each request, 1 the rest.
+
+    `rooms` as `needed_of` has it.
+    """
+    needed: dict[str, dict[str, int]] = {}
+    for unit, room in zip(units, rooms, strict=True):
+        entitled = len(best_of(unit, min(room, _entitled(unit, share))))
+        places = {place_of(b): int(n >= entitled) for n, b in enumerate(needed_of(unit, room, share))}
+        needed |= {hunk.name: places for hunk in unit.hunks}
+    for chunk in chunks:
+        found: dict[str, int] = {}
+        for hunk in chunk.hunks:
+            for place, rank in needed[hunk.name].items():
+                found[place] = min(rank, found.get(place, rank))
+        yield found
+
+
+def needed_of(unit: Chunk, room: int, share: float) -> tuple[ContextBlock, ...]:
+    """Return the context without which an answer about a unit is not kept: the best of it.
+
+    `room` is how many tokens the unit leaves in a request, `share` what of a full one is for context.
+    """
+    return best_of(unit, min(room, max(_entitled(unit, share), LEAST_NEEDED_TOKENS)))
+
+
+def _entitled(unit: Chunk, share: float) -> int:
+    """Return how many tokens of context a full request always has for a unit, by the length of its hunks."""
+    return int(NEEDED * share / (1 - share) * sum(tokens(hunk.text) for hunk in unit.hunks))
+
+
+def best_of(unit: Chunk, room: int) -> tuple[ContextBlock, ...]:
+    """Return the best of a unit's context that fits in so many tokens."""
+    costs = accumulate(tokens(block) + 1 for block in unit.context)
+    return tuple(block for cost, block in zip(costs, unit.context, strict=True) if cost <= room)
+
+
+def place_of(block: ContextBlock) -> str:
+    """Return where a block's definition stands: path, colon, line."""
+    return block.text.text.partition("\n")[0]
 
 
 def _blocks(

@@ -93,7 +93,7 @@ class ModelReview:
             prepared, {n: around.known[key] for n, key in enumerate(keys) if key in around.known}
         )
         self.asked_keys = {n: key for n, key in enumerate(keys) if key not in around.known}
-        self.chunks = chunks = packed(prepared, list(self.asked_keys))
+        self.chunks = chunks = packed(prepared, list(self.asked_keys), limits.context_share)
         further = range(2, max(map(self.passes_of, range(len(prepared.paths))), default=1) + 1)
         first = [Part(chunks, index) for index in range(len(chunks))]
         self._parts = [*first, *chain.from_iterable(turned(first, n, self._wants(n)) for n in further)]

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 from criticizer.redaction import RedactedText, Redactor
@@ -20,7 +21,7 @@ from reviews.reviewers.checks import CHECKS, run_checks
 from reviews.reviewers.checks.hidden_code import hidden_code_in
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens, units_in
 from reviews.reviewers.cleaning import Cleaned, cleaned, for_people, title_of, without_secrets
-from reviews.reviewers.context import Outlines, leads_of, outlines_of, texts_of, with_context
+from reviews.reviewers.context import Outlines, leads_of, needed_in, outlines_of, texts_of, with_context
 from reviews.reviewers.coverage_texts import (
     GENERATED,
     LIMIT,
@@ -77,7 +78,7 @@ class Prepared:
     why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its hunks. `redactions`
     counts what was removed from the change, by kind. The context of a part is in its chunk. `units` hold
     the same hunks by file, each with the context that it would have alone; `room` is how many tokens of
-    hunks, names and context a request holds.
+    hunks, names and context a request holds. `is_crowded`: its hunks took the room of their context.
     """
 
     title: str
@@ -95,6 +96,7 @@ class Prepared:
     context_paths: tuple[str, ...] = ()  # files outside the change that the context and the rules show
     units: tuple[Chunk, ...] = ()
     room: int = 0
+    is_crowded: bool = False
     is_submitted: bool = False
     people: tuple[PeopleFile, ...] = field(default=(), compare=False)  # stored, and not opened with the rest
 
@@ -201,20 +203,25 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         )
     share = int(budget * limits.context_share) if clean.context else 0
     for_hunks = budget - share
-    chunks = _packed(diffs, rendered, clean.diffs, costs, for_hunks, limits.max_calls)
-    if share and (len(chunks) > limits.max_calls or any(hunk.is_clipped for c in chunks for hunk in c.hunks)):
-        # What the change is made of goes first; its context takes what is left.
+    packed = partial(_packed, diffs, rendered, clean.diffs, costs, limits.max_calls)
+    chunks = packed(for_hunks, budget)
+    is_crowded = bool(share) and len(chunks) > limits.max_calls
+    if is_crowded:  # what the change is made of goes first; its context takes what is left
         for_hunks = budget
-        chunks = _packed(diffs, rendered, clean.diffs, costs, budget, limits.max_calls)
+        chunks = packed(budget, budget)
     del chunks[limits.max_calls :]
-    units = units_in(chunks, costs, for_hunks)
-    chunks, units = (
-        [
-            with_context(chunk, leads, clean.context, outlines, min(share, budget - _cost(chunk, costs)))
-            for chunk in several
-        ]
-        for several in (chunks, units)
-    )
+    shown_context = partial(with_context, leads=leads, texts=clean.context, outlines=outlines)
+    units = [
+        # Whatever the model counts today, an equal unit has equal context.
+        shown_context(unit, budget_tokens=int(limits.max_input_tokens * limits.context_share))
+        for unit in units_in(chunks, costs, for_hunks)
+    ]
+    rooms = [budget - _cost(unit, costs) for unit in units]
+    needed = needed_in(chunks, units, rooms, limits.context_share)
+    chunks = [
+        shown_context(chunk, budget_tokens=min(share, budget - _cost(chunk, costs)), needed=places)
+        for chunk, places in zip(chunks, needed, strict=True)
+    ]
     paths = tuple(map(for_people, (file.path for file in change.files), clean.paths))
     old_paths = tuple(map(for_people, (file.old_path for file in change.files), clean.old_paths))
     index_of = {file.path: i for i, file in enumerate(change.files)}
@@ -252,6 +259,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         ),
         units=tuple(units),
         room=budget,
+        is_crowded=is_crowded,
         is_submitted=change.status is ChangeStatus.SUBMITTED,
         people=for_people_to_read(change.files, diffs, chunks, redactor),
     )
@@ -290,12 +298,16 @@ def _packed(
     rendered: Sequence[RenderedDiff | None],
     texts: Sequence[RedactedText | None],
     costs: Sequence[int],
-    budget: int,
     max_calls: int,
+    budget: int,
+    most: int,
 ) -> list[Chunk]:
-    """Return the parts of a change, one more than there may be when it has more."""
+    """Return the parts of a change, one more than there may be when it has more.
+
+    They hold `budget` tokens, or one hunk of up to `most`.
+    """
     smallest = max(budget, MIN_CHUNK_TOKENS + max(costs, default=0))
-    return list(islice(pack(diffs, rendered, texts, costs, smallest), max_calls + 1))
+    return list(islice(pack(diffs, rendered, texts, costs, smallest, most), max_calls + 1))
 
 
 def _cost(chunk: Chunk, costs: Sequence[int]) -> int:

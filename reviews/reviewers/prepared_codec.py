@@ -24,8 +24,8 @@ from reviews.reviewers.prompt import ChangeText, ManifestEntry
 from reviews.reviewers.rules import ShownRule
 from reviews.sources.base import Action
 
-FORMAT = 7  # raise with every change of what `prepare` returns
-_SHOWN_FORMATS = (3, 4, 5, 6, FORMAT)  # whose hunks are the same
+FORMAT = 8  # raise with every change of what `prepare` returns
+_SHOWN_FORMATS = (3, 4, 5, 6, 7, FORMAT)  # whose hunks are the same
 
 
 def to_json(prepared: Prepared, recipe: str) -> bytes:
@@ -42,6 +42,7 @@ def to_json(prepared: Prepared, recipe: str) -> bytes:
             "skipped",
             "hunks",
             "room",
+            "is_crowded",
             "is_submitted",
         )
     }

@@ -277,4 +277,4 @@ def _answered(
         for index, key in asking.asked_keys.items()
         if prepared.paths[prepared.units[index].hunks[0].file] not in is_open
     }
-    return answered(prepared, keys, parts, ours)
+    return answered(prepared, keys, parts, ours, asking.limits.context_share)

@@ -20,7 +20,6 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate, takewhile
 from typing import Any
 
 from reviews.reviewers.base import (
@@ -35,7 +34,7 @@ from reviews.reviewers.base import (
     Verification,
 )
 from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, path_rank, tokens
-from reviews.reviewers.context import MAX_PATH_CHARS
+from reviews.reviewers.context import MAX_PATH_CHARS, best_of, needed_of, place_of
 from reviews.reviewers.evidence import lines_of
 from reviews.reviewers.instructions import FINDER_VERSION, VERIFIER_VERSION
 from reviews.reviewers.prepare import Prepared, ReviewLimits
@@ -43,9 +42,8 @@ from reviews.reviewers.prompt import file_tokens
 from reviews.reviewers.rules import ShownRule, rules_of
 from reviews.sources.passes import Passes
 
-FORMAT = 3  # raise with every change of what is stored
+FORMAT = 4  # raise with every change of what is stored
 LEAST_CONTEXT_TOKENS = 600  # of a unit that is asked about without the rest of its change
-CONTEXT_OF_HUNKS = 0.5  # of the tokens of its hunks
 _IDS = re.compile(r"(?<!\w)(?:F\d+(?:H\d+)?|C\d+)(?!\w)")
 _WORDS = re.compile(r"[\w$@./-]{3,}")
 _TELLING = re.compile(r"[\d_/@$.]|[a-z][A-Z]")  # in a name, an address or a path, not in prose
@@ -105,6 +103,7 @@ def keys_of(
         limits.max_findings_per_chunk,
         limits.context_share,
         limits.is_compact,
+        prepared.is_crowded,
     ]
 
     def of_passes(unit: Chunk) -> list[object]:
@@ -140,19 +139,18 @@ def _texts(unit: Chunk) -> list[str]:
 
 
 def _path_of(block: ContextBlock) -> str:
-    return _place_of(block).rpartition(":")[0]
+    return place_of(block).rpartition(":")[0]
 
 
-def _place_of(block: ContextBlock) -> str:
-    return block.text.text.partition("\n")[0]
+def packed(prepared: Prepared, units: Sequence[int], share: float) -> tuple[Chunk, ...]:
+    """Return the parts that ask about these units; those of the whole change for all of its units.
 
-
-def packed(prepared: Prepared, units: Sequence[int]) -> tuple[Chunk, ...]:
-    """Return the parts that ask about these units; those of the whole change for all of its units."""
+    `share` is that of a full request which is for context.
+    """
     if len(units) == len(prepared.units):
         return prepared.chunks
     asked = [prepared.units[index] for index in units]
-    parts = _filled(prepared, map(_as_asked, asked))
+    parts = _filled(prepared, (_as_asked(prepared, unit, share) for unit in asked))
     if len(parts) > len(prepared.chunks):  # what each brings would cost more requests than the whole change
         parts = _filled(prepared, (Chunk(unit.hunks) for unit in asked))
     return parts
@@ -186,12 +184,17 @@ def _filled(prepared: Prepared, units: Iterable[Chunk]) -> tuple[Chunk, ...]:
     return tuple(parts)
 
 
-def _as_asked(unit: Chunk) -> Chunk:
-    """Return a unit with the best of its context, about as much as it would have in a full request."""
-    room = max(LEAST_CONTEXT_TOKENS, int(sum(tokens(hunk.text) for hunk in unit.hunks) * CONTEXT_OF_HUNKS))
-    costs = accumulate(tokens(block) + 1 for block in unit.context)
-    kept = takewhile(lambda used: used[0] <= room, zip(costs, unit.context, strict=True))
-    return Chunk(unit.hunks, tuple(block for _, block in kept))
+def _as_asked(prepared: Prepared, unit: Chunk, share: float) -> Chunk:
+    """Return a unit with what it needs of its context, and with more where that is little."""
+    needed = needed_of(unit, _room(prepared, unit), share)
+    floor = best_of(unit, min(_room(prepared, unit), LEAST_CONTEXT_TOKENS))
+    return Chunk(unit.hunks, max(needed, floor, key=len))
+
+
+def _room(prepared: Prepared, unit: Chunk) -> int:
+    """Return how many tokens a unit leaves in a request."""
+    names = sum(file_tokens(prepared.text.manifest[file]) for file in unit.files)
+    return prepared.room - _cost(unit.hunks, ()) - names
 
 
 def _cost(hunks: Iterable[ShownHunk], blocks: Iterable[ContextBlock]) -> int:
@@ -260,11 +263,13 @@ def answered(
     keys: Mapping[int, str],
     parts: Sequence[tuple[Chunk, str, int]],
     findings: Sequence[Finding],
+    share: float,
 ) -> Iterator[AnsweredUnit]:
     """Yield what can be stored of the units with these keys, by their index.
 
-    `parts` were answered in full: chunk, model and input tokens. `findings` are what remained of the
-    model's; a unit with one that must not be kept is not to be among the keys.
+    `share` is that of a full request which is for context. `parts` were answered in full: chunk, model and
+    input tokens. `findings` are what remained of the model's; a unit with one that must not be kept is not to
+    be among the keys.
     """
     if not keys:
         return
@@ -280,7 +285,8 @@ def answered(
         rules = _rules_of(prepared, unit)
         if not all(set(rules).issubset(_rules_of(prepared, chunk)) for chunk, *_ in around):
             continue  # it was asked about without some of them
-        if not _shows_context(prepared, unit, [chunk for chunk, *_ in around]):
+        needed = () if prepared.is_crowded else needed_of(unit, _room(prepared, unit), share)
+        if not _shows(prepared, [chunk for chunk, *_ in around], needed):
             continue
         if found and not _stands_alone(prepared, unit, [chunk for chunk, *_ in around], found):
             continue
@@ -292,17 +298,17 @@ def answered(
         )
 
 
-def _shows_context(prepared: Prepared, unit: Chunk, around: Sequence[Chunk]) -> bool:
-    """Return whether the parts show, as blocks or hunks, what the unit has when it is asked about alone."""
+def _shows(prepared: Prepared, around: Sequence[Chunk], needed: Sequence[ContextBlock]) -> bool:
+    """Return whether these parts show, as blocks or in hunks, what a unit needs."""
     paths = [entry.path.truncated(MAX_PATH_CHARS).text for entry in prepared.text.manifest]
-    shown = {_place_of(block) for chunk in around for block in chunk.context} | {
+    shown = {place_of(block) for chunk in around for block in chunk.context} | {
         f"{paths[hunk.file]}:{line.number}"
         for chunk in around
         for hunk in chunk.hunks
         for line in hunk.lines
         if line.side is Side.NEW
     }
-    return all(_place_of(block) in shown for block in _as_asked(unit).context)
+    return all(place_of(block) in shown for block in needed)
 
 
 def _chars(chunk: Chunk, unit: Chunk) -> int:

@@ -23,7 +23,7 @@ from reviews.reviewers.prompt import file_tokens
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of
-from reviews.sources.base import FileChange, Rule
+from reviews.sources.base import ContextFile, FileChange, Rule
 from reviews.sources.passes import Passes
 from tests.reviewers.build import added, change, edited
 
@@ -285,7 +285,7 @@ def test_an_answer_to_a_request_without_the_context_of_a_unit_is_not_kept() -> N
     assert len(unit.context) == 1
 
     def kept(asked: Chunk) -> list[str]:
-        return [one.key for one in units.answered(prepared, {place: "k"}, [(asked, "m", 1)], [])]
+        return [one.key for one in units.answered(prepared, {place: "k"}, [(asked, "m", 1)], [], 0.35)]
 
     assert (kept(Chunk(unit.hunks)), kept(unit), kept(prepared.chunks[0])) == ([], ["k"], ["k"])
 
@@ -381,6 +381,56 @@ def _cost(prepared: Prepared, chunk: Chunk) -> int:
     return units._cost(chunk.hunks, chunk.context) + names
 
 
+def calling(count: int, lines: int = 100) -> list[FileChange]:
+    """Return files that use a definition each, and the files that define them."""
+    users = [added(D + f"u{n}.py", code(f"a{n}", f"x = rate_{n}(0)", lines=lines)) for n in range(count)]
+    body = "".join(f"    step_{n} = x + {n}\n" for n in range(40))
+    rates = [edited(D + f"lib/r{n}.py", "", f"\n\ndef rate_{n}(x):\n{body}") for n in range(count)]
+    return [*users, *rates]
+
+
+def test_parts_show_each_unit_the_context_that_it_needs() -> None:
+    """Otherwise an answer about them could not be kept, and each version would ask again."""
+    body = "".join(f"    step_{n} = x + {n}\n" for n in range(12))
+    library = "".join(f"def rate_{n}(x):\n{body}" for n in range(120))
+    users = [
+        added(D + f"u{n}.py", code(f"a{n}", *(f"x = rate_{n * 10 + k}({k})" for k in range(10)), lines=60))
+        for n in range(12)
+    ]
+    read = replace(change(*users), context=(ContextFile(D + "lib.py", library),))
+    prepared = prepare(read, Redactor(), LIMITS)
+    assert len(prepared.chunks) < len(prepared.units)
+    assert sum(len(chunk.context) for chunk in prepared.chunks) < sum(len(u.context) for u in prepared.units)
+    model = Scripted()
+    run(prepared, model, stored(run(prepared, Scripted())))
+    assert model.asked == []
+
+
+def test_a_hunk_longer_than_others_may_be_does_not_cost_the_rest_its_context() -> None:
+    files = [*calling(8), added(D + "long.py", code("long", lines=900))]
+    prepared = prepared_of(*files)
+    (unit,) = [unit for unit in prepared.units if prepared.paths[unit.files[0]] == D + "long.py"]
+    assert (len(unit.hunks), unit.hunks[0].is_clipped, prepared.is_crowded) == (1, True, False)
+    assert sum(bool(chunk.context) for chunk in prepared.chunks) > 1
+    model = Scripted()
+    run(prepared, model, stored(run(prepared, Scripted())))
+    assert model.asked == []
+
+
+def test_a_change_too_large_for_context_is_not_asked_about_again_either() -> None:
+    limits = replace(LIMITS, max_calls=12)
+    prepared, whole = prepared_of(*calling(20), limits=limits), prepared_of(*calling(20))
+    assert (prepared.is_crowded, whole.is_crowded) == (True, False)
+    first = run(prepared, Scripted(), limits=limits)
+    model = Scripted()
+    run(prepared, model, stored(first), limits=limits)
+    assert model.asked == []
+    # What was said without context is no answer for a change that has room for it.
+    roomy = Scripted()
+    run(whole, roomy, stored(first))
+    assert len(roomy.asked) > 1
+
+
 def test_context_of_small_files_takes_no_more_requests_than_the_whole_change() -> None:
     prepared = prepared_of(*(added(D + f"f{n}.py", code(f"a{n}", lines=3)) for n in range(60)))
     text = RedactedText.joined([hunk.text for hunk in prepared.chunks[0].hunks]).truncated(600)
@@ -393,7 +443,7 @@ def test_context_of_small_files_takes_no_more_requests_than_the_whole_change() -
     ]
     each = tuple(replace(unit, context=block) for unit, block in zip(prepared.units, blocks, strict=True))
     with_context = replace(prepared, units=each)
-    parts = units.packed(with_context, range(1, 60))
+    parts = units.packed(with_context, range(1, 60), 0.35)
     assert len(parts) <= len(prepared.chunks)
     assert [hunk for part in parts for hunk in part.hunks] == [h for unit in each[1:] for h in unit.hunks]
 
