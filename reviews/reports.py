@@ -29,6 +29,7 @@ from notifications.rendering.report import rule_note
 from notifications.rendering.summary import in_order
 from notifications.states import DeliveryStatus
 from reviews import fixes, job_configuration
+from reviews.drift.wording import summary
 from reviews.models import FindingRow, HostVersion, ReviewJob
 from reviews.models.rules import text_of_cited
 from reviews.recipients import verdict_links
@@ -60,6 +61,7 @@ def report_of(job: ReviewJob) -> Report:
         is_partial=bool(job.stopped),
         findings=tuple(as_reported(row, verdicts.get(row.identity), row.rule_text) for row in findings),
         status_lines=(limited_to(job),) if job.series else (),
+        documents=summary(job.documents),
         configuration=job_configuration.lines_of(job),
         suppressed=job_configuration.suppressed_in(job),
         budget=job_configuration.budget_of(job),

@@ -20,7 +20,7 @@ from django.db.models import Q
 from criticizer.redaction import clean
 from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from reviews.configuration import FILE_NAMES, MAX_FILE_BYTES
-from reviews.configuration.effects import FileRules
+from reviews.configuration.effects import DocumentRules, FileRules
 from reviews.configuration.keys import Ceiling
 from reviews.configuration.loading import Unreadable
 from reviews.configuration.resolving import OPERATOR, Fault, Resolved, resolve
@@ -84,6 +84,17 @@ class Configurations:
     def may_send(self, path: str) -> bool:
         """Say whether a model may read a file outside the change. Raises what reading raises."""
         return not self._rules(path).unsent_reason(path)
+
+    def rules(self) -> dict[str, tuple[FileRules, DocumentRules]]:
+        """Return what the configurations of the changed files say of files and of documents, by root."""
+        return {
+            each.root: (
+                self._found[each.root][1],
+                DocumentRules(each.root, each.resolved.values, case_sensitive=self._source.case_sensitive),
+            )
+            for each in self.frozen()
+            if each.root
+        }
 
     def frozen(self) -> list[RootConfiguration]:
         """Return the configurations of the changed files."""

@@ -27,7 +27,7 @@ def payload_of(report: Report, summary: Summary) -> dict[str, object]:
             "headline": summary.headline,
             "banner": report.banner,
             "partial": report.is_partial,
-            "status_lines": list(report.status_lines),
+            "status_lines": list(report.facts),
             "severities": dict(summary.severities),
             "findings": [_finding(report, finding) for finding in shown],
             "findings_total": len(report.findings),

@@ -232,11 +232,17 @@ class Report:
     status_lines: tuple[str, ...] = ()
     configuration: tuple[ConfigurationLine, ...] = ()
     suppressed: int = 0  # findings that it hides
+    documents: str = ""  # what verifying documents counted
     since: Comparison | None = None
     budget: int = 50  # findings shown in full, besides critical ones
     pull_request: PullRequest | None = None
     hidden_files: int = 0  # left out of `coverage`: the recipient may not read them
     closed: tuple[str, ...] = ()  # findings whose comments at lines P4 Code Review is to close
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Return the further facts that every channel says."""
+        return (*self.status_lines, *filter(None, [self.documents]))
 
     @property
     def configuration_lines(self) -> tuple[str, ...]:

@@ -108,8 +108,8 @@ def _coverage(report: Report, summary: Summary, shown: Shown) -> Iterator[str]:
     if shown.files_left_out:
         lines.append(f"- … and {plural_count(shown.files_left_out, 'more file')}, not listed here")
     yield "\n".join(lines)
-    if report.status_lines:
-        yield "\n".join(wrapped(line) for line in report.status_lines)
+    if report.facts:
+        yield "\n".join(wrapped(line) for line in report.facts)
 
 
 def foot(unsubscribe_url: str) -> str:

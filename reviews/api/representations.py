@@ -37,6 +37,7 @@ from reviews import job_configuration
 from reviews.api import schemas
 from reviews.api.auth import ApiClient
 from reviews.api.pagination import COUNT_LIMIT
+from reviews.drift.wording import as_counted
 from reviews.intake.review_requests import IntakeResult, ReviewRequest
 from reviews.models import CoverageRow, FindingFate, FindingRow, RecipientMode, ReviewJob, StageRun
 from reviews.recipients.resolve import no_recipients_reason
@@ -87,6 +88,7 @@ _JOBS = _read(
     schemas.JobSerializer,
     ReviewJob.objects.annotate(dead_letter=Subquery(_OPEN_LETTER[:1]), partial=Q(stopped__gt="")),
     "recipients", "recipients_are", "requested_by", "series", "scope_prefixes", "stopped", "configuration",
+    "documents",
     omit=("stage", "findings_left_out", "coverage_left_out"),
 )  # fmt: skip
 _STAGES = _read(schemas.StageSerializer, StageRun.objects.all(), "job_id")
@@ -221,6 +223,7 @@ def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient)
         "series": request.series,
         "scope_prefixes": request.scope_prefixes,
         "configuration": [],
+        "documents": {},
     }
     stages = [
         {
@@ -269,6 +272,7 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
     requester = row.pop("requested_by"), row.pop("series")
     limits = [f"{prefix}..." for prefix in row.pop("scope_prefixes")]
     configuration = job_configuration.as_read_by(row.pop("configuration"), client.scope)
+    documents = as_counted(row.pop("documents")) if client.scope.everything else None
     children["stages"].sort(key=lambda run: STAGE_ORDER.index(run["stage"]))
     reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
     for name in ("findings", "coverage"):
@@ -289,6 +293,7 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
         ),
         **children,
         "configuration": configuration,
+        "documents": documents,
         "links": {"self": _absolute("api-review", row["id"]), "html": _absolute("reviews:detail", row["id"])},
     }
     if requester[1]:

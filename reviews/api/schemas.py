@@ -160,6 +160,18 @@ class ConfigurationOfJobSerializer(_ConfigurationFileSerializer):
     )
 
 
+class DocumentCountsSerializer(serializers.Serializer[Any]):
+    """The claims of documents that a change could make untrue, by verdict."""
+
+    summary = serializers.CharField(help_text="The counts in words, as messages and pages show them.")
+    holds = serializers.IntegerField(help_text="Claims that hold after the change.")
+    refuted = serializers.IntegerField(help_text="Claims that the change made untrue.")
+    ambiguous = serializers.IntegerField(help_text="Claims that could mean several things.")
+    uncheckable = serializers.IntegerField(help_text="Claims that nothing visible can tell.")
+    unread = serializers.IntegerField(help_text="Documents left out.")
+    left_out = serializers.IntegerField(help_text="Statements beyond the limits.")
+
+
 class JobSerializer(serializers.Serializer[Any]):
     """A review job. Every key but the last five is always present."""
 
@@ -221,6 +233,11 @@ class JobSerializer(serializers.Serializer[Any]):
     configuration = ConfigurationOfJobSerializer(
         allow_null=True,
         help_text="The repository's file by which it was reviewed; null without one, or outside the scope.",
+    )
+    documents = DocumentCountsSerializer(
+        allow_null=True,
+        help_text="What came of verifying documents against the change, from the end of stage fetch on; null"
+        " without it, and for a key with prefixes.",
     )
     limited_to = serializers.ListField(
         child=serializers.CharField(), required=False,

@@ -99,7 +99,9 @@ def _paths_in(artifact: Artifact, data: bytes) -> set[str] | None:
         return None
     change = change_codec.from_json(data)
     named = [path for file in change.files for path in (file.path, file.old_path)]
-    return set(filter(None, [*named, *(file.path for file in change.context)]))
+    untrue = change.documents.untrue if change.documents else ()
+    verified = [path for claim in untrue for path in (claim.path, *claim.evidence)]
+    return set(filter(None, [*named, *(file.path for file in change.context), *verified]))
 
 
 def _refused(artifact: Artifact, user: Any, address: str, reason: str) -> ReadRefused:

@@ -89,14 +89,20 @@ def redact_again(job_id: int, check: Check) -> RedactedChange:
     paths = tuple(file.path for file in change.files)
     old_paths = [file.old_path for file in change.files if file.old_path is not None]
     ruling = [rule.path for rule in change.rules if rule.path and rule.path not in paths]
-    gone = check(paths, [*old_paths, *(file.path for file in change.context), *ruling])
+    untrue = change.documents.untrue if change.documents else ()
+    named = {path for claim in untrue for path in (claim.path, *claim.evidence)} - set(paths)
+    outside = [*(file.path for file in change.context), *ruling, *sorted(named)]
+    gone = set(check(paths, [*old_paths, *outside]))
     rules = tuple(rule for rule in change.rules if rule.path not in gone)
     context = tuple(file for file in change.context if file.path not in gone)
     kept = tuple(without_old_side(file) if file.old_path in gone else file for file in change.files)
-    log.info("change_redacted_again", job=job_id)
-    _, prepared, _ = _redacted(
-        change_codec.to_json(replace(change, files=kept, context=context, rules=rules))
+    documents = change.documents and replace(
+        change.documents,
+        untrue=tuple(claim for claim in untrue if gone.isdisjoint((claim.path, *claim.evidence))),
     )
+    log.info("change_redacted_again", job=job_id)
+    left = replace(change, files=kept, context=context, rules=rules, documents=documents)
+    _, prepared, _ = _redacted(change_codec.to_json(left))
     return RedactedChange(prepared, paths)
 
 

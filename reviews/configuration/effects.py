@@ -10,6 +10,7 @@ from typing import Any
 from reviews.configuration.globs import Globs
 from reviews.configuration.keys import rank
 from reviews.configuration.kinds import compiled
+from reviews.drift.claims import Kind
 from reviews.reviewers.base import Finding
 from reviews.reviewers.checks import GUARDS, OPTIONAL_CHECKS
 from reviews.reviewers.coverage_texts import EXCLUDED, MODEL_OFF
@@ -48,6 +49,22 @@ class FileRules:
         if self.is_excluded(file.path):
             return replace(file, unsent=EXCLUDED, checks_off=OPTIONAL_CHECKS)
         return replace(file, unsent=self.unsent_reason(file.path), checks_off=self._off)
+
+
+class DocumentRules:
+    """What a configuration says about the documents below its root."""
+
+    def __init__(self, root: str, values: Values, *, case_sensitive: bool = True) -> None:
+        self._root, self.is_on = root, values["docs.enabled"]
+        self._include = Globs(values["docs.include"], case_sensitive=case_sensitive)
+        self._exclude = Globs(values["docs.exclude"], case_sensitive=case_sensitive)
+        self.kinds = tuple(kind.value for kind in Kind if values[f"docs.claim_types.{kind}"])
+        self.most: int = values["docs.max_claims"]
+        self.excludes_paths = values["paths.include"] != ["**"] or bool(values["paths.exclude"])
+
+    def reads(self, path: str) -> bool:
+        below = relative(self._root, path)
+        return self._include.match(below) and not self._exclude.match(below)
 
 
 def relative(root: str, path: str) -> str:

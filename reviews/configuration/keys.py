@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reviews.configuration.kinds import Boolean, Choice, GlobList, Kind, RuleList, Whole
+from reviews.drift.claims import Kind as ClaimKind
 from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
 from reviews.reviewers.checks import OPTIONAL_CHECKS
 
@@ -80,6 +81,20 @@ _TABLE = (
         " What a check that protects reports is never hidden.",
         example='[{file: "tests/**", category: style, reason: "tests may be verbose"}]',
     ),
+    Key("docs.enabled", Boolean(), True, "Whether documents are verified against the change."),
+    Key(
+        "docs.include", GlobList(is_empty_allowed=False), ["**"], "Documents that are verified.",
+        example='["README.md", "docs/**"]',
+    ),
+    Key(
+        "docs.exclude", GlobList(), [], "Documents that are not, whatever `docs.include` says.",
+        example='["docs/archive/"]',
+    ),
+    Key("docs.max_claims", Whole(1, 200), 50, "How many untrue claims a review reports."),
+    *(
+        Key(f"docs.claim_types.{kind}", Boolean(), True, f"Whether claims of the kind `{kind}` are verified.")
+        for kind in ClaimKind
+    ),
     Key(
         "check.block", Choice(("none", *SEVERITIES)), "none",
         "The check run on a code host fails at findings of this severity or a higher one.",
@@ -88,7 +103,7 @@ _TABLE = (
 
 KEYS: Mapping[str, Key] = {key.path: key for key in _TABLE}
 PROTECTING = frozenset(path for path, key in KEYS.items() if key.protects)
-SECTIONS = frozenset(path.rpartition(".")[0] for path in KEYS) - {""}
+SECTIONS = frozenset(path[:at] for path in KEYS for at, char in enumerate(path) if char == ".")
 
 
 def rank(severity: str) -> int:

@@ -165,7 +165,12 @@ class _State:
                 yield name, node
 
     def _in_section(self, section: str, node: Node) -> Iterator[tuple[str, Node]]:
-        paths = {path.rpartition(".")[2]: path for path in KEYS if path.startswith(f"{section}.")}
+        below = f"{section}."
+        paths = {
+            name: f"{below}{name}"
+            for path in KEYS
+            if path.startswith(below) and (name := path.removeprefix(below).partition(".")[0])
+        }
         if node.value is None:
             return
         if not isinstance(node.value, dict):
@@ -176,7 +181,9 @@ class _State:
             if section == "checks" and name in GUARDS:
                 self._guard(name, entry)
             elif name not in paths:
-                self._unknown(name, f"{section}.", paths, entry)
+                self._unknown(name, below, paths, entry)
+            elif paths[name] in SECTIONS:
+                yield from self._in_section(paths[name], entry)
             elif entry.value is not None:
                 yield paths[name], entry
 

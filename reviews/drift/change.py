@@ -10,15 +10,18 @@ import posixpath
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reviews.drift import paths, routes, verify
 from reviews.drift.claims import Claim, Form, Judgement, Kind, Reason, Verdict, uncheckable
-from reviews.drift.extraction import claims_of
+from reviews.drift.extraction import MAX_CLAIMS as MAX_CLAIMS_OF_DOCUMENT
+from reviews.drift.extraction import all_claims_of
 from reviews.drift.index import Index, documents_in
 from reviews.drift.needles import MAX_NEEDLES, as_words, mentions, needles
+from reviews.drift.page import Page
 from reviews.drift.trees import Tree
+from reviews.drift.wording import summary
 
 MAX_DOCUMENTS = 500
 MAX_CLAIMS = 5_000
@@ -51,7 +54,10 @@ class Report:
     counts: Counter[Verdict] = field(default_factory=Counter)
     reasons: Counter[Reason] = field(default_factory=Counter)
     documents: int = 0
+    changed: list[str] = field(default_factory=list)  # those of `documents` that the change touches
     unread: int = 0  # documents left out: too many, too large, or no time
+    left_out: int = 0  # claims, marked words and sentences beyond the bounds of a document or of all
+    unreported: int = 0  # refuted claims beyond MAX_DRIFTED
     not_indexed: tuple[str, ...] = ()  # files that do not parse
 
     def count(self, judgement: Judgement) -> None:
@@ -59,40 +65,55 @@ class Report:
         if judgement.reason:
             self.reasons[judgement.reason] += 1
 
+    def read(self, document: str, page: Page) -> list[Claim]:
+        """Return the claims of a document, within its bound; count it, and what is left out of it."""
+        claims = all_claims_of(document, page)
+        self.documents += 1
+        self.left_out += page.left_out + max(0, len(claims) - MAX_CLAIMS_OF_DOCUMENT)
+        return claims[:MAX_CLAIMS_OF_DOCUMENT]
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """Return the counts for `wording.summary`; documents are those that the change touches."""
+        return {
+            **{verdict.value: self.counts[verdict] for verdict in Verdict if self.counts[verdict]},
+            "documents": len(self.changed),
+            "unread": self.unread,
+            "left_out": self.left_out,
+            "unreported": self.unreported,
+            "not_indexed": len(self.not_indexed),
+        }
+
     @property
     def summary(self) -> str:
-        """Return the counts in one sentence."""
-        total = sum(self.counts.values())
-        if not total:
-            return "No verifiable claims found in the changed documentation files."
-        rest = f"{total} claims: {self.counts[Verdict.HOLDS]} hold, {self.counts[Verdict.REFUTED]} refuted"
-        rest += (
-            f", {self.counts[Verdict.AMBIGUOUS]} ambiguous, {self.counts[Verdict.UNCHECKABLE]} not checkable."
-        )
-        if self.not_indexed:
-            rest += f" Not indexed: syntax error in {len(self.not_indexed)} files."
-        return rest
+        """Return the counts in one line."""
+        return summary(self.figures)
 
 
 def scan(tree: Tree, seconds: float = 60.0) -> tuple[Report, dict[Claim, Judgement]]:
     """Verify every claim of a tree. Nothing is a finding without a change."""
-    index, report = Index(tree, {}), Report()
-    until = time.thread_time() + seconds
+    report = Report()
+    index = Index(tree, {}, until=time.thread_time() + seconds)
     claims: list[Claim] = []
     documents = list(documents_in(index.entries))
     index.prefetch(documents[:MAX_DOCUMENTS])
     for document in documents[:MAX_DOCUMENTS]:
-        page = index.page(document) if len(claims) < MAX_CLAIMS and time.thread_time() < until else None
+        page = index.page(document) if len(claims) < MAX_CLAIMS and not index.is_late else None
         if page is not None:
-            report.documents += 1
-            claims += claims_of(document, page)
+            claims += report.read(document, page)
+            report.changed.append(document)
     report.unread = len(documents) - report.documents
     index.search(verify.words_of(claims))
-    found = {claim: verify.judge(claim, index) for claim in claims[:MAX_CLAIMS]}
+    report.left_out += max(0, len(claims) - MAX_CLAIMS)
+    found = {claim: _judged(claim, index) for claim in claims[:MAX_CLAIMS]}
     for judgement in found.values():
         report.count(judgement)
     report.not_indexed = tuple(sorted(index.unparsed))
     return report, found
+
+
+def _judged(claim: Claim, index: Index) -> Judgement:
+    return uncheckable(Reason.NO_TIME) if index.is_late else verify.judge(claim, index)
 
 
 def compare(
@@ -101,20 +122,26 @@ def compare(
     renames: Mapping[str, str] | None = None,
     *,
     reads: Callable[[str], bool] = lambda document: True,
+    kinds: Collection[Kind] = frozenset(Kind),
     seconds: float = SECONDS,
 ) -> Report:
-    """Return what a change makes untrue. `renames` maps old paths to new ones; `reads` chooses documents."""
-    comparison = _Comparison(before, after, renames or {}, time.thread_time() + seconds)
+    """Return what a change makes untrue. `renames` maps old paths to new ones.
+
+    `reads` chooses the documents, `kinds` the claims in them.
+    """
+    comparison = _Comparison(before, after, renames or {}, kinds, time.thread_time() + seconds)
     comparison.run(reads)
     return comparison.report
 
 
 class _Comparison:
-    def __init__(self, before: Tree, after: Tree, renames: Mapping[str, str], until: float) -> None:
+    def __init__(
+        self, before: Tree, after: Tree, renames: Mapping[str, str], kinds: Collection[Kind], until: float
+    ) -> None:
         memory: dict[tuple[str, str], object] = {}
         tops = frozenset(path.split("/", 1)[0] for tree in (before, after) for path in tree.entries)
-        self._base, self._head = Index(before, memory, tops), Index(after, memory, tops)
-        self._renames, self._until = renames, until
+        self._base, self._head = Index(before, memory, tops, until), Index(after, memory, tops, until)
+        self._renames, self._kinds = renames, kinds
         self._came_from = {new: old for old, new in renames.items()}
         self.report = Report()
 
@@ -133,14 +160,16 @@ class _Comparison:
         own, others = self._documents(changed, reads)
         pairs: list[tuple[Claim, Claim | None]] = []
         for document in (*own, *others):
-            if len(pairs) >= MAX_CLAIMS or time.thread_time() > self._until:
+            if len(pairs) >= MAX_CLAIMS or head.is_late:
                 self.report.unread += 1
                 continue
             pairs += self._claims(document, is_changed=document in changed)
         head.search(verify.words_of(claim for claim, _ in pairs))
+        self.report.left_out += max(0, len(pairs) - MAX_CLAIMS)
         for claim, old in pairs[:MAX_CLAIMS]:
             self._verify(claim, old)
         self.report.drifted.sort(key=lambda one: (one.claim.document, one.claim.line, one.claim.key))
+        self.report.unreported = max(0, len(self.report.drifted) - MAX_DRIFTED)
         del self.report.drifted[MAX_DRIFTED:]
         self.report.not_indexed = tuple(sorted(base.unparsed | head.unparsed))
 
@@ -151,6 +180,9 @@ class _Comparison:
         others = [path for path in documents if path not in changed][: MAX_DOCUMENTS - len(own)]
         self.report.unread += len(documents) - len(own) - len(others)
         wanted = as_words(needles(self._base, self._head, changed))
+        if self._head.is_late:  # what the change takes away is not all known
+            self.report.unread += len(others)
+            return own, []
         if not wanted:
             return own, []
         self._head.prefetch(others)
@@ -164,19 +196,19 @@ class _Comparison:
         if page is None:
             self.report.unread += 1
             return []
-        self.report.documents += 1
-        claims = claims_of(document, page)
+        claims = [claim for claim in self.report.read(document, page) if claim.kind in self._kinds]
         if not is_changed:
             return [(claim, claim) for claim in claims]
+        self.report.changed.append(document)
         old_path = self._came_from.get(document, document)
         old_page = self._base.page(old_path) if old_path in self._base.entries else None
-        old = {claim.key: claim for claim in claims_of(old_path, old_page)} if old_page else {}
+        old = {claim.key: claim for claim in all_claims_of(old_path, old_page)} if old_page else {}
         return [(claim, old.get(claim.key)) for claim in claims]
 
     def _verify(self, claim: Claim, old: Claim | None) -> None:
-        now = verify.judge(claim, self._head)
+        now = _judged(claim, self._head)
         if now.verdict is Verdict.REFUTED:
-            before = verify.judge(old, self._base) if old else now
+            before = _judged(old, self._base) if old else now
             is_drift = before.verdict is Verdict.HOLDS if old else self._is_ours(claim)
             if is_drift:
                 self._report(claim, now, before, is_new=old is None)

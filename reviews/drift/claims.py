@@ -54,6 +54,8 @@ class Reason(StrEnum):
     NOT_INDEXED = "not indexed: syntax error"
     NOT_OURS = "not of this repository"
     NOT_SEARCHED = "too large to search"
+    NOT_READ = "not read: too large, or no text"
+    NO_TIME = "no time left"
     NOT_A_CONSTANT = "no literal value"
     NEVER_HELD = "not true before the change either"
 

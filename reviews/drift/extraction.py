@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from reviews.drift import markdown, noise, restructured, shells
 from reviews.drift.claims import Claim, Form, Kind
-from reviews.drift.page import MAX_BYTES, Block, Mark, Page, Row, Sentence
+from reviews.drift.page import MAX_BYTES, MAX_SENTENCE, Block, Mark, Page, Row, Sentence
 
 MAX_CLAIMS = 200  # of a document
 _READERS = {
@@ -74,10 +74,15 @@ def page_of(path: str, data: bytes) -> Page | None:
 
 def claims_of(path: str, page: Page) -> list[Claim]:
     """Return the claims of a document in the order of their lines, each once, at most MAX_CLAIMS."""
+    return all_claims_of(path, page)[:MAX_CLAIMS]
+
+
+def all_claims_of(path: str, page: Page) -> list[Claim]:
+    """Return the claims of a document, however many there are."""
     found: dict[tuple[str, ...], Claim] = {}
     for claim in sorted(_claims(path, page), key=lambda one: one.line):
         found.setdefault(claim.key, claim)
-    return list(found.values())[:MAX_CLAIMS]
+    return list(found.values())
 
 
 def _claims(path: str, page: Page) -> Iterator[Claim]:
@@ -160,13 +165,13 @@ def _of_sentence(document: str, sentence: Sentence) -> Iterator[Claim]:
         return sentence.line + sentence.text.count("\n", 1, at + 1)
 
     text = sentence.text
-    for found in _DEFAULT.finditer(text[:2000]):
+    for found in _DEFAULT.finditer(text[:MAX_SENTENCE]):
         if _KEY.fullmatch(found["key"]) and _LITERAL.fullmatch(found["value"]):
             yield Claim(
                 document, line(found.start()), Kind.CONFIG, found["key"], found["value"], text=found[0]
             )
     firm = bool(_REQUIREMENT.search(text))
-    for found in _VERSION.finditer(text[:2000]):
+    for found in _VERSION.finditer(text[:MAX_SENTENCE]):
         is_exact = found["more"] or found["op"].strip() in (">=", "^", "==", "~=")
         if "." not in found["number"] and not is_exact and found["name"].lower() not in _WHOLE_NUMBERED:
             continue
@@ -183,7 +188,7 @@ def _of_sentence(document: str, sentence: Sentence) -> Iterator[Claim]:
             text=found[0],
             is_firm=firm,
         )
-    for found in _ROUTE.finditer(text[:2000]):
+    for found in _ROUTE.finditer(text[:MAX_SENTENCE]):
         if found[2] != "/":
             yield Claim(
                 document, line(found.start()), Kind.ROUTE, found[1], found[2].rstrip("."), text=found[0]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import posixpath
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from reviews.drift import code, manifests, noise
+from reviews.drift.claims import Reason
 from reviews.drift.code_facts import Code, Route
 from reviews.drift.extraction import is_document, page_of
 from reviews.drift.manifests import Fact, ManifestError, Scripts
@@ -34,12 +37,29 @@ class Index(View):
     """A tree as claims are verified against it. Pages and code of equal content are shared by `memory`."""
 
     def __init__(
-        self, tree: Tree, memory: dict[tuple[str, str], object], tops: frozenset[str] = frozenset()
+        self,
+        tree: Tree,
+        memory: dict[tuple[str, str], object],
+        tops: frozenset[str] = frozenset(),
+        until: float = math.inf,
     ) -> None:
+        """`until`, by `time.thread_time`: what was not parsed by then says nothing."""
         super().__init__(tree)
-        self._memory = memory
+        self._memory, self._until = memory, until
         self.tops = tops | self.own_tops
         self.unparsed: set[str] = set()
+        self._late: set[str] = set()
+
+    @property
+    def is_late(self) -> bool:
+        return time.thread_time() > self._until
+
+    def why_silent(self, paths: Iterable[str]) -> Reason:
+        """Return why files say nothing."""
+        asked = set(paths)
+        if asked & self._late:
+            return Reason.NO_TIME
+        return Reason.NOT_INDEXED if asked & self.unparsed else Reason.NOT_READ
 
     @cached_property
     def own_tops(self) -> frozenset[str]:
@@ -52,17 +72,22 @@ class Index(View):
             return None
         key = ("page" + posixpath.splitext(path)[1], self.entries[path].digest)
         if key not in self._memory:
+            if self.is_late:
+                return None
             self._memory[key] = page_of(path, data)
         page = self._memory[key]
         return page if isinstance(page, Page) else None
 
     def code(self, path: str) -> Code | None:
-        """Return what a file says, or None where it says nothing; such files are kept in `unparsed`."""
+        """Return what a file says, or None where it says nothing: `why_silent` says why."""
         text = self.text(path)
         key = (f"code {posixpath.basename(path)}", self.entries[path].digest if path in self.entries else "")
         if text is None:
             return None
         if key not in self._memory:
+            if self.is_late:
+                self._late.add(path)
+                return None
             self._memory[key] = code.code_of(path, text)
         found = self._memory[key]
         if not isinstance(found, Code):
@@ -84,8 +109,8 @@ class Index(View):
         return paths
 
     @cached_property
-    def routes(self) -> tuple[tuple[Route, ...], bool, bool] | None:
-        """Return all routes, whether some cannot be read, and whether a file did not parse."""
+    def routes(self) -> tuple[tuple[Route, ...], bool, frozenset[str]] | None:
+        """Return all routes, whether some cannot be read, and the files that say nothing."""
         self.search(_ROUTE_WORDS)
         paths: set[str] = set()
         for word in _ROUTE_WORDS:
@@ -94,15 +119,17 @@ class Index(View):
                 return None
             paths.update(path for path in held if not _is_test(path))
         found: list[Route] = []
-        is_dynamic = did_fail = False
+        silent: set[str] = set()
+        is_dynamic = False
         self.prefetch(sorted(paths))
         for path in sorted(paths):
             said = self.code(path)
-            did_fail |= path in self.unparsed
-            if said is not None:
-                found += said.routes
-                is_dynamic |= said.is_dynamic
-        return tuple(found), is_dynamic, did_fail
+            if said is None:
+                silent.add(path)
+                continue
+            found += said.routes
+            is_dynamic |= said.is_dynamic
+        return tuple(found), is_dynamic, frozenset(silent)
 
     def scripts(self, runner: str, folders: Iterable[str]) -> list[tuple[str, Scripts | None]]:
         """Return the manifests of a runner in folders, with None for one that cannot be read."""
@@ -168,7 +195,7 @@ class Index(View):
     @cached_property
     def _ignored(self) -> list[str]:
         text = self.text(".gitignore") or ""
-        return [line.strip() for line in text.splitlines() if line.strip() and line[0] not in "#!"][:500]
+        return [line.strip() for line in text.splitlines() if line.strip() and line[0] not in "#!"][:5_000]
 
     def is_ignored(self, path: str) -> bool:
         """Say whether a path is one that is not kept: written at run time, or ignored at the root."""

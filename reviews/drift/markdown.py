@@ -10,7 +10,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reviews.drift.page import MAX_MARKS, Block, Mark, Page, Row, Sentence, sentences_of, slugs
+from reviews.drift.page import MAX_MARKS, MAX_SENTENCE, Block, Mark, Page, Row, Sentence, sentences_of, slugs
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 _HTML_ANCHOR = re.compile(r"<[^<>]*?\b(?:id|name)\s*=\s*[\"']?([\w.:-]+)")
@@ -39,10 +39,12 @@ class _Reader:
         self._header: tuple[str, ...] = ()
         self._cells: list[str] | None = None
         self._is_head = False
+        self._left_out = 0
         self.page = Page([], [], [], [], frozenset())
         for token in tokens:
             self._read(token)
-        self.page = self.page._replace(anchors=frozenset(self._anchors | slugs(self._headings)))
+        anchors = frozenset(self._anchors | slugs(self._headings))
+        self.page = self.page._replace(anchors=anchors, left_out=self._left_out)
 
     def _read(self, token: Token) -> None:
         if token.map:
@@ -105,6 +107,9 @@ class _Reader:
             return first + bisect_left(breaks, offset)
 
         pieces = sentences_of(text)
+        self._left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
+        self._left_out += max(0, len(self.page.marks) + len(marks) - MAX_MARKS)
+        self._left_out += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
         for start, sentence in pieces[: MAX_MARKS - len(self.page.sentences)]:
             self.page.sentences.append(Sentence(sentence, line_at(start + 1), self._section))
         at = 0

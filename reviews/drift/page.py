@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_BYTES = 100_000
-MAX_MARKS = 2_000  # of a document, and as many sentences; what comes after them claims nothing
+MAX_MARKS = 2_000  # of a document, and as many sentences; what comes after them is left out
+MAX_SENTENCE = 2_000  # characters that are read
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\s`*_)\"']{0,8}\s(?=[\s`*_(\[\"']{0,8}[A-Z0-9`(\[])")
 
 
@@ -51,6 +52,7 @@ class Page(NamedTuple):
     rows: list[Row]
     blocks: list[Block]
     anchors: frozenset[str]
+    left_out: int = 0  # marked words and sentences beyond the bounds
 
 
 def sentences_of(text: str) -> list[tuple[int, str]]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from itertools import islice
 
-from reviews.drift.page import MAX_MARKS, Block, Mark, Page, Row, Sentence, sentences_of, slugs
+from reviews.drift.page import MAX_MARKS, MAX_SENTENCE, Block, Mark, Page, Row, Sentence, sentences_of, slugs
 
 _ADORNMENT = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}\s*$")
 _TARGET = re.compile(r"\.\. _`?([^:`]+)`?:\s*(\S*)")
@@ -26,6 +25,8 @@ _MARKS = re.compile(
     r"|`[^`<]*<(?P<link>[^`>]+)>`__?"
 )
 
+_MAX_PARAGRAPH = 20_000  # characters whose sentences are read
+
 
 def read(text: str) -> Page:
     """Return what a reStructuredText document holds."""
@@ -39,11 +40,13 @@ class _Reader:
         self._section, self._lead = "", ""
         self._headings: list[str] = []
         self._anchors: set[str] = set()
+        self._left_out = 0
         self.page = Page([], [], list[Row](), [], frozenset())
         at = 0
         while at < len(lines):
             at = self._step(at)
-        self.page = self.page._replace(anchors=frozenset(self._anchors | slugs(self._headings)))
+        anchors = frozenset(self._anchors | slugs(self._headings))
+        self.page = self.page._replace(anchors=anchors, left_out=self._left_out)
 
     def _step(self, at: int) -> int:
         line = self._lines[at]
@@ -120,14 +123,16 @@ class _Reader:
             return end
         text = "\n".join(lines)
         self._lead = text
-        pieces = sentences_of(_MARKS.sub(_as_code, text)) if len(text) < 20_000 else []
+        pieces = sentences_of(_MARKS.sub(_as_code, text)) if len(text) < _MAX_PARAGRAPH else []
+        self._left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
+        self._left_out += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces) if pieces else 1
         breaks = [found.start() for found in re.finditer("\n", text)]
         for start, sentence in pieces[: MAX_MARKS - len(self.page.sentences)]:
             line = at + 1 + bisect_left(breaks, start + 1)
             self.page.sentences.append(Sentence(sentence, line, self._section))
         raw = sentences_of(text)
         place = 0
-        for found in islice(_MARKS.finditer(text), MAX_MARKS):
+        for found in _MARKS.finditer(text):
             while place + 1 < len(raw) and raw[place + 1][0] <= found.start():
                 place += 1
             line = at + 1 + bisect_left(breaks, found.start())
@@ -153,6 +158,8 @@ class _Reader:
     def _mark(self, kind: str, text: str, line: int, sentence: str) -> None:
         if len(self.page.marks) < MAX_MARKS:
             self.page.marks.append(Mark(kind, text.strip(), line, sentence, self._section))
+        else:
+            self._left_out += 1
 
 
 def _as_code(found: re.Match[str]) -> str:

@@ -35,14 +35,14 @@ def judge(claim: Claim, index: Index) -> Judgement:
         return uncheckable(Reason.OUT_OF_SIGHT)
     if index.routes is None:
         return uncheckable(Reason.NOT_SEARCHED)
-    routes, is_dynamic, did_fail = index.routes
+    routes, is_dynamic, silent = index.routes
     documented = _parts(claim.value)
     if any(_matches(documented, route, claim.subject) for route in routes):
         return holds()
     if not routes:
         return uncheckable(Reason.NOT_OURS)
-    if is_dynamic or did_fail:
-        return uncheckable(Reason.DYNAMIC if is_dynamic else Reason.NOT_INDEXED)
+    if is_dynamic or silent:
+        return uncheckable(Reason.DYNAMIC if is_dynamic else index.why_silent(silent))
     others = sorted(
         {route.method for route in routes if _matches(documented, Route("", route.path), claim.subject)}
     )

@@ -47,7 +47,7 @@ class Tree(Protocol):
         ...
 
     def where(self, words: Collection[str]) -> Mapping[str, frozenset[str]] | None:
-        """Return the files that hold each word, whole and in its case; None: they were not searched."""
+        """Return the files that hold each word, whole and in its case. What is left out was not searched."""
         ...
 
 
@@ -177,7 +177,7 @@ class View:
         if wanted:
             found = self.tree.where(wanted)
             for word in wanted:
-                self._words[word] = None if found is None else found.get(word, frozenset())
+                self._words[word] = None if found is None else found.get(word)
 
     def holding(self, word: str) -> frozenset[str] | None:
         """Return the files that hold a word, or None where they were not searched."""

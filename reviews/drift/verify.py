@@ -73,8 +73,8 @@ def _command(claim: Claim, index: Index) -> Judgement:
             return holds(path)
     if not found:
         return uncheckable(Reason.NO_MANIFEST)
-    if any(scripts is None for _, scripts in found):
-        return uncheckable(Reason.NOT_INDEXED)
+    if silent := [path for path, scripts in found if scripts is None]:
+        return uncheckable(index.why_silent(silent))
     if any(scripts is not None and scripts.is_open for _, scripts in found):
         return uncheckable(Reason.OPEN_MANIFEST)
     names = manifests.RUNNERS[claim.subject]
@@ -125,14 +125,15 @@ def _environment(claim: Claim, index: Index) -> Judgement:
     held = index.code_holding(claim.subject)
     if held is None:
         return uncheckable(Reason.NOT_SEARCHED)
-    is_failed = False
+    silent = []
     for path in held:
         said = index.code(path)
-        is_failed |= said is None
-        if said is not None and claim.subject in said.reads:
+        if said is None:
+            silent.append(path)
+        elif claim.subject in said.reads:
             return holds(path)
-    if is_failed:
-        return uncheckable(Reason.NOT_INDEXED)
+    if silent:
+        return uncheckable(index.why_silent(silent))
     if not index.tree.is_whole:
         return uncheckable(Reason.OUT_OF_SIGHT)
     return refuted("nothing reads that name")
@@ -157,7 +158,7 @@ def _definitions(claim: Claim, index: Index) -> list[tuple[str, str | None]] | J
                 continue
             said = index.code(path)
             if said is None:
-                return uncheckable(Reason.NOT_INDEXED)
+                return uncheckable(index.why_silent([path]))
             found += [(path, value) for key, value in said.defaults if key.lstrip("-") in names]
     return found
 
@@ -231,7 +232,7 @@ def _python(claim: Claim, index: Index) -> Judgement:
         )
     said = index.code(module)
     if said is None:
-        return uncheckable(Reason.NOT_INDEXED)
+        return uncheckable(index.why_silent([module]))
     if claim.value in (said.symbols or ()):
         return holds(module)
     if module.endswith("__init__.py") and _module(f"{place}/{claim.value}", index) is not None:
@@ -276,6 +277,6 @@ def _javascript(claim: Claim, index: Index) -> Judgement:
     for path, one in said:
         if one is not None and claim.value in (one.symbols or ()):
             return holds(path)
-    if any(one is None for _, one in said):
-        return uncheckable(Reason.NOT_INDEXED)
+    if silent := [path for path, one in said if one is None]:
+        return uncheckable(index.why_silent(silent))
     return refuted("nothing exports that name")

@@ -112,6 +112,8 @@ class ReviewJob(models.Model):
     version_key = models.CharField(max_length=255, blank=True, db_default="")  # of the content as fetched
     # By root: what the repository says about its reviews (`reviews.repository_configuration`).
     configuration = models.JSONField(default=list, db_default=[])
+    # What verifying documents counted (`reviews.drift.wording`); {}: they were not verified.
+    documents = models.JSONField(default=dict, db_default={})
     # Files outside the change that were read for it: its artifacts hold their text.
     context_files = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
 

@@ -132,7 +132,7 @@ def part_of(report: Report, reach: Reach) -> Report:
         return report
     coverage = tuple(file for file in report.coverage if reach.allows(file.file))
     configuration = tuple(line for line in report.configuration if reach.allows(line.file))
-    report = replace(report, configuration=configuration)
+    report = replace(report, configuration=configuration, documents="")  # counts of the whole tree
 
     def may_read(finding: ReportFinding) -> bool:
         if not all(map(reach.allows, finding.evidence)):

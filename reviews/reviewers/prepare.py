@@ -93,7 +93,7 @@ class Prepared:
     skipped: tuple[bool, ...]
     hunks: tuple[int, ...]
     redactions: Mapping[str, int] = field(default_factory=dict)
-    context_paths: tuple[str, ...] = ()  # files outside the change that the context and the rules show
+    context_paths: tuple[str, ...] = ()  # files outside the change that context, rules and findings show
     units: tuple[Chunk, ...] = ()
     room: int = 0
     is_crowded: bool = False
@@ -101,7 +101,7 @@ class Prepared:
     people: tuple[PeopleFile, ...] = field(default=(), compare=False)  # stored, and not opened with the rest
 
     def without_context(self, paths: Collection[str]) -> Prepared:
-        """Return the change without the context and the rules that these files outside it gave."""
+        """Return the change without the context, rules and findings that these files outside it gave."""
         if not any(path in paths for path in self.context_paths):
             return self
         chunks, units = (
@@ -114,7 +114,10 @@ class Prepared:
         kept = tuple(path for path in self.context_paths if path not in paths)
         rules = tuple(rule for rule in self.text.rules if rule.path not in paths)
         text = replace(self.text, rules=rules)
-        return replace(self, text=text, chunks=chunks, units=units, context_paths=kept)
+        findings = tuple(
+            one for one in self.findings if not any(path in paths for path in (one.file, *one.evidence))
+        )
+        return replace(self, text=text, chunks=chunks, units=units, context_paths=kept, findings=findings)
 
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
         """Return what the checks alone have read."""
@@ -256,6 +259,12 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
                 if block.path not in index_of
             )
             | dict.fromkeys(rule.path for rule in rules if rule.path and rule.path not in index_of)
+            | dict.fromkeys(
+                path
+                for finding in findings
+                for path in (finding.file, *finding.evidence)
+                if path not in index_of and path.startswith("//")
+            )
         ),
         units=tuple(units),
         room=budget,

@@ -185,6 +185,12 @@ def refused_edits(raw: bytes, edits: Sequence[tuple[str, Edit]]) -> list[str]:
     return list(json.loads(_asked(options, raw)))
 
 
+def verify_documents(recording: bytes) -> bytes:
+    """Return what came of a recorded comparison (`drift.recording`). Raises as above."""
+    options = {"documents": True, "cpu_seconds": child.CPU_SECONDS, "memory_bytes": child.MEMORY_BYTES}
+    return _asked(options, recording)
+
+
 def _asked(options: Mapping[str, object], raw: bytes) -> bytes:
     with _lock:
         process = _running()

@@ -4,7 +4,8 @@ It has no database, no settings and no environment; it gets the policy with each
 installation's own secrets, which it must find, once through its pipe. Each change is prepared in a
 fork that ends with it, so that memory comes back and limits of the kernel end a fork that takes too
 much. A fork that did not answer ends this process too, with a status that says why: `redactor`
-starts another. Edits are proven here too, on the raw change: what goes out is a word for each.
+starts another. Edits are proven here too, on the raw change: what goes out is a word for each. So are
+documents verified: they are parsed, like the code they are about.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from criticizer.redaction import Redactor, clean_stack, register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
 from criticizer.workers.parent_death import die_with_parent
+from reviews.drift import recording
 from reviews.reviewers import prepared_codec
 from reviews.reviewers.base import Edit
 from reviews.reviewers.edit_proofs import why_refused
@@ -71,6 +73,8 @@ def _serve(options: dict[str, Any]) -> None:
 def _answer(raw: bytes, options: dict[str, Any]) -> bytes:
     """Return `+` and the redacted change, or `-` and the failure."""
     try:
+        if "documents" in options:
+            return b"+" + recording.answer(raw)
         change = change_codec.from_json(raw)
         del raw
         if "edits" in options:

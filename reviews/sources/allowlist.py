@@ -142,6 +142,18 @@ class AllowList:
                 return False
         return self._default.allowed
 
+    def covers(self, prefix: str) -> bool:
+        """Return whether everything below a depot directory is allowed."""
+        if self.ceiling is not None and not self.ceiling.covers(prefix):
+            return False
+        included, excluded = self._compared(prefix.rstrip("/"))
+        for line in reversed(self._parsed):
+            if line.include and line.covers(included):
+                return True
+            if not line.include and line.touches(excluded):
+                return False
+        return self._default.allowed
+
     def _compared(self, path: str) -> tuple[list[str], list[str]]:
         """Return the segments that including and excluding lines compare: in doubt, a path is excluded."""
         included = canonical_case(path, case_sensitive=self.case_sensitive)[2:].split("/")

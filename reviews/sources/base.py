@@ -7,10 +7,10 @@ Adapters import no models and no settings; their configuration is passed in. The
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Action(StrEnum):
@@ -142,6 +142,46 @@ class Rule:
     path: str = ""
 
 
+class TreeEntry(NamedTuple):
+    """One path of a tree: `kind` is file, link or submodule. Equal digests mean equal content."""
+
+    kind: str
+    digest: str
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UntrueClaim:
+    """A sentence of a document that the change makes untrue, or writes although it is.
+
+    `says`: what is there instead; `instead`: what to write, where that is certain; `evidence`: the files that
+    prove it. All text is the depot's, or ours about it.
+    """
+
+    path: str
+    line: int
+    kind: str
+    text: str
+    says: str
+    instead: str = ""
+    is_new: bool = False
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedDocuments:
+    """What came of verifying documents against the trees before and after a change (`reviews.drift`).
+
+    `read`: documents of the change itself that were compared, by path. `counts` are for
+    `reviews.drift.wording`; `note` says why nothing was compared, or "".
+    """
+
+    untrue: tuple[UntrueClaim, ...] = ()
+    read: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A fetched change: what the llm stage reviews, and what the raw artifact holds."""
@@ -156,6 +196,7 @@ class Change:
     files: tuple[FileChange, ...] = field(default=())
     context: tuple[ContextFile, ...] = ()
     rules: tuple[Rule, ...] = ()  # of the team, then of the repository, each the most specific first
+    documents: VerifiedDocuments | None = None  # None: they were not verified
 
 
 def version_key_of(files: Iterable[tuple[str, str, str, str]]) -> str:
@@ -173,6 +214,8 @@ class Source(Protocol):
     name: str
     # Paths are never handed to a command that reads wildcards, so `[...slug].tsx` is a name.
     literal_names: bool
+    # Whether `holding` searches.
+    can_search: bool
 
     @property
     def case_sensitive(self) -> bool:
@@ -222,6 +265,22 @@ class Source(Protocol):
 
         Returns those that exist, in order, at most `max_bytes` in all. None: it exists and is not read,
         as a link, a binary file or what is too large. Raises as `describe`.
+        """
+        ...
+
+    def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
+        """Return the files below a depot folder at the state of a change, by path; None: more than `most`.
+
+        None of them has passed the allow-list. Raises as `describe`.
+        """
+        ...
+
+    def holding(
+        self, words: Sequence[str], change: Change, *, seconds: float
+    ) -> dict[str, frozenset[str]] | None:
+        """Return the files that hold each word, whole and in its case, at the state of a change.
+
+        None: they were not searched, or not all. Raises as `describe`.
         """
         ...
 

@@ -7,7 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
-from reviews.sources.base import Action, Change, ChangeStatus, ContextFile, FileChange, Rule, SkipReason
+from reviews.sources.base import (
+    Action,
+    Change,
+    ChangeStatus,
+    ContextFile,
+    FileChange,
+    Rule,
+    SkipReason,
+    UntrueClaim,
+    VerifiedDocuments,
+)
 
 _FORMAT = 1
 
@@ -30,13 +40,23 @@ def from_json(data: bytes) -> Change:
             for file in fields.pop("context", ())
         )
         rules = tuple(Rule(**{**rule, "files": tuple(rule["files"])}) for rule in fields.pop("rules", ()))
-        return Change(**fields, files=files, context=context, rules=rules)
+        documents = _documents(fields.pop("documents", None))
+        return Change(**fields, files=files, context=context, rules=rules, documents=documents)
     except (ValueError, KeyError, TypeError) as error:
         raise PermanentFailure(
             ErrorClass.SCHEMA_INVALID,
             Component.INTERNAL,
             "the stored change was written by another version; restart from fetch",
         ) from error
+
+
+def _documents(fields: dict[str, Any] | None) -> VerifiedDocuments | None:
+    if fields is None:
+        return None
+    untrue = tuple(
+        UntrueClaim(**{**claim, "evidence": tuple(claim["evidence"])}) for claim in fields.pop("untrue")
+    )
+    return VerifiedDocuments(untrue, tuple(fields.pop("read")), **fields)
 
 
 def _file(fields: dict[str, Any]) -> FileChange:

@@ -17,6 +17,7 @@ from reviews.sources.base import (
     ListedFile,
     Mention,
     SkipReason,
+    TreeEntry,
     version_key_of,
 )
 from reviews.sources.content import file_change, link_change, skipped
@@ -45,6 +46,7 @@ class GitSource:
 
     case_sensitive = True
     literal_names = True
+    can_search = True
     _last_before = "", ""  # the commit that was asked of last, and what was before it
 
     def __init__(
@@ -195,6 +197,18 @@ class GitSource:
         if is_before:
             sha = self._state_before(sha)
         return list(git_search.read(self._git, self._depot, sha, paths, max_bytes, seconds))
+
+    def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
+        """List the commit's whole tree (see `Source.tree`)."""
+        return git_search.tree(
+            self._git, self._depot, self._sha_of(change.changelist_id), below, most, seconds
+        )
+
+    def holding(
+        self, words: Sequence[str], change: Change, *, seconds: float
+    ) -> dict[str, frozenset[str]] | None:
+        """Look for words in all text files of the commit (see `Source.holding`)."""
+        return git_search.holding(self._git, self._depot, self._sha_of(change.changelist_id), words, seconds)
 
     def order_of(self, change: Change) -> int | None:
         """Return None for a commit that the default branch does not hold (see `Source.order_of`)."""

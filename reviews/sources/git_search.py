@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from reviews.sources.base import Mention
+from reviews.sources.base import Mention, TreeEntry
 from reviews.sources.git_command import GitCommand
 from reviews.sources.names import defines, same_language
 from reviews.sources.paths import decode_path, encode_path
 
 MAX_OUTPUT_BYTES = 16_000_000
 _FILE_MODES = ("100644", "100664", "100755")
+_KINDS = {"120000": "link", "160000": "submodule"}
 
 
 def find(
@@ -73,3 +74,45 @@ def read(
     for path in paths:
         if path in blobs:
             yield path, contents[blobs[path]] if path in chosen else None
+
+
+def tree(
+    git: GitCommand, depot: str, sha: str, below: str, most: int, seconds: float
+) -> dict[str, TreeEntry] | None:
+    """Return the files of a commit below a depot folder; None where they are too many."""
+    result = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", sha, timeout_seconds=seconds)
+    if result.truncated:
+        return None
+    if result.exit_code != 0:
+        raise git.failure(result)
+    found = {}
+    for entry in filter(None, result.stdout.decode("utf-8", "surrogateescape").split("\0")):
+        facts, _, name = entry.partition("\t")
+        mode, _, digest, size = facts.split()
+        path = f"//{depot}/{encode_path(name)}"
+        if path.startswith(below):
+            kind = _KINDS.get(mode, "file")
+            found[path] = TreeEntry(kind, digest, int(size) if size.isdigit() else None)
+    return found if len(found) <= most else None
+
+
+def holding(
+    git: GitCommand, depot: str, sha: str, words: Sequence[str], seconds: float
+) -> dict[str, frozenset[str]] | None:
+    """Return the text files of a commit that hold each word; None where the answer is too long."""
+    pattern = "|".join(re.escape(word) for word in words)
+    result = git.run(
+        "grep", "-I", "-o", "-w", "-E", "-z", "--full-name", "--no-recurse-submodules", "--no-textconv",
+        "--no-color", "--no-column", "--no-line-number", "-e", pattern, sha,
+        max_bytes=MAX_OUTPUT_BYTES, timeout_seconds=seconds,
+    )  # fmt: skip
+    if result.truncated:
+        return None
+    if result.exit_code > 1:
+        raise git.failure(result)
+    found: dict[str, set[str]] = {word: set() for word in words}
+    for line in result.stdout.decode("utf-8", "surrogateescape").split("\n"):
+        place, separator, word = line.partition("\0")
+        if separator and word in found:
+            found[word].add(f"//{depot}/{encode_path(place[len(sha) + 1 :])}")
+    return {word: frozenset(paths) for word, paths in found.items()}

@@ -12,6 +12,7 @@ from criticizer.resilience import gate
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews import config, pipeline
 from reviews.artifacts import recipe, redactor, store
+from reviews.drift.fetching import DocumentVerifier, Root, Sight
 from reviews.intake import pull_requests
 from reviews.models import HostVersion, ReviewJob
 from reviews.pipeline import StageClaim
@@ -20,6 +21,7 @@ from reviews.recipients import resolve
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_job
 from reviews.repository_configuration import Configurations, as_json
 from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.redactor import verify_documents
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Change, ChangeStatus, Source
 from reviews.sources.context import ContextFetcher
@@ -57,11 +59,8 @@ def run(claim: StageClaim) -> Written:
             author=clean(prepared.author, 255),
             title=clean(prepared.title, 200)[:255],
             version_key=change.version_key,
-            context_files=[
-                clean(path, 1024)
-                for path in (*(file.path for file in change.context), *(rule.path for rule in change.rules))
-                if path
-            ],
+            context_files=[clean(path, 1024) for path in sorted(_read_beside(change)) if path],
+            documents={**change.documents.counts, "note": change.documents.note} if change.documents else {},
             configuration=as_json(frozen),
         )
         configurations.remember(job)
@@ -69,6 +68,14 @@ def run(claim: StageClaim) -> Written:
         resolve.freeze(claim, found)
 
     return write
+
+
+def _read_beside(change: Change) -> set[str]:
+    """Return the files outside the change that it was stored with parts of."""
+    untrue = change.documents.untrue if change.documents else ()
+    found = {path for claim in untrue for path in (claim.path, *claim.evidence)}
+    found |= {file.path for file in change.context} | {rule.path for rule in change.rules}
+    return found - {path for file in change.files for path in (file.path, file.old_path)}
 
 
 def _kind_of(change: Change, source: Source | None) -> ChangeStatus:
@@ -111,7 +118,25 @@ def _fetch(
     dependency = config.source_dependency(changelist_id)
     with gate.guarded(dependency) if dependency else nullcontext():
         change = configurations.applied(fetcher.fetch(changelist_id))
+        change = _with_documents(change, source, scope, configurations)
         return _for_model(change, source, scope, configurations)
+
+
+def _with_documents(change: Change, source: Source, scope: Scope, configurations: Configurations) -> Change:
+    """Return the change with what it makes untrue in documents (guarantee G473)."""
+    allow_list = config.allow_list().with_case(source.case_sensitive)
+    roots = []
+    for root, (files, documents) in configurations.rules().items():
+        if not documents.is_on:
+            continue
+        sight = Sight(
+            allow_list,
+            literal_names=source.literal_names,
+            may_read=None if scope.everything else scope.allows,
+            is_excluded=files.is_excluded if documents.excludes_paths else None,
+        )
+        roots.append(Root(root, sight, documents.reads, documents.kinds, documents.most))
+    return DocumentVerifier(source, verify_documents).added_to(change, roots)
 
 
 def _for_model(change: Change, source: Source, scope: Scope, configurations: Configurations) -> Change:

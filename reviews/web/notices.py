@@ -11,6 +11,7 @@ from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
 from notifications.rendering.report import suppressed_line
 from reviews import job_configuration
+from reviews.drift.wording import summary
 from reviews.models import ReviewJob
 from reviews.pipeline import why_not_acceptable
 from reviews.recipients.scopes import EVERYTHING, Scope
@@ -56,6 +57,8 @@ def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool)
     ]
     if scope.everything and (count := job_configuration.suppressed_in(job)):
         notices.append(Notice("info", suppressed_line(count)))
+    if scope.everything and (counted := summary(job.documents)):
+        notices.append(Notice("info", counted))
     return notices
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reviews.drift import verify
 from reviews.drift.change import Drifted, Report, compare, scan
-from reviews.drift.claims import Reason, Verdict
+from reviews.drift.claims import Claim, Judgement, Reason, Verdict
 from reviews.drift.extraction import claims_of, page_of
+from reviews.drift.index import Index
 from reviews.drift.trees import MemoryTree
 from tests.drift.corpus import MUTATIONS, PYTHON, TREES, Files
 from tests.drift.test_mutations import tree
@@ -101,7 +106,7 @@ def test_a_file_that_does_not_parse_confirms_and_refutes_nothing() -> None:
     assert [one.claim.subject for one in report.drifted] == ["src/b.py"]
     assert report.reasons[Reason.NOT_INDEXED] == 2
     assert report.not_indexed == ("app/core.py",)
-    assert "syntax error in 1 files" in report.summary
+    assert "syntax error in 1 file" in report.summary
 
 
 def test_a_damaged_file_of_another_language_confirms_and_refutes_nothing() -> None:
@@ -195,6 +200,32 @@ def test_no_claims_is_said_in_words() -> None:
     report, _ = scan(tree({"a.md": "Nothing here.\n"}))
     assert report.summary == "No verifiable claims found in the changed documentation files."
     assert report.counts[Verdict.HOLDS] == 0
+
+
+def test_what_is_beyond_the_bounds_is_counted() -> None:
+    links = "".join(f"- [n](f{n}.md)\n" for n in range(250))
+    files = {"README.md": links, "b.md": f"{'word ' * 500}.\n", "x.py": ""}
+    report, found = scan(tree(files))
+    assert len(found) == 200
+    assert report.left_out == 50 + 1
+    assert "Left out beyond the limits: 51 statements." in report.summary
+    late, none = scan(tree({**PYTHON}), seconds=0)
+    assert (late.documents, none) == (0, {})
+    assert late.unread >= 5
+    assert f"Not read: {late.unread} documents." in late.summary
+
+
+def test_code_that_is_not_parsed_in_time_refutes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"a.md": "Set `APP_KEY_NAME`.\n", "a.py": "import os\nos.environ['APP_KEY_NAME']\n"}
+    monkeypatch.setattr("reviews.drift.change.verify.judge", partial(_late_judge, verify.judge))
+    report, found = scan(tree(files))
+    assert {judged.reason for judged in found.values()} == {Reason.NO_TIME}
+    assert report.counts[Verdict.UNCHECKABLE] == 1
+
+
+def _late_judge(judge: Callable[[Claim, Index], Judgement], claim: Claim, index: Index) -> Judgement:
+    index._until = 0
+    return judge(claim, index)
 
 
 def test_hostile_documents_are_read_without_an_exception() -> None:

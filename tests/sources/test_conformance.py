@@ -204,3 +204,29 @@ def test_an_unknown_change_is_not_found(world: World) -> None:
 
 def test_healthy_source_passes_its_health_check(world: World) -> None:
     world.source(world.change(added("a", "1\n"))).check_health()
+
+
+def test_the_tree_of_a_change_is_listed_and_searched_where_the_source_can(world: World) -> None:
+    world.change(
+        added("docs/a@b.md", "some_word\n"), added("gone.c", "other\n"), added("x/c.c", "some_word_2\n")
+    )
+    number = world.change(deleted("gone.c", "other\n"), added("late.c", "some_word and other\n"))
+    source, change = world.source(number), world.fetch(number)
+    below = world.root
+    listed = source.tree(change, below, most=10, seconds=30)
+    assert listed is not None
+    if isinstance(world, Shelf):  # what is shelved is in no state of the depot
+        assert f"{below}late.c" not in listed
+        return
+    assert {path.removeprefix(below) for path in listed} == {"docs/a%40b.md", "x/c.c", "late.c"}
+    assert {entry.kind for entry in listed.values()} == {"file"}
+    assert set(source.tree(change, f"{below}docs/", most=10, seconds=30) or {}) == {f"{below}docs/a%40b.md"}
+    assert source.tree(change, below, most=2, seconds=30) is None
+    found = source.holding(["some_word", "nowhere"], change, seconds=30)
+    if not source.can_search:
+        assert found is None
+        return
+    assert found == {
+        "some_word": {f"{below}docs/a%40b.md", f"{below}late.c"},
+        "nowhere": frozenset(),
+    }

@@ -12,7 +12,7 @@ from itertools import islice
 
 from criticizer.redaction import clean
 from reviews.reviewers.base import Finding
-from reviews.reviewers.checks.documentation import stale_references
+from reviews.reviewers.checks.documentation import drift, stale_references
 from reviews.reviewers.checks.evasion import changed_rule_files, new_generated_marks, odd_text
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
 from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     line_ends,
     large_or_binary_files,
     case_only_names,
+    drift,
     stale_references,
     reviewer_instructions,
     invisible_characters,
@@ -55,8 +56,11 @@ GUARDS = (
     changed_rule_files.__name__,
     "hidden_code",
 )
-OPTIONAL_CHECKS = tuple(check.__name__ for check in CHECKS if check.__name__ not in GUARDS)
-MAX_FINDINGS_PER_CHECK = 20
+# `drift` has keys of its own, `docs.*`.
+OPTIONAL_CHECKS = tuple(
+    check.__name__ for check in CHECKS if check.__name__ not in GUARDS and check is not drift
+)
+MAX_FINDINGS_PER_CHECK = 20  # `docs.max_claims` bounds those of `drift`
 
 
 def run_checks(
@@ -77,14 +81,15 @@ def run_checks(
         )
         for check in checks
         for finding in _capped(
-            found for found in check(change, diffs) if (found.file, check.__name__) not in off
+            (found for found in check(change, diffs) if (found.file, check.__name__) not in off),
+            None if check is drift else MAX_FINDINGS_PER_CHECK,
         )
     )
 
 
-def _capped(findings: Iterable[Finding]) -> Iterable[Finding]:
+def _capped(findings: Iterable[Finding], most: int | None) -> Iterable[Finding]:
     remaining = iter(findings)
-    yield from islice(remaining, MAX_FINDINGS_PER_CHECK)
+    yield from islice(remaining, most)
     first_dropped = next(remaining, None)
     if first_dropped is not None:
         dropped = 1 + sum(1 for _ in remaining)

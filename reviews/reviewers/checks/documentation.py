@@ -1,11 +1,13 @@
-"""Check for documentation that still names a file which this change deletes or renames."""
+"""Checks of documentation that this change makes untrue."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from criticizer.redaction import clean
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import check_finding, extension
 from reviews.sources.base import Action, Change, FileChange
@@ -18,6 +20,7 @@ _ABOUT_THE_CHANGE = re.compile(
     r"\b(?:remov|delet|renam|mov|deprecat|replac)(?:e|es|ed|ing)\b|\bformerly\b", re.IGNORECASE
 )
 _PATH = re.compile(r"[\w.@%+~/-]+")
+_MAX_QUOTE = 120  # characters
 _LINK_OPENERS = "`(<[\"'"
 
 
@@ -26,8 +29,9 @@ def stale_references(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Fin
 
     A mention is the whole depot path, its last two or more parts, a path relative to the
     document, or, quoted or linked, a bare name beside the document. Only documents of the
-    change itself are read.
+    change itself are read, without those that `drift` has verified.
     """
+    verified = change.documents.read if change.documents else ()
     gone = _gone_paths(change)
     if not gone:
         return
@@ -36,7 +40,7 @@ def stale_references(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Fin
         by_name.setdefault(posixpath.basename(path), []).append(path)
     alive = {file.path for file in change.files if file.action is not Action.DELETE}
     for file in change.files:
-        if file.new_text is None or not _is_document(file.path):
+        if file.new_text is None or file.path in verified or not _is_document(file.path):
             continue
         seen: set[str] = set()
         for number, line in enumerate(split_lines(file.new_text), start=1):
@@ -47,6 +51,29 @@ def stale_references(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Fin
                     continue
                 seen.add(path)
                 yield _finding(file, number, path, successor)
+
+
+def drift(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report what `reviews.drift` found untrue when the change was fetched."""
+    for claim in change.documents.untrue if change.documents else ():
+        if any(clean(path) != path for path in (claim.path, *claim.evidence)):
+            continue  # a name with a secret in it
+        text, says, instead = (" ".join(one.split()) for one in (claim.text, claim.says, claim.instead))
+        quoted = f"`{text[:_MAX_QUOTE]}`"
+        yield replace(
+            check_finding(
+                claim.path,
+                FindingSeverity.MEDIUM,
+                f"{'Not so' if claim.is_new else 'Untrue after this change'}: {quoted}",
+                f"The document says {quoted}{f': {says}' if says else ', which does not hold'}.",
+                f"Write `{instead}`."
+                if 0 < len(instead) <= _MAX_QUOTE
+                else "Correct or remove the statement.",
+                claim.line,
+                category="documentation",
+            ),
+            evidence=claim.evidence,
+        )
 
 
 def _gone_paths(change: Change) -> dict[str, str]:

@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from criticizer.resilience.failures import PermanentFailure
-from reviews.sources.base import Change, ChangeStatus, Mention
+from reviews.sources.base import Change, ChangeStatus, Mention, TreeEntry
 from reviews.sources.names import defines, same_language
 from reviews.sources.paths import canonical_case
 from reviews.sources.perforce.client import P4Client
@@ -100,6 +100,23 @@ def read(
         )
         max_bytes -= len(printed.data or b"")
         yield path, printed.data
+
+
+def tree(
+    client: P4Client, change: Change, below: str, most: int, seconds: float
+) -> dict[str, TreeEntry] | None:
+    """Return the files below a depot folder at the state of a change; None where there are more."""
+    answer = client.tagged(
+        "files", "-e", "-m", str(most + 1), batch=[f"{below}...{_revision(change)}"], timeout_seconds=seconds
+    )
+    found = {}
+    for record in answer.results:
+        path, revision = record.get("depotFile", ""), record.get("rev", "")
+        if not path or record.get("action") in _DELETED:
+            continue
+        kind = "link" if FileType.parse(record.get("type", "")).is_symlink else "file"
+        found[path] = TreeEntry(kind, f"{path}#{revision}")
+    return found if len(answer.results) <= most else None
 
 
 def revision_before(change: Change) -> str:

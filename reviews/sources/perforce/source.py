@@ -21,6 +21,7 @@ from reviews.sources.base import (
     ListedFile,
     Mention,
     SkipReason,
+    TreeEntry,
 )
 from reviews.sources.content import TEXT_NAME, file_change, link_change, skipped
 from reviews.sources.paths import storable
@@ -55,6 +56,7 @@ class PerforceSource:
     """One Perforce server (`Source`). Safe to keep for the life of a process."""
 
     literal_names = False
+    can_search = False
 
     def __init__(self, config: PerforceConfig) -> None:
         """Raise PermanentFailure CONFIG_INVALID when the configuration cannot work."""
@@ -130,6 +132,14 @@ class PerforceSource:
     ) -> list[tuple[str, bytes | None]]:
         """Print files at the state of the change, or before it (see `Source.read_at`)."""
         return list(search.read(self._client, paths, change, max_bytes, seconds, is_before=is_before))
+
+    def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
+        """List the files below a folder by `files` (see `Source.tree`)."""
+        return search.tree(self._client, change, below, most, seconds)
+
+    def holding(self, words: Sequence[str], change: Change, *, seconds: float) -> None:
+        """Search nothing: an ordinary account may not search a whole depot (see `Source.holding`)."""
+        return
 
     def order_of(self, change: Change) -> int | None:
         """Return the changelist's number (see `Source.order_of`)."""

@@ -1,0 +1,45 @@
+"""The counts of verified documents in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from criticizer.wording import plural_count
+from reviews.drift.claims import Verdict
+
+NO_CLAIMS = "No verifiable claims found in the changed documentation files."
+
+
+_BEYOND = (
+    ("not_indexed", "Not indexed: syntax error in {}.", "file"),
+    ("unread", "Not read: {}.", "document"),
+    ("left_out", "Left out beyond the limits: {}.", "statement"),
+    ("unreported", "Refuted and not shown: {}.", "claim"),
+)
+
+
+def summary(counts: Mapping[str, Any]) -> str:
+    """Return the counts of one or several comparisons in one line; "" where there is nothing to say."""
+    total = sum(counts.get(verdict, 0) for verdict in Verdict)
+    parts = [counts.get("note", "")]
+    if total:
+        verdicts = [
+            f"{counts.get(verdict, 0)} {word}"
+            for verdict, word in zip(Verdict, ("hold", "refuted", "ambiguous", "not checkable"), strict=True)
+        ]
+        parts.append(f"{plural_count(total, 'claim')} of documents: {', '.join(verdicts)}.")
+    elif counts.get("documents"):
+        parts.append(NO_CLAIMS)
+    parts += [
+        text.format(plural_count(n, noun)) for name, text, noun in _BEYOND if (n := counts.get(name, 0))
+    ]
+    return " ".join(filter(None, parts))
+
+
+def as_counted(counts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the counts as the API shows them; None where nothing was verified."""
+    if not counts:
+        return None
+    names = (*Verdict, "unread", "left_out")
+    return {"summary": summary(counts), **{str(name): counts.get(name, 0) for name in names}}
