@@ -22,6 +22,8 @@ class ReviewsConfig(AppConfig):
         GAUGES.extend(metrics.GAUGES)
         COUNTED_TABLES.extend(metrics.COUNTED_TABLES)
         COPIES.append(Copy("review_units", "made_at < %(before)s", key="key"))
+        held = "created_at < %(before)s AND (payload <> '' OR result <> '')"
+        COPIES.append(Copy("agent_tasks", held, "payload = '', result = ''"))
 
         CHECKS.update({"p4": health_checks.perforce, "llm": health_checks.model})
         OUTSIDE.append(health_checks.small_windows)

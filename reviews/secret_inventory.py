@@ -27,7 +27,9 @@ SELECT key, sum(found)::bigint AS stored FROM (
   UNION ALL SELECT split_part(excerpt, ':', 1), count(*) FROM findings
              WHERE excerpt <> '' AND NOT starts_with(excerpt, '[') GROUP BY 1
   UNION ALL SELECT split_part(edit, ':', 1), count(*) FROM findings WHERE edit <> '' GROUP BY 1
-  UNION ALL SELECT split_part(answer, ':', 1), count(*) FROM review_units GROUP BY 1) each
+  UNION ALL SELECT split_part(answer, ':', 1), count(*) FROM review_units GROUP BY 1
+  UNION ALL SELECT split_part(payload, ':', 1), count(*) FROM agent_tasks WHERE payload <> '' GROUP BY 1
+  UNION ALL SELECT split_part(result, ':', 1), count(*) FROM agent_tasks WHERE result <> '' GROUP BY 1) each
  GROUP BY key"""
 
 

@@ -89,6 +89,63 @@ class LedgerState(models.TextChoices):
     UNKNOWN = "unknown", "Unknown"  # it ended without a report: its estimate counts
 
 
+class AgentTaskStatus(models.TextChoices):
+    """A task for an agent of the customer; `reviews.agents` writes it."""
+
+    PENDING = "pending", "Pending"  # offered; given back, or its claim's lease ran out
+    IN_PROGRESS = "in_progress", "In progress"  # claimed by an agent, under a lease
+    COMPLETED = "completed", "Completed"  # its result is valid
+    FAILED = "failed", "Failed"  # the agent said so, or two results could not be used
+    EXPIRED = "expired", "Expired"  # its time is over, or three claims of it were lost
+    CANCELLED = "cancelled", "Cancelled"  # its job ended first
+
+
+OPEN_TASK = (AgentTaskStatus.PENDING, AgentTaskStatus.IN_PROGRESS)
+_FINAL_TASK = tuple(status for status in AgentTaskStatus if status not in OPEN_TASK)
+
+AGENT_TASK_TRANSITIONS: tuple[tuple[AgentTaskStatus, AgentTaskStatus], ...] = (
+    (AgentTaskStatus.PENDING, AgentTaskStatus.IN_PROGRESS),
+    (AgentTaskStatus.IN_PROGRESS, AgentTaskStatus.PENDING),
+    (AgentTaskStatus.IN_PROGRESS, AgentTaskStatus.COMPLETED),
+    (AgentTaskStatus.IN_PROGRESS, AgentTaskStatus.FAILED),
+    *(
+        (before, after)
+        for before in OPEN_TASK
+        for after in (AgentTaskStatus.EXPIRED, AgentTaskStatus.CANCELLED)
+    ),
+    # Offered again: by an operator, or by another run of its stage.
+    *((before, AgentTaskStatus.PENDING) for before in _FINAL_TASK),
+)
+
+
+class AgentTaskType(models.TextChoices):
+    """What an agent is asked to do."""
+
+    REVIEW_CHUNK = "review_chunk", "Review of a part of a change"
+    CLAIM_EXTRACTION = "claim_extraction", "Claims of a document"
+    VERIFICATION = "verification", "Verification of a claim"
+    FIX_GENERATION = "fix_generation", "Fix of a document"
+
+
+class SubmissionVerdict(models.TextChoices):
+    """What became of one submission of a result."""
+
+    ACCEPTED = "accepted", "Accepted"
+    ACCEPTED_AS_FAILED = "accepted_as_failed", "Accepted as a failure: the second that could not be used"
+    DUPLICATE = "duplicate", "Repeats an accepted one"
+    NOT_JSON = "not_json", "Refused: no JSON"
+    INVALID = "invalid", "Refused: does not follow the schema"
+    CLAIM_LOST = "claim_lost", "Refused: the claim is another one's"
+    DONE = "done", "Refused: the task was completed"
+    EXPIRED = "expired", "Refused: the task has expired"
+
+
+ACCEPTED_SUBMISSION = (SubmissionVerdict.ACCEPTED, SubmissionVerdict.ACCEPTED_AS_FAILED)
+INVALID_SUBMISSION = (
+    SubmissionVerdict.ACCEPTED_AS_FAILED, SubmissionVerdict.NOT_JSON, SubmissionVerdict.INVALID,
+)  # fmt: skip
+
+
 class FindingStatus(models.TextChoices):
     """A finding compared with the versions before and after its own."""
 

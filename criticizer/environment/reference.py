@@ -25,8 +25,7 @@ stops the start with the variable's name, what is wrong and what to set.
 - Every process and command also reads the `.env` file beside `manage.py`, or in the working directory of an
   installed package. [.env.example](../.env.example) is one to copy. The environment wins over the file.
 - Every variable can be given as `NAME_FILE=/path` instead: a file that holds the value.
-- Variables marked *secret* are masked in logs, error pages and commands. `manage.py secrets_status` shows
-  their age; `NAME_SET_AT=2026-01-31` gives it where there is no file.
+- Variables marked *secret* are masked. `manage.py secrets_status` shows their age (`NAME_SET_AT=2026-01-31`).
 """
 
 

@@ -238,6 +238,21 @@ def publish(
     )
 
 
+_MAKE_DUE = """
+WITH due AS (
+  UPDATE outbox_messages SET available_at = least(available_at, now()), waiting_for = ''
+   WHERE aggregate_type = %(aggregate_type)s AND aggregate_id = %(aggregate_id)s
+     AND message_type = %(message_type)s AND lease_token IS NULL
+  RETURNING queue)
+SELECT pg_notify('criticizer_' || queue, '') FROM due"""
+
+
+def make_due(aggregate_type: str, aggregate_id: int, message_type: str) -> None:
+    """Make a message due that waits, unless a worker has it. Part of the caller's transaction."""
+    named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "message_type": message_type}
+    prepared.rows(_MAKE_DUE, named)
+
+
 def notify(queue: str) -> None:
     """Wake the clusters of `queue` when the caller's transaction commits."""
     prepared.rows("SELECT pg_notify(%(channel)s, '')", {"channel": channel(queue)})

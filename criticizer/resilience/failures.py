@@ -11,7 +11,7 @@ user and the hint to the operator. `docs/failures.md` is generated from it (`man
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -289,14 +289,22 @@ class DependencyUnavailable(Exception):
     """Not a failure: `dependency` must not be called for `seconds` from now.
 
     A stage that raises it gives its attempt back and is due again later: waiting for an open
-    circuit or for a quota costs no attempt. `reason` is one sentence for people.
+    circuit or for a quota costs no attempt. `reason` is one sentence for people. `write` stores what the
+    wait is for, in the commit that gives the attempt back, before it.
     """
 
-    def __init__(self, dependency: str, seconds: float, reason: str = "") -> None:
+    def __init__(
+        self,
+        dependency: str,
+        seconds: float,
+        reason: str = "",
+        write: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(f"waiting for {dependency}")
         self.dependency = dependency
         self.seconds = seconds
         self.reason = reason
+        self.write = write
 
 
 # PostgreSQL's codes (SQLSTATE) by their meaning here; the first two characters are their class.

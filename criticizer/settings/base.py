@@ -218,6 +218,7 @@ MAINTENANCE = [
     "reviews.pipeline.circuit_alerts.tell_outlasting",
     "reviews.pipeline.circuit_alerts.tell_refused",
     "reviews.pipeline.expire_overdue",
+    "reviews.agents.expire.sweep",
     "criticizer.resilience.health_checks.maintain",
     "reviews.artifacts.store.delete_expired",
     "reviews.config.delete_unused_mirrors",

@@ -274,7 +274,7 @@ def _report(reason: str, name: str, is_raw: bool, ids: dict[str, int]) -> None:
 
 
 def rotate_keys(limit: int | None = None, batch: int = 100) -> Rotated:
-    """Seal artifacts, fields of findings and review units with the newest key, at most `limit` of them.
+    """Seal artifacts and sealed fields of rows with the newest key, at most `limit` of them.
 
     It may be stopped and started at any moment: each artifact is whole under one key or the other, and
     finished ones are not repeated. It stops by itself when the storage does not answer.
@@ -315,6 +315,8 @@ _SEALED = (
     {"table": "findings", "key": "id", "field": "excerpt"},
     {"table": "findings", "key": "id", "field": "edit"},
     {"table": "review_units", "key": "key", "field": "answer"},
+    {"table": "agent_tasks", "key": "id::text", "field": "payload"},
+    {"table": "agent_tasks", "key": "id::text", "field": "result"},
 )
 _COUNT_OLD = " UNION ALL ".join(
     "SELECT 1 FROM {table} WHERE {field} <> '' AND NOT starts_with({field}, %(newest)s)".format(**names)  # noqa: S608

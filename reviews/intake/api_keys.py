@@ -36,6 +36,10 @@ def create(name: str, role: str, prefixes: Sequence[str] = ()) -> str:
         raise ValueError(f"The role must be one of {', '.join(ApiKey.Role.values)}.")
     for prefix in prefixes:
         check_tree(prefix)
+    if role == ApiKey.Role.AGENT and not prefixes:
+        raise ValueError(
+            "A key of the role agent needs prefixes, such as //depot/main/...: it is handed code."
+        )
     key = PREFIX + secrets.token_urlsafe(32)
     try:
         with transaction.atomic():

@@ -1,6 +1,7 @@
 """Models: jobs and their results, sources, code hosts, access, subscriptions, rules, rollups."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, FeedKey, ViewerScope
+from reviews.models.agents import AgentSubmission, AgentTask
 from reviews.models.configurations import RepositoryConfiguration
 from reviews.models.finding_events import FindingEvent
 from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
@@ -25,6 +26,8 @@ __all__ = [
     "FINDING_FACETS",
     "FINDING_WORDS",
     "WORD_MARKS",
+    "AgentSubmission",
+    "AgentTask",
     "AllowListEntry",
     "ApiKey",
     "Artifact",

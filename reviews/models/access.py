@@ -20,6 +20,7 @@ class ApiKey(models.Model):
         OPERATOR = "operator", "Operator: reads reviews, dead letters and metrics, cancels"
         APPROVER = "approver", "Approver: reads reviews and dead letters"
         AUDITOR = "auditor", "Auditor: reads reviews and dead letters"
+        AGENT = "agent", "Agent: takes tasks of its prefixes, with the redacted code, and submits results"
 
     name = models.CharField(max_length=64, unique=True)
     role = models.CharField(max_length=10, choices=Role.choices)
@@ -34,6 +35,12 @@ class ApiKey(models.Model):
     class Meta:
         db_table = "api_keys"
         verbose_name = "API key"
+        constraints = [
+            # It is handed code: of which files must be said.
+            models.CheckConstraint(
+                condition=~Q(role="agent") | ~Q(prefixes=[]), name="api_keys_agents_have_prefixes"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.role})"

@@ -101,6 +101,7 @@ class ReviewJob(models.Model):
     author = models.CharField(max_length=255, blank=True, db_default="")
     title = models.CharField(max_length=255, blank=True, db_default="")
     banner = models.CharField(max_length=512, blank=True, db_default="")
+    footer = models.CharField(max_length=255, blank=True, db_default="")  # what is missing, and is little
     # Why its review ended before its last part, "" for a whole one (guarantee G385).
     stopped = models.CharField(
         max_length=10, choices=[(why.value, why.value) for why in Stopped], blank=True, db_default=""
@@ -288,6 +289,7 @@ class JobEvent(models.Model):
         NOT_TOLD = "not_told", "Not notified"  # recipients who are muted, or whose threshold is higher
         DELIVERY_DECIDED = "decided", "Delivery decided"  # an operator's decision about an uncertain delivery
         DATA_EDITED = "data_edited", "Data edited"  # before a replay; a second person approved it
+        TASK_DECIDED = "task_decided", "Agent task decided"  # an operator expired it or offered it again
         ALERT = "alert", "Alert"
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="events")

@@ -14,6 +14,7 @@ from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure, kind_of
 from deadletters import ingest
+from reviews.agents import expire as expire_tasks
 from reviews.models import StageRun
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, soft_margin, statement
@@ -182,6 +183,7 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
          WHERE id = %(job)s""",
         {"run": held["id"], "outbox": due.outbox_id, "job": held["job_id"]},
     )
+    expire_tasks.cancel([int(str(held["job_id"]))])
     failure = Failure(
         ErrorClass.WORKER_LOST,
         Component.INTERNAL,
@@ -233,6 +235,15 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
 
     `outbox.wake` makes it due earlier. Raises LostLease, having changed nothing.
     """
+    if waiting.write is None:
+        return _wait(claim, waiting)
+    with transaction.atomic():
+        waiting.write()
+        _wait(claim, waiting)
+        return None
+
+
+def _wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
     done = prepared.row(
         statement("""
         WITH run AS (

@@ -15,6 +15,7 @@ from criticizer.redaction import clean, clean_context
 from criticizer.resilience.failures import Failure
 from criticizer.resilience.retry import BACKOFF
 from deadletters import ingest
+from reviews.agents import expire
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, soft_margin, statement
 from reviews.states import STAGE_ORDER
@@ -216,6 +217,7 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
     with transaction.atomic():
         if prepared.row(_BURY, parameters) is None:
             raise LostLease
+        expire.cancel([claim.job_id])
         # The job is dead-lettered and the dead letter exists, or neither.
         ingest.open_letter(dead_letter.draft(claim.job_id, claim.stage, failure, stack))
     return None

@@ -25,6 +25,7 @@ from deadletters import alerts, ingest
 from notifications.delivery import operator_actions
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
+from reviews.agents import expire as expire_tasks
 from reviews.models import ReviewJob
 from reviews.pipeline import circuit_alerts
 from reviews.pipeline.base import AGGREGATE, MESSAGE, StageClaim, deadline_seconds_of, queue_of, statement
@@ -77,6 +78,7 @@ def _end(jobs: Collection[int], status: str, actor: str, reason: str) -> list[in
     }
     prepared.rows(_HOLD_STAGES, {"jobs": parameters["jobs"]})
     ended = [int(row["id"]) for row in prepared.rows(_END, parameters)]
+    expire_tasks.cancel(ended)
     for job_id in ended:
         ingest.abandon_replayed(job_id, text)
     return ended

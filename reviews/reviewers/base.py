@@ -40,6 +40,7 @@ class Stopped(StrEnum):
     ENDED = "ended"  # its job did: the status says how
     TIMED_OUT = "timed_out"  # its soft deadline came; the job goes on with what was reviewed
     OVER_LIMIT = "over_limit"  # so did a limit of tokens; likewise
+    UNANSWERED = "unanswered"  # agents of the customer did not answer every part in time
 
 
 MAX_EXCERPT_CHARS = 400  # of a line

@@ -56,6 +56,7 @@ _NUMBERS = ["abc", "1.5", "-1", "1e99", "nan", "99999999999999999999"]
 _RECIPIENTS = ["pager:5", "Ann <ann@example.com>", "ann"]
 _LIMITS = ["llm:openai", "llm:openai=x", "disk=1/s", "llm:openai=0/s"]
 WRONG: Mapping[str, list[str]] = {
+    "AGENT_TASK_TIMEOUT_MINUTES": [*_NUMBERS, "0", "1441"],
     "ALLOWED_HOSTS": ["https://criticizer.example.com", "criticizer.example.com:443", "a b", "a/b"],
     "API_THROTTLE": ["abc", "6000", "0/min", "6000/fortnight", "-1/min"],
     "ARTIFACT_KEYS": ["", "abc", "A" * 43],

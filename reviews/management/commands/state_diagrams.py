@@ -10,7 +10,14 @@ from criticizer.management.generated import GeneratedFilesCommand
 from criticizer.resilience.states import CIRCUIT_TRANSITIONS, CircuitState
 from deadletters.states import LETTER_TRANSITIONS, LetterStatus
 from notifications.states import DELIVERY_TRANSITIONS, DeliveryStatus
-from reviews.states import JOB_TRANSITIONS, STAGE_TRANSITIONS, JobStatus, StageStatus
+from reviews.states import (
+    AGENT_TASK_TRANSITIONS,
+    JOB_TRANSITIONS,
+    STAGE_TRANSITIONS,
+    AgentTaskStatus,
+    JobStatus,
+    StageStatus,
+)
 
 _HEAD = """# States
 
@@ -24,6 +31,7 @@ def page() -> str:
     tables: tuple[tuple[str, type[TextChoices], Iterable[tuple[TextChoices, TextChoices]]], ...] = (
         ("Job", JobStatus, JOB_TRANSITIONS),
         ("Stage", StageStatus, STAGE_TRANSITIONS),
+        ("Agent task", AgentTaskStatus, AGENT_TASK_TRANSITIONS),
         ("Delivery", DeliveryStatus, DELIVERY_TRANSITIONS),
         ("Dead letter", LetterStatus, LETTER_TRANSITIONS),
         ("Circuit", CircuitState, CIRCUIT_TRANSITIONS),

@@ -1,0 +1,152 @@
+"""Taking of tasks by agents: list, claim, heartbeat, release. Each is one statement."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from criticizer.db import prepared
+from criticizer.queue import outbox
+from criticizer.redaction import clean
+from criticizer.security import sealed_field
+from reviews.agents import rows
+from reviews.agents.rows import Caller, Refusal, Refused
+
+log = structlog.get_logger(__name__)
+
+LEASE_SECONDS = 600.0
+MAX_LISTED = 100
+TOKEN_PREFIX = "crt_"  # noqa: S105 - of tokens
+
+# What a caller may claim now, oldest first.
+_OFFERED = f"""
+  FROM agent_tasks t
+ WHERE t.status IN {rows.OPEN} AND {rows.CLAIMABLE} AND {rows.VISIBLE}
+   AND (%(job)s::bigint IS NULL OR t.job_id = %(job)s)
+   AND (%(types)s::text[] IS NULL OR t.type = ANY(%(types)s))
+ ORDER BY t.created_at, t.ordinal, t.id LIMIT %(limit)s"""
+_FIELDS = "t.id, t.type, t.job_id AS job, t.status, t.created_at, t.expires_at"
+_LISTED = f"SELECT {_FIELDS} {_OFFERED}"
+
+
+def _take(which: str) -> str:
+    return f"""
+UPDATE agent_tasks t
+   SET status = 'in_progress', claim_sha256 = %(claim)s, claimed_by = %(agent)s, claimed_key = %(key)s,
+       claims = t.claims + 1, progress = '',
+       lease_expires_at = least(clock_timestamp() + make_interval(secs => %(lease)s), t.expires_at)
+ WHERE t.id = ({which}) AND {rows.CLAIMABLE} AND {rows.VISIBLE}
+RETURNING {_FIELDS}, t.lease_expires_at, t.payload"""  # noqa: S608
+
+
+_TAKE_ONE = _take("%(id)s")
+_TAKE_NEXT = _take(f"SELECT t.id {_OFFERED} FOR UPDATE SKIP LOCKED")
+
+
+def digest(token: str) -> str:
+    """Return the digest under which the token of a claim is stored: it is handed out once."""
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def listed(
+    caller: Caller, job: int | None = None, types: Sequence[str] | None = None, limit: int = MAX_LISTED
+) -> list[dict[str, Any]]:
+    """Return the tasks that the caller may claim now, oldest first, at most `limit`."""
+    return prepared.rows(_LISTED, {**_asked(caller, job, types), "limit": limit})
+
+
+def claim(caller: Caller, task_id: UUID, agent: str = "") -> dict[str, Any]:
+    """Claim one task; return it with its payload and the token of the claim.
+
+    Raises Refused: NOT_FOUND, DONE, EXPIRED or CLAIMED.
+    """
+    found = _taken(_TAKE_ONE, caller, agent, {"id": task_id})
+    if found is None:
+        raise Refused(rows.state_of(task_id, caller) or Refusal.CLAIMED)
+    return found
+
+
+def claim_next(
+    caller: Caller, job: int | None = None, types: Sequence[str] | None = None, agent: str = ""
+) -> dict[str, Any] | None:
+    """Claim the oldest task that nobody has, as `claim` does; None when there is none."""
+    return _taken(_TAKE_NEXT, caller, agent, {**_asked(caller, job, types), "limit": 1})
+
+
+def _taken(statement: str, caller: Caller, agent: str, asked: dict[str, Any]) -> dict[str, Any] | None:
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    found = prepared.row(
+        statement,
+        {
+            "prefixes": list(caller.prefixes),
+            "claim": digest(token),
+            "agent": clean(agent, 200),
+            "key": caller.key,
+            "lease": outbox.scaled(LEASE_SECONDS),
+            **asked,
+        },
+    )
+    if found is None:
+        return None
+    log.info("agent_task_claimed", task=str(found["id"]), job=found["job"], key=caller.key)
+    (payload,) = sealed_field.opened(found.pop("payload")) or ({},)
+    return {**found, "payload": payload, "claim_token": token}
+
+
+def _asked(caller: Caller, job: int | None, types: Sequence[str] | None) -> dict[str, Any]:
+    return {
+        "prefixes": list(caller.prefixes), "job": job, "types": list(types) if types else None,
+    }  # fmt: skip
+
+
+_BEAT = f"""
+UPDATE agent_tasks t
+   SET lease_expires_at = least(clock_timestamp() + make_interval(secs => %(lease)s), t.expires_at),
+       progress = coalesce(%(progress)s, t.progress)
+ WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s AND t.status = 'in_progress' AND NOT {rows.DEAD}
+   AND {rows.VISIBLE}
+RETURNING t.lease_expires_at"""  # noqa: S608
+
+_RELEASE = f"""
+UPDATE agent_tasks t
+   SET status = 'pending', claim_sha256 = '', lease_expires_at = NULL, claims = t.claims - 1,
+       detail = %(detail)s
+ WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s AND t.status = 'in_progress' AND NOT {rows.DEAD}
+   AND {rows.VISIBLE}
+RETURNING t.id"""  # noqa: S608
+
+
+def heartbeat(
+    caller: Caller, task_id: UUID, token: str, progress: str | None = None
+) -> tuple[datetime | None, bool]:
+    """Renew the lease of a claim; return its end, and whether the task was cancelled.
+
+    Raises Refused: NOT_FOUND, DONE, EXPIRED or CLAIM_LOST.
+    """
+    held = _held(caller, task_id, token)
+    said = None if progress is None else clean(progress, 200)
+    found = prepared.row(_BEAT, {**held, "lease": outbox.scaled(LEASE_SECONDS), "progress": said})
+    if found is not None:
+        return found["lease_expires_at"], False
+    cancelled = f"""
+        SELECT 1 FROM agent_tasks t WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s
+           AND t.status = 'cancelled' AND {rows.VISIBLE}"""  # noqa: S608
+    if prepared.row(cancelled, held):
+        return None, True
+    raise Refused(rows.state_of(task_id, caller) or Refusal.CLAIM_LOST)
+
+
+def release(caller: Caller, task_id: UUID, token: str, reason: str = "") -> None:
+    """Give a claimed task back; the claim does not count. Raises as `heartbeat`."""
+    if prepared.row(_RELEASE, {**_held(caller, task_id, token), "detail": clean(reason, 512)}) is None:
+        raise Refused(rows.state_of(task_id, caller) or Refusal.CLAIM_LOST)
+
+
+def _held(caller: Caller, task_id: UUID, token: str) -> dict[str, Any]:
+    return {"id": task_id, "claim": digest(token), "prefixes": list(caller.prefixes)}
