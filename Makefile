@@ -5,6 +5,7 @@ PYTHON  ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
              $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 PORT    ?= 8000
 HOST    ?= 127.0.0.1
+HOSTS   ?= 4
 REPO    ?=
 JOBS    ?= 200
 FAULTS  ?= 40
@@ -23,7 +24,7 @@ ifdef DATA_DIR
 export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
 endif
 
-.PHONY: help demo up test test-all check bench peers drill matrix lock clean
+.PHONY: help demo up test test-all check bench peers drill cluster-drill matrix lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -34,6 +35,7 @@ help:
 	@echo "make check  format, lint, types, imports, migrations, deployment checks"
 	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
 	@echo "make matrix kill workers at every statement of a delivery, by provider; DELIVERIES=10000 under random kills"
+	@echo "make cluster-drill  the same over HOSTS=4 machines with a replicated database, as root (JOBS= FAULTS= SEED=)"
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
@@ -95,6 +97,10 @@ $(PEERS)/made: requirements/peers.txt
 
 drill: $(VENV)/dev
 	@$(BIN)/python -m benchmarks.drill --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"
+
+# As root: machines are network namespaces. Status 3, with one sentence, where they cannot be made.
+cluster-drill: $(VENV)/nightly
+	@$(BIN)/python -m benchmarks.cluster_drill --hosts "$(HOSTS)" --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"
 
 matrix: $(VENV)/dev
 	@.ci/imap

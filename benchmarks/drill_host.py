@@ -8,12 +8,13 @@ host keeps its own ledger: heads in the order they were pushed, and which of the
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,7 +61,7 @@ class CodeHost:
         self._taken_in: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._hook_url = ""
+        self._hooks: Iterator[str] = itertools.repeat("")
         self.limited = 0  # calls
         self.url = git.url
 
@@ -79,9 +80,9 @@ class CodeHost:
 
     # -- pull requests ------------------------------------------------------------------------
 
-    def start(self, base_url: str, count: int, seconds: float) -> None:
-        """Open `count` pull requests evenly over `seconds`, with webhooks to the installation."""
-        self._hook_url = base_url + deliveries.PATH
+    def start(self, addresses: Sequence[str], count: int, seconds: float) -> None:
+        """Open `count` pull requests evenly over `seconds`, with webhooks to the addresses in turns."""
+        self._hooks = itertools.cycle([address + deliveries.PATH for address in addresses])
 
         def open_all() -> None:
             for _ in range(count):
@@ -156,7 +157,7 @@ class CodeHost:
         body = json.dumps(content).encode()
         headers = deliveries.headers(body, "pull_request", delivery=delivery)
         try:
-            answer = httpx.post(self._hook_url, content=body, headers=headers, timeout=10, trust_env=False)
+            answer = httpx.post(next(self._hooks), content=body, headers=headers, timeout=10, trust_env=False)
         except httpx.TransportError:
             return
         if answer.status_code in {200, 202} and answer.json().get("job"):

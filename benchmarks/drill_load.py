@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import random
 import threading
@@ -32,9 +33,9 @@ class Request:
 
 @dataclass
 class Stream:
-    """Posts requests evenly over `seconds`, each until it is answered."""
+    """Posts requests evenly over `seconds`, to `addresses` in turns, each until it is answered."""
 
-    base_url: str
+    addresses: Sequence[str]
     key: str
     requests: Sequence[Request]
     seconds: float
@@ -44,6 +45,9 @@ class Stream:
     _due: queue.SimpleQueue[tuple[float, Request]] = field(default_factory=queue.SimpleQueue)
     _threads: list[threading.Thread] = field(default_factory=list)
     _is_over: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._turns = itertools.cycle(self.addresses)
 
     def start(self) -> None:
         begun = time.monotonic() + self.delay
@@ -64,7 +68,7 @@ class Stream:
 
     def _post_all(self) -> None:
         headers = {"Authorization": f"Bearer {self.key}"}
-        with httpx.Client(base_url=self.base_url, headers=headers, trust_env=False, timeout=10) as client:
+        with httpx.Client(headers=headers, trust_env=False, timeout=10) as client:
             while not self._is_over.is_set():
                 try:
                     at, request = self._due.get_nowait()
@@ -82,7 +86,7 @@ class Stream:
         }
         while not self._is_over.is_set():
             try:
-                answer = client.post("/api/v1/reviews/", json=body)
+                answer = client.post(f"{next(self._turns)}/api/v1/reviews/", json=body)
             except httpx.TransportError as error:
                 self.refusals[type(error).__name__] += 1
             else:
@@ -97,12 +101,14 @@ class Stream:
             self._is_over.wait(0.2)
 
 
-def make_requests(commits: Sequence[str], peers: Peers, seed: int) -> list[Request]:
+def make_requests(
+    commits: Sequence[str], peers: Peers, seed: int, smtp_share: float = SMTP_SHARE
+) -> list[Request]:
     """Return a request a commit. Recipients are a job's own, so that a duplicate shows as one."""
     dice = random.Random(f"requests {seed}")
     made = []
     for number, commit in enumerate(commits):
-        domain = SMTP_DOMAIN if dice.random() < SMTP_SHARE else "example.com"
+        domain = SMTP_DOMAIN if dice.random() < smtp_share else "example.com"
         port = peers.receivers[number % len(peers.receivers)].port
         recipients = (f"mail:job{number}@{domain}", f"webhook:http://127.0.0.1:{port}/hook/{number}")
         made.append(

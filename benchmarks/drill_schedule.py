@@ -70,14 +70,21 @@ def length_of(count: int) -> float:
     return max(20.0, 1.6 * count)
 
 
-def schedule(count: int, seed: int, only: Collection[str] = ()) -> list[Fault]:
+def schedule(
+    count: int,
+    seed: int,
+    only: Collection[str] = (),
+    *,
+    weights: Mapping[str, int] = WEIGHTS,
+    length: float | None = None,
+) -> list[Fault]:
     """Return `count` faults in order of their moment, every kind at least once if `count` reaches.
 
-    `only` limits the kinds. Raises KeyError for an unknown one.
+    `only` limits the kinds of `weights`. Raises KeyError for an unknown one.
     """
     dice = random.Random(seed)
-    kinds = _kinds(count, dice, {kind: WEIGHTS[kind] for kind in only or WEIGHTS})
-    step = length_of(count) / max(count, 1)
+    kinds = _kinds(count, dice, {kind: weights[kind] for kind in only or weights})
+    step = (length or length_of(count)) / max(count, 1)
     return [
         Fault(
             number,

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,10 @@ class Installation:
         )
         return done.stdout.decode().strip()
 
+    @property
+    def addresses(self) -> tuple[str]:
+        return (self.base_url,)
+
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection to the database: autocommit. Raises psycopg.OperationalError."""
         return psycopg.connect(
@@ -194,6 +198,14 @@ class Installation:
             time.sleep(seconds)
         finally:
             self._up.send_signal(signal.SIGCONT)
+
+
+def api_keys(manage_py: Callable[..., str]) -> tuple[str, str]:
+    """Make the keys of the requests and of the flood. `manage_py` runs a management command."""
+    first, second = (
+        manage_py("create_api_key", "--name", name, "--role", "trigger") for name in ("drill", "flood")
+    )
+    return first, second
 
 
 def environment(files: Path, repository: Path, options: Mapping[str, str]) -> dict[str, str]:

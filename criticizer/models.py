@@ -70,6 +70,7 @@ class WorkerCluster(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     queue = models.CharField(max_length=32)
     host = models.CharField(max_length=255)
+    version = models.CharField(max_length=64, db_default="", blank=True)  # of the code that it runs
     pid = models.IntegerField()
     workers = models.IntegerField()
     started_at = models.DateTimeField(db_default=Now())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
 from django.db import DatabaseError, Error, connection
 
 from criticizer.db import reconnect
@@ -26,3 +28,12 @@ def why_database(error: Error) -> str:
     if reconnect.is_disconnect(error):
         return f"the database cannot be reached: {clean(' '.join(str(error).split()), 300)}. {_REMEDY}"
     return ""
+
+
+def refuse_pooler(what: str) -> None:
+    """Raise CommandError where DATABASE_URL is that of a pooler, which `what` cannot use."""
+    if settings.DATABASE_POOLER != "none":
+        raise CommandError(
+            f"DATABASE_POOLER is {settings.DATABASE_POOLER}: {what} need sessions of their own. Unset "
+            "it and set DATABASE_URL to PostgreSQL itself. Only the web server may use a pooler."
+        )

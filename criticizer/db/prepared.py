@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from django.db import connection
 from django.db.backends.utils import CursorDebugWrapper
 from psycopg.rows import dict_row, tuple_row
@@ -36,7 +37,8 @@ def _execute(sql: str, parameters: Parameters, row_factory: Any) -> list[Any]:
         psycopg.Cursor(connection.connection, row_factory=row_factory) as cursor,
     ):
         with _logged(cursor, sql, parameters) if connection.queries_logged else nullcontext():
-            cursor.execute(sql.encode(), parameters, prepare=True)
+            # A pooler gives the session, and what is prepared on it, to another client.
+            cursor.execute(sql.encode(), parameters, prepare=settings.DATABASE_POOLER == "none")
         return cursor.fetchall() if cursor.description is not None else []
 
 

@@ -240,6 +240,8 @@ _DATA = (
     _secret("DATABASE_OWNER_URL", parsers.DATABASE_OWNER,
             "The role that `migrate` connects with, so that web and workers own no table.",
             example="postgres://owner:password@db:5432/criticizer"),
+    Variable("DATABASE_POOLER", choice("none", "transaction"),
+             "A pooler between the web server and PostgreSQL: docs/operations/pooler.md.", "none"),
     Variable("CRITICIZER_DATA_DIR", parsers.data_directory(WORK_DIR / "var"),
              "Embedded database, artifacts, mails and generated secrets. Unset: `./var`.", example="./var"),
     _secret("SECRET_KEY", RANDOM_TEXT,

@@ -58,7 +58,7 @@ _migrated = False
 # -- workers and readiness --------------------------------------------------------------------
 
 
-def _beating() -> QuerySet[WorkerCluster]:
+def beating() -> QuerySet[WorkerCluster]:
     silence = timedelta(seconds=BEAT_SECONDS * max(1.0, settings.RETRY_TIME_SCALE))
     return WorkerCluster.objects.filter(beat_at__gt=Now() - silence)
 
@@ -69,7 +69,7 @@ def workers_alive() -> dict[str, int]:
     Counts clusters that beat in the last 15 s (times RETRY_TIME_SCALE where that is above 1)
     and are not draining: a draining cluster takes nothing new. Raises Django's database errors.
     """
-    found = dict(_beating().filter(draining=False).values_list("queue").annotate(Sum("workers")))
+    found = dict(beating().filter(draining=False).values_list("queue").annotate(Sum("workers")))
     return {queue: found.get(queue, 0) for queue in outbox.queues()}
 
 
@@ -110,7 +110,7 @@ def _degradations(*, with_hosts: bool) -> dict[str, object]:
                 name: stopped.state.value for name, stopped in circuit_breaker.open_circuits().items()
             }
             hanging = sorted(
-                {name for names in _beating().values_list("hanging", flat=True) for name in names}
+                {name for names in beating().values_list("hanging", flat=True) for name in names}
             )
     except (DatabaseError, InterfaceError):
         return {}

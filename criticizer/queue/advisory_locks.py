@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum, unique
@@ -17,13 +18,16 @@ class Lock(IntEnum):
     SOURCE_POLL = 7_100_002
     DELIVERY_AUDIT = 7_100_003
     ROLL_UP = 7_100_004
+    MIGRATE = 7_100_005  # machines that start together migrate one after another
     DIGEST_JOIN = 7_100  # key: the recipient; two concurrent joins make one digest
     DIGEST_ASK = 7_101  # key: the carrier's id; one job at a time looks its message up
     TOKEN_LIMITS = 7_103  # one key; reservations are made one after another
+    FIRST_LOGIN = 7_104  # one key; machines that start together create one account
     CEILING = 7_102  # one key; processes that start together record one change of the ceiling
 
 
 TRY = "SELECT pg_try_advisory_lock(%(lock)s) AS got, pg_backend_pid() AS pid"
+_POLL_SECONDS = 0.2
 _UNLOCK = "SELECT pg_advisory_unlock(%(lock)s)"
 _TRY_ONE = "SELECT pg_try_advisory_lock(%(lock)s, hashint8(%(key)s))"
 _UNLOCK_ONE = "SELECT pg_advisory_unlock(%(lock)s, hashint8(%(key)s))"
@@ -43,6 +47,20 @@ def held(lock: Lock, key: int | None = None) -> Iterator[bool]:
     finally:
         # A lost connection has released it.
         prepared.value(_UNLOCK if key is None else _UNLOCK_ONE, parameters)
+
+
+@contextmanager
+def awaited(lock: Lock) -> Iterator[None]:
+    """Wait for a lock and hold it in the block.
+
+    Waits between statements, not in one: an index that is created concurrently waits for every statement.
+    """
+    while not prepared.value(TRY, {"lock": lock.value}):
+        time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        prepared.value(_UNLOCK, {"lock": lock.value})
 
 
 def take_now(lock: Lock) -> bool:

@@ -36,20 +36,11 @@ _Task = tuple[None, str]
 
 
 def connect() -> psycopg.Connection[dict[str, Any]]:
-    """Open a connection outside Django's per-thread ones: autocommit, keepalives."""
+    """Open a connection outside Django's per-thread ones: autocommit."""
     parameters = connections["default"].get_connection_params()
     for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
         parameters.pop(name, None)
-    connection = psycopg.connect(
-        **{
-            **parameters,
-            "autocommit": True,
-            "keepalives_idle": 10,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-        },
-        row_factory=dict_row,
-    )
+    connection = psycopg.connect(**{**parameters, "autocommit": True}, row_factory=dict_row)
     connection.execute(outbox.BY_INDEX)
     return connection
 
@@ -70,6 +61,9 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         """Return leased work as signed django-q2 tasks, or [] after at most a second."""
         try:
             self._after_fork()
+            if self._watchdog and self._watchdog.is_draining:
+                time.sleep(POLL_SECONDS)
+                return []
             tasks = self._take()
             if not tasks:
                 self._wait()

@@ -54,13 +54,15 @@ if values.pop("ARTIFACT_KEYS"):
 else:
     generated_secret(_generated["ARTIFACT_KEYS"], lambda: Fernet.generate_key().decode())
     ARTIFACT_KEYS = Secret("ARTIFACT_KEYS", lambda: [_generated["ARTIFACT_KEYS"].read_text().strip()])
-_connection = {"connect_timeout": 5, "application_name": "criticizer", **_database.get("OPTIONS", {})}
+_connection = {**DATABASE_CONNECTION, **_database.get("OPTIONS", {})}  # noqa: F405
 DATABASES = {
     "default": {
         **_database,
         # One connection per thread for its whole life: a connection per task costs 3.8 times the throughput.
         "CONN_MAX_AGE": None,
         "CONN_HEALTH_CHECKS": True,
+        # A cursor on the server would stay on the session that the pooler gives to another client.
+        "DISABLE_SERVER_SIDE_CURSORS": values["DATABASE_POOLER"] == "transaction",
         "OPTIONS": _connection,
     }
 }

@@ -25,6 +25,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
         "queue",
         "state",
         list_column("host", "machine", "path"),
+        "version",
         list_column("pid", "process"),
         "workers",
         list_column("started_at", "started"),
@@ -34,7 +35,8 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
     ordering = ("queue", "-beat_at")
     fieldsets = (
         ("Cluster", {"fields": (
-            "state", "serves", detail_field("host", "machine", "path"), detail_field("pid", "process"),
+            "state", "serves", detail_field("host", "machine", "path"), "version",
+            detail_field("pid", "process"),
             detail_field("workers", "worker processes"), detail_field("started_at", "started"),
             detail_field("beat_at", "last beat"),
             detail_field("id", "key", "whole path"),

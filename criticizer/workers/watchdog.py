@@ -8,13 +8,17 @@ the heartbeat. It uses no multiprocessing lock and has its own database connecti
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterable
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import psycopg
@@ -23,8 +27,11 @@ from django.conf import settings
 from psycopg.types.json import Jsonb
 
 from criticizer.db import reconnect
+from criticizer.environment import CODE_DIR, IS_CHECKOUT
 from criticizer.queue import outbox
 from criticizer.resilience import health_checks
+from criticizer.resilience.failures import Failure
+from criticizer.workers import subprocesses
 from criticizer.workers.maintenance import Connect, Maintenance
 
 log = structlog.get_logger(__name__)
@@ -37,9 +44,10 @@ TICK_SECONDS = 0.5
 CLUSTER_ID = uuid.uuid4()
 
 _BEAT = """
-INSERT INTO worker_clusters (id, queue, host, pid, workers, hanging)
-VALUES (%(id)s, %(queue)s, %(host)s, %(pid)s, %(workers)s, %(hanging)s)
-ON CONFLICT (id) DO UPDATE SET beat_at = now(), hanging = excluded.hanging"""
+INSERT INTO worker_clusters (id, queue, host, version, pid, workers, hanging)
+VALUES (%(id)s, %(queue)s, %(host)s, %(version)s, %(pid)s, %(workers)s, %(hanging)s)
+ON CONFLICT (id) DO UPDATE SET beat_at = now(), hanging = excluded.hanging
+RETURNING draining"""
 _FORGET_DEAD = "DELETE FROM worker_clusters WHERE beat_at < now() - interval '1 hour'"
 _WATCHED = """
 SELECT lease_token, started_at IS NOT NULL AS started
@@ -66,6 +74,7 @@ class Watchdog:
         self._watched: dict[uuid.UUID, bool] = {}  # claimed by us -> seen started
         self._progress_at = self._busy_since = time.monotonic()
         self._maintenance = Maintenance(queue, connect)
+        self.is_draining = False  # `manage.py drain` says so in the cluster's row
         self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2}
 
     def start(self) -> None:
@@ -101,24 +110,29 @@ class Watchdog:
             if now >= self._due[job]:
                 self._due[job] = now + period
                 job(self._connection)
-        if not outbox.may_rescue():
-            self._progress_at = now  # after a database loss nothing is wedged yet
+        if self.is_draining or not outbox.may_rescue():
+            self._progress_at = now  # a cluster that takes nothing, or lost its database, is not wedged
         elif self._is_wedged(self._connection):
+            if time.monotonic() - now > stall_seconds() / 2:
+                reconnect.note_loss()  # the statement waited for the network, and so did the workers
+                return
             self._give_back(self._connection)
             end_cluster("wedged", self.queue)
 
     def _beat(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        connection.execute(
+        row = connection.execute(
             _BEAT,
             {
                 "id": CLUSTER_ID,
                 "queue": self.queue,
-                "host": socket.gethostname()[:255],
+                "host": this_host(),
+                "version": running_version(),
                 "pid": self._parent,
                 "workers": self.workers,
                 "hanging": Jsonb(self._maintenance.skipped()),
             },
-        )
+        ).fetchone()
+        self.is_draining = bool(row and row["draining"])
 
     def _sweep(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """Start the maintenance; a lost message costs half a minute."""
@@ -127,7 +141,7 @@ class Watchdog:
 
     def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:
         """Say whether work is claimed (or due) without progress while a worker is free."""
-        stall = max(outbox.scaled(outbox.STALL_SECONDS), 2.0)
+        stall = stall_seconds()
         if self.queue in settings.DRIVEN_QUEUES:
             row = connection.execute(_DRIVEN_STALLED, {"queue": self.queue, "stall": stall}).fetchone()
             if not (row and row["stalled"]):
@@ -164,6 +178,37 @@ class Watchdog:
         with self._lock:
             tokens = list(self._watched)
         connection.execute(outbox.RELEASE, {"tokens": tokens})
+
+
+def stall_seconds() -> float:
+    """Return how long claimed work may wait without progress before its cluster is wedged."""
+    return max(outbox.scaled(outbox.STALL_SECONDS), 2.0)
+
+
+def this_host() -> str:
+    """Return this machine's name, as the rows of clusters and attempts hold it."""
+    return socket.gethostname()[:255]
+
+
+@cache
+def running_version() -> str:
+    """Return the version of the code that this process runs: a package's, or a checkout's commit.
+
+    Call it first before the code on the disk can change.
+    """
+    git = shutil.which("git")
+    if IS_CHECKOUT and git:
+        with contextlib.suppress(Failure):
+            done = subprocesses.run(
+                [git, "-C", str(CODE_DIR), "describe", "--always", "--dirty", "--abbrev=10"],
+                environment={"PATH": os.environ.get("PATH", os.defpath), "HOME": "/"},
+                timeout_seconds=5,
+            )
+            if done.exit_code == 0 and not done.timed_out:
+                return done.text.strip()[:64]
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("criticizer")[:64]
+    return ""
 
 
 def worker_count(queue: str) -> int:

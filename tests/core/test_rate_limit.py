@@ -458,3 +458,11 @@ def test_a_wrong_rate_stops_the_start_with_its_name(text: str) -> None:
 def test_a_wrong_concurrency_stops_the_start(text: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"^CONCURRENCY_LIMITS: "):
         CONCURRENCY_LIMITS.parse(text)
+
+
+@pytest.mark.django_db
+def test_no_sequence_is_lost_when_a_standby_is_promoted() -> None:
+    """Guarantee G484: unlogged tables are empty then; an unlogged sequence would be unusable."""
+    unlogged = "SELECT relname FROM pg_class WHERE relkind = %s AND relpersistence = 'u'"
+    assert {row["relname"] for row in prepared.rows(unlogged, ["r"])} >= {"pace_slots"}
+    assert prepared.rows(unlogged, ["S"]) == []

@@ -7,18 +7,22 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import connection
+from django.core.management import call_command
+from django.db import connection, connections, transaction
 
 from criticizer.management.commands.up import FIRST_LOGIN, Command, database_problem, port_problem
+from criticizer.queue import advisory_locks
+from criticizer.queue.advisory_locks import Lock
 from criticizer.workers import web_server
-from criticizer.workers.supervisor import clusters
+from criticizer.workers.supervisor import Supervisor, clusters
 
 
 @pytest.fixture
@@ -98,6 +102,73 @@ def test_the_first_password_is_shown_on_a_terminal_and_else_kept_in_a_file(
         assert str(file) in said
         assert password not in said
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    """Run `work` in a thread with a connection of its own."""
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.django_db(transaction=True)
+def test_machines_that_start_together_create_one_first_account(tmp_path: Path, settings: Any) -> None:
+    """Guarantee G481: the machine that comes second neither fails nor leaves a password that is not valid."""
+    settings.DATA_DIR = tmp_path
+    out = io.StringIO()
+    with transaction.atomic():  # the first machine, before its commit
+        advisory_locks.take(Lock.FIRST_LOGIN, "")
+        get_user_model().objects.create_superuser("admin", password="of the first machine")
+        second = in_thread(Command(stdout=out)._first_login)
+        second.join(0.5)
+        assert second.is_alive()
+    second.join(20)
+    assert not second.is_alive()
+    assert get_user_model().objects.get().check_password("of the first machine")
+    assert out.getvalue() == ""
+    assert not (tmp_path / FIRST_LOGIN).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_machines_that_start_together_migrate_one_after_another() -> None:
+    """Guarantee G481: a migration is run by one machine; another waits and finds it done."""
+    with advisory_locks.awaited(Lock.MIGRATE):
+        second = in_thread(lambda: call_command("migrate", verbosity=0))
+        second.join(3)
+        assert second.is_alive()
+    second.join(60)
+    assert not second.is_alive()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("only", "names"),
+    [
+        (None, ["web", "cluster-llm", "cluster-notify", "cluster-stages"]),
+        (["llm"], ["cluster-llm"]),
+        (["web", "notify"], ["web", "cluster-notify"]),
+    ],
+)
+def test_a_machine_runs_what_it_is_told_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path, only: list[str] | None, names: list[str]
+) -> None:
+    settings.EMBEDDED_DATABASE, settings.DATA_DIR = False, tmp_path
+    ran: list[str] = []
+
+    def run(command: Command, supervisor: Supervisor, server: object) -> None:
+        ran.extend(child.name for child in supervisor.children)
+
+    monkeypatch.setattr(Command, "_run", run)
+    monkeypatch.setattr(connections, "close_all", lambda: None)  # the test's own connection
+    call_command(Command(), host="127.0.0.1", port=1024, only=only, show_login=False)
+    assert ran == names
 
 
 def test_what_up_has_checked_its_workers_do_not_say_again() -> None:

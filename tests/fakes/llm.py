@@ -187,6 +187,9 @@ class LlmServer:
         request = Recorded(path, headers, raw)
         if method == "GET" and path.endswith("/models"):
             return await self._list_models(request, writer)
+        if method == "GET":  # a page of another kind of server: this one says nothing of itself
+            await _write(writer, 404, {}, "null")
+            return True
         if self.record:
             self.requests.append(request)
         self.calls += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import time
 from multiprocessing.process import BaseProcess
@@ -19,6 +18,7 @@ from django.db import DatabaseError, connections
 from django.utils.module_loading import import_string
 
 from criticizer.checks import TAG
+from criticizer.db.error_hints import refuse_pooler
 from criticizer.models import WorkerCluster
 from criticizer.queue import outbox
 from criticizer.workers import watchdog
@@ -36,6 +36,7 @@ class Command(BaseCommand):
         parser.add_argument("queue", choices=outbox.queues())
 
     def handle(self, *, queue: str, **options: object) -> None:
+        refuse_pooler("workers")
         if os.environ.get("Q_CLUSTER_NAME") != queue:
             # django-q2 reads the name once, when it is imported.
             os.environ["Q_CLUSTER_NAME"] = queue
@@ -71,6 +72,7 @@ class Command(BaseCommand):
                 self.start_event = self.stop_event = None
                 return True
 
+        watchdog.running_version()  # known before the fork, and before the next version replaces the code
         connections.close_all()
         cluster = DrainingCluster()
         cluster.start()
@@ -120,7 +122,8 @@ def mark_draining(queue: str) -> None:
             defaults={"draining": True},
             create_defaults={
                 "queue": queue,
-                "host": socket.gethostname()[:255],
+                "host": watchdog.this_host(),
+                "version": watchdog.running_version(),
                 "pid": os.getpid(),
                 "workers": watchdog.worker_count(queue),
                 "draining": True,

@@ -1,7 +1,7 @@
 """`manage.py migrate`: Django's own, connected as the owner of the tables.
 
 Web and workers connect as another role. It owns nothing, so no injected statement can drop the
-triggers of an audit table.
+triggers of an audit table. Machines that migrate at once do it one after another.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from django.conf import settings
 from django.core.management.commands import migrate
 from django.db import connections
 
+from criticizer.db.error_hints import refuse_pooler
 from criticizer.db.privileges import as_owner, grant, harden
+from criticizer.queue.advisory_locks import Lock, awaited
 
 
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
+        refuse_pooler("migrations")
         connection = connections[options["database"]]
-        with as_owner(connection):
+        with as_owner(connection), awaited(Lock.MIGRATE):
             super().handle(*args, **options)
             harden(connection)
             grant(connection, settings.APPLICATION_ROLE)

@@ -1,4 +1,4 @@
-"""`manage.py up`: database, web and workers in the foreground until Ctrl-C."""
+"""`manage.py up`: database, web and workers, or some of them, in the foreground until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from criticizer.checks import environment as start_checks  # noqa: F401  registers them
 from criticizer.db.embedded import EmbeddedError, EmbeddedServer
-from criticizer.queue import outbox
+from criticizer.db.error_hints import refuse_pooler
+from criticizer.queue import advisory_locks, outbox
+from criticizer.queue.advisory_locks import Lock
 from criticizer.redaction import clean
 from criticizer.workers.supervisor import Supervisor, clusters, url_host, web
 
 log = structlog.get_logger(__name__)
 
 FIRST_LOGIN = "first-login.txt"
+WEB = "web"
 
 
 class Command(BaseCommand):
@@ -36,20 +39,28 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1")
         parser.add_argument("--port", type=int, default=8000)
-        parser.add_argument("--no-web", action="store_true", help="only the worker clusters")
+        parser.add_argument(
+            "--only",
+            action="append",
+            choices=(WEB, *outbox.queues()),
+            help="run this process alone on this machine; repeat it for several (default: all)",
+        )
         parser.add_argument(
             "--show-login",
             action="store_true",
             help="print the first password, also where the output is a log",
         )
 
-    def handle(self, *, host: str, port: int, no_web: bool, show_login: bool, **options: object) -> None:
+    def handle(
+        self, *, host: str, port: int, only: list[str] | None, show_login: bool, **options: object
+    ) -> None:
         self.show_login = show_login
-        problem = "" if no_web else port_problem(host, port)
+        chosen = frozenset(only or (WEB, *outbox.queues()))
+        problem = port_problem(host, port) if WEB in chosen else ""
         if not settings.EMBEDDED_DATABASE:
             if problem := problem or database_problem(connection):
                 raise CommandError(problem)
-            self._up(None, host, port, no_web=no_web)
+            self._up(None, host, port, chosen)
             return
         server = EmbeddedServer(settings.DATA_DIR)
         with server.held() as is_ours:
@@ -61,18 +72,21 @@ class Command(BaseCommand):
                 raise CommandError(problem)
             try:
                 server.start()
-                self._up(server, host, port, no_web=no_web)
+                self._up(server, host, port, chosen)
             finally:
                 server.stop()
 
-    def _up(self, server: EmbeddedServer | None, host: str, port: int, *, no_web: bool) -> None:
-        call_command("migrate", verbosity=0)
+    def _up(self, server: EmbeddedServer | None, host: str, port: int, chosen: frozenset[str]) -> None:
+        if chosen != {WEB}:
+            refuse_pooler("workers")
+        if settings.DATABASE_POOLER == "none":
+            call_command("migrate", verbosity=0)
         environment = dict(os.environ)
         if not (environment.get("BASE_URL") or environment.get("BASE_URL_FILE")):
             environment["BASE_URL"] = f"http://{url_host(host)}:{port}"
         self._first_login()
-        children = clusters(outbox.queues(), environment)
-        if not no_web:
+        children = clusters([queue for queue in outbox.queues() if queue in chosen], environment)
+        if WEB in chosen:
             children.insert(0, web(host, port, environment))
             address = (environment.get("BASE_URL") or settings.BASE_URL).rstrip("/")
             bound = f"http://{url_host(host)}:{port}"
@@ -114,19 +128,21 @@ class Command(BaseCommand):
         Other output may be a service's log, which other people read; `make up` passes --show-login.
         """
         users = get_user_model()
-        if users.objects.exists():
-            return
-        password = secrets.token_urlsafe(15)
-        if self.show_login or self.stdout.isatty():
-            shown = f"{password}   (shown once; change it in the admin)"
-        else:
-            # Before the account: an interrupted start leaves no account with an unknown password.
-            file = settings.DATA_DIR / FIRST_LOGIN
-            file.unlink(missing_ok=True)
-            with open(file, "x", opener=partial(os.open, mode=0o600)) as kept:
-                kept.write(f"{password}\n")
-            shown = f"the password in {file}   (change it in the admin and delete the file)"
-        users.objects.create_superuser("admin", password=password)
+        with transaction.atomic():
+            advisory_locks.take(Lock.FIRST_LOGIN, "")
+            if users.objects.exists():
+                return
+            password = secrets.token_urlsafe(15)
+            if self.show_login or self.stdout.isatty():
+                shown = f"{password}   (shown once; change it in the admin)"
+            else:
+                # Before the account: an interrupted start leaves no account with an unknown password.
+                file = settings.DATA_DIR / FIRST_LOGIN
+                file.unlink(missing_ok=True)
+                with open(file, "x", opener=partial(os.open, mode=0o600)) as kept:
+                    kept.write(f"{password}\n")
+                shown = f"the password in {file}   (change it in the admin and delete the file)"
+            users.objects.create_superuser("admin", password=password)
         self.stdout.write(f"First login: admin / {shown}")
 
 

@@ -1,0 +1,183 @@
+"""The cluster drill: break an installation of HOSTS machines with a replicated database; do the books.
+
+Machines are namespaces (`cluster_network`), each with web and workers of every queue; PostgreSQL is a primary
+and a streaming standby on two more (`cluster_database`), artifacts lie in a bucket. Load, peers and books
+are those of `make drill`. When the faults are over (`cluster_faults`), the hosts are upgraded one by one
+under load: first the database, then each host is drained and comes back with the next version.
+
+The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck and
+wrong_state are 0, and 3 where machines cannot be made. With asynchronous replication a promotion loses
+transactions: requests that the database itself lost are counted apart (`lost_by_database`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks import cluster_faults, cluster_hosts, cluster_network, drill_peers, drill_schedule
+from benchmarks.cluster_faults import Injector, recovery_of
+from benchmarks.cluster_hosts import Cluster
+from benchmarks.drill_course import FLOOD_SHARE, Course, explain, kept_unless_good, options_of
+from benchmarks.drill_ledger import Verdict
+from benchmarks.drill_load import make_flood, make_requests
+from benchmarks.drill_peers import Peers
+from benchmarks.drill_stack import api_keys, environment, make_commits
+from benchmarks.figures import percentile, say
+from benchmarks.ground import CannotRun, until
+from criticizer.queue.outbox import LEASE_SECONDS
+
+UPGRADE_SECONDS = 15.0  # of a host, during which load arrives
+CANNOT = 3  # exit status where machines cannot be made
+
+
+@dataclass
+class ClusterDrill:
+    hosts: int
+    jobs: int
+    faults: int
+    seed: int
+    scale: float
+    files: Path
+    is_synchronous: bool
+    only: tuple[str, ...] = ()
+
+    def run(self) -> tuple[dict[str, object], Verdict]:
+        """Run the drill; return its summary and what the books say."""
+        begun = time.monotonic()
+        say(f"drill: {self.hosts} hosts, {self.jobs} jobs, {self.faults} faults, seed {self.seed}")
+        cluster_network.make_bridge()
+        repository = self.files / "repository"
+        flood = int(FLOOD_SHARE * self.jobs)
+        commits = make_commits(repository, self.jobs + flood)
+        with drill_peers.running(self.files) as peers, cluster_hosts.bucket(self.files) as bucket:
+            options = {**options_of(peers, self.scale), **bucket}
+            configured = environment(self.files, repository, options)
+            cluster = cluster_hosts.made(
+                self.files, self.hosts, configured, is_synchronous=self.is_synchronous
+            )
+            try:
+                cluster.start()
+                say(f"drill: ready after {time.monotonic() - begun:.0f} s")
+                summary, verdict = self._break(cluster, peers, commits)
+            finally:
+                cluster.stop()
+        return {**summary, "seconds": round(time.monotonic() - begun, 1)}, verdict
+
+    def _break(self, cluster: Cluster, peers: Peers, commits: list[str]) -> tuple[dict[str, object], Verdict]:
+        length = max(20.0, cluster_faults.SECONDS_A_FAULT * self.faults)
+        course = Course(
+            cluster,
+            peers,
+            # A maildir is a machine's own: another one cannot look there, so all mail goes through SMTP.
+            make_requests(commits[: self.jobs], peers, self.seed, smtp_share=1.0),
+            make_flood(commits[self.jobs :], peers.tarpit.port),
+            api_keys(cluster.manage),
+            length + UPGRADE_SECONDS * self.hosts,
+        )
+        faults = drill_schedule.schedule(
+            self.faults, self.seed, self.only, weights=cluster_faults.WEIGHTS, length=length
+        )
+        injector = Injector(cluster, peers, self.scale * LEASE_SECONDS)
+        course.start()
+        injector.run(faults, course.started, course.is_late)
+        drained = upgrade(cluster)
+        unsettled = course.settle()
+        with cluster.connect() as connection:
+            books, verdict = course.reconcile(connection, unsettled)
+            recovery = recovery_of(injector.hits, connection)
+        lost = _lost_by_database(cluster, verdict)
+        explain(verdict)
+        say(f"drill: answers other than 200 and 201: {dict(course.streams[0].refusals)}")
+        recovered = round(percentile(recovery, 95), 2) if recovery else None
+        felt = round(percentile(injector.felt, 95), 2) if injector.felt else None
+        return {
+            "hosts": self.hosts,
+            "jobs": self.jobs,
+            "faults": len(injector.hits),
+            "seed": self.seed,
+            "replication": "synchronous" if self.is_synchronous else "asynchronous",
+            **books,
+            **{name: len(getattr(verdict, name)) for name in ("lost", "duplicated", "stuck", "wrong_state")},
+            "failovers": len(cluster.pair.promotions),
+            "failover_felt_p95_seconds": felt,
+            "failover_restarts": injector.restarted,
+            "fenced": cluster.count("lease_lost"),
+            "recoveries": len(recovery),
+            "recovery_p95_seconds": recovered,
+            "recovery_bound_seconds": self.scale * LEASE_SECONDS + 10,
+            "drain_max_seconds": round(max(drained), 1),
+            "lost_transactions": sum(one.transactions for one in cluster.pair.lost),
+            "lost_by_database": lost,
+        }, verdict
+
+
+def upgrade(cluster: Cluster) -> list[float]:
+    """Upgrade the hosts one by one; until the last one, some are a version behind. Return each drain in s."""
+    cluster.manage("migrate", "--verbosity", "0", CLUSTER_NEXT_VERSION="1")
+    say("drill: the database is a version ahead")
+    drained = []
+    for host in cluster.hosts:
+        drained.append(host.drain())
+        host.environment["CLUSTER_NEXT_VERSION"] = "1"
+        host.start()
+        is_ready = partial(host.is_back, "/readyz")
+        until(is_ready, 120, f"{host.name} is not ready after the upgrade", 0.3)
+        say(f"drill: {host.name} drained in {drained[-1]:.1f} s and came back upgraded")
+    return drained
+
+
+def _lost_by_database(cluster: Cluster, verdict: Verdict) -> int:
+    """Take out of `lost` what the promotions lost, as the old primaries' own files show; return how many."""
+    keys = {key for lost in cluster.pair.lost for key in lost.keys}
+    known = [case for case in verdict.lost if case.split(" ", 1)[0] in keys]
+    verdict.lost = [case for case in verdict.lost if case not in known]
+    return len(known)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cluster_drill", description="The cluster drill."
+    )
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=40)
+    parser.add_argument("--faults", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=0.1, help="RETRY_TIME_SCALE of the run")
+    parser.add_argument("--asynchronous", action="store_true", help="a commit does not wait for the standby")
+    parser.add_argument("--only", default="", help="kinds of faults, comma-separated; default: all")
+    parser.add_argument("--keep", action="store_true", help="keep the directory of a good run as well")
+    given = parser.parse_args()
+    try:
+        cluster_network.enter()
+    except CannotRun as error:
+        say(f"cluster drill: {error}")
+        return CANNOT
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    only = tuple(given.only.split(",")) if given.only else ()
+    repeat = (
+        f"make cluster-drill HOSTS={given.hosts} JOBS={given.jobs} FAULTS={given.faults} SEED={given.seed}"
+    )
+
+    def run(files: Path) -> tuple[dict[str, object], Verdict]:
+        return ClusterDrill(
+            given.hosts,
+            given.jobs,
+            given.faults,
+            given.seed,
+            given.scale,
+            files,
+            not given.asynchronous,
+            only,
+        ).run()
+
+    return kept_unless_good(run, repeat, is_kept=given.keep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""The course that every drill runs: load, quiet, books.
+
+A `Course` puts the load on an installation, whether it is one process tree (`drill_stack`) or several hosts
+(`cluster_hosts`), waits until everything is quiet after the faults, and compares what was posted, the
+database and the receivers' ledgers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+
+from benchmarks import drill_host_ledger, drill_ledger
+from benchmarks.drill_ledger import Posted, Receipts, Verdict
+from benchmarks.drill_load import Request, Stream
+from benchmarks.drill_peers import Peers
+from benchmarks.figures import percentile, say
+from benchmarks.ground import CannotRun
+
+FLOOD_SHARE = 0.5  # of the jobs: posted by another key besides, all at once
+FLOOD_AT = 0.25  # of the length of the run
+PULL_SHARE = 0.1  # of the jobs: pull requests besides those that faults open
+SETTLE_SECONDS = 180.0  # after the last fault; then what is not final is stuck
+COUNTED = ("lost", "duplicated", "stuck", "wrong_state")
+Database = psycopg.Connection[Any]
+
+
+class Installation(Protocol):
+    """What a course needs of the installation it loads."""
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The base URLs that requests are posted to, in turns."""
+
+    def connect(self) -> Database:
+        """Open a connection to the database: autocommit. Raises psycopg.OperationalError."""
+
+    def missing(self) -> Sequence[str]:
+        """Return what does not run and should."""
+
+
+@dataclass
+class Course:
+    """One run's load. `keys`: the API keys of the requests and of the flood; `length` in seconds."""
+
+    installation: Installation
+    peers: Peers
+    requests: Sequence[Request]
+    flooded: Sequence[Request]
+    keys: tuple[str, str]
+    length: float
+    started: float = 0.0
+    streams: tuple[Stream, ...] = ()
+    receipts: Receipts = field(default_factory=Receipts)
+
+    def start(self) -> None:
+        addresses = self.installation.addresses
+        self.streams = (
+            Stream(addresses, self.keys[0], self.requests, 0.95 * self.length),
+            Stream(addresses, self.keys[1], self.flooded, 1.0, FLOOD_AT * self.length),
+        )
+        self.started = time.monotonic()
+        for stream in self.streams:
+            stream.start()
+        pulls = max(1, int(PULL_SHARE * len(self.requests)))
+        self.peers.host.start(addresses, pulls, 0.95 * self.length)
+
+    def is_late(self) -> bool:
+        """Say whether what is not final by now is stuck."""
+        return time.monotonic() > self.started + self.length + SETTLE_SECONDS
+
+    def settle(self) -> str:
+        """Cease every fault of the peers and wait for quiet; return what is not quiet when time is up."""
+        self.peers.cease()
+        say(f"drill: no more faults after {time.monotonic() - self.started:.0f} s")
+        unsettled = self._quiet()
+        self.peers.host.push_to_all()
+        unsettled = unsettled or self._quiet()
+        for stream in self.streams:
+            stream.stop()
+        return unsettled
+
+    def _quiet(self) -> str:
+        """Wait until every job has an end and every role is filled; return what is not when time is up."""
+        said = 0.0
+        jobs = len(self.requests) + len(self.flooded)
+        while True:
+            try:
+                with self.installation.connect() as connection:
+                    row = connection.execute(
+                        "SELECT count(*), count(finished_at), (SELECT count(*) FROM outbox_messages"
+                        " WHERE aggregate_type = 'stage_run') FROM jobs"  # others come round for ever
+                        f" WHERE idempotency_key NOT LIKE '{drill_ledger.PULL}:%'"
+                    ).fetchone()
+                    versions = drill_host_ledger.read(connection)
+                pulls = drill_host_ledger.reconcile(self.peers.host.books(), versions)
+            except psycopg.OperationalError:
+                row, pulls = None, Verdict()
+            missing, is_done = self.installation.missing(), all(stream.is_done() for stream in self.streams)
+            is_empty = row and row[0] == row[1] == jobs and row[2] == 0
+            if is_empty and is_done and not missing and pulls.is_settled:
+                time.sleep(1.0)  # a worker that was thought dead may still be sending
+                return ""
+            if self.is_late():
+                return f"jobs, ended, queued: {row}; processes that are not back: {missing}"
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                say(f"drill: jobs, ended, queued: {row}; missing: {missing}")
+            time.sleep(0.5)
+
+    def reconcile(self, connection: Database, unsettled: str) -> tuple[dict[str, object], Verdict]:
+        """Compare the books; return their part of the summary and the verdict."""
+        posted = [entry for stream in self.streams for entry in stream.posted]
+        facts, versions = drill_ledger.read(connection), drill_host_ledger.read(connection)
+        self.receipts = self.peers.receipts()
+        verdict = drill_ledger.reconcile(posted, facts, self.receipts)
+        books = self.peers.host.books()
+        verdict.add(drill_host_ledger.reconcile(books, versions))
+        unanswered = {request.key for request in (*self.requests, *self.flooded)}
+        unanswered -= {entry.key for entry in posted}
+        verdict.stuck += [f"{key} was never answered" for key in sorted(unanswered)]
+        if unsettled and verdict.ok:
+            verdict.wrong_state.append(unsettled)
+        summary: dict[str, object] = {name: len(getattr(verdict, name)) for name in COUNTED}
+        summary |= {
+            "uncertain": verdict.uncertain,
+            "uncertain_received": verdict.uncertain_received,
+            "dead_lettered": verdict.dead_lettered,
+            "max_attempts": verdict.max_attempts,
+            "webhook_requests": self.receipts.webhook_requests,
+            "flood": len(self.flooded),
+            **_waits(connection, self.streams[0].posted),
+            "pull_requests": len({number for number, _ in books.heads}),
+            "heads": len(books.heads),
+            "heads_without_webhook": len({head for _, head in books.heads} - books.taken_in),
+            "limited_calls": self.peers.host.limited,
+        }
+        return summary, verdict
+
+
+def options_of(peers: Peers, scale: float) -> dict[str, str]:
+    """Return the variables of an installation that works with the peers."""
+    return {
+        "RETRY_TIME_SCALE": str(scale),
+        "LLM_PROVIDER": "openai",
+        "LLM_MODEL": "drill",
+        "LLM_BASE_URL": peers.model.base_url,
+        "LLM_TIMEOUT_SECONDS": "2",
+        "SMTP_HOST": "127.0.0.1",
+        "SMTP_PORT": str(peers.mail.port),
+        "WEBHOOK_SECRETS": peers.secret,
+        **peers.host.options,
+    }
+
+
+def kept_unless_good(
+    run: Callable[[Path], tuple[dict[str, object], Verdict]], repeat: str, *, is_kept: bool
+) -> int:
+    """Run a drill in a directory of its own, print its summary, and return the exit status.
+
+    The directory of a drill that fails stays. `repeat`: the command that runs it again.
+    """
+    files = Path(tempfile.mkdtemp(prefix="criticizer-drill-"))
+    files.chmod(0o755)
+    is_good = False
+    try:
+        summary, verdict = run(files)
+        is_good = verdict.ok
+        (files / "report.json").write_text(json.dumps({**summary, "cases": asdict(verdict)}, indent=1))
+    except CannotRun as error:
+        say(f"drill: {error}")
+        return 2
+    finally:
+        if is_good and not is_kept:
+            shutil.rmtree(files, ignore_errors=True)
+        else:
+            say(f"drill: kept in {files} (logs, report.json)")
+    if not is_good:
+        say(f"drill: repeat with {repeat}")
+    print(json.dumps(summary), flush=True)
+    return 0 if is_good else 1
+
+
+def explain(verdict: Verdict) -> None:
+    """Print what the figures are made of."""
+    for name in COUNTED:
+        found = getattr(verdict, name)
+        for sentence in found[:15]:
+            say(f"drill: {name}: {sentence}")
+        if len(found) > 15:
+            say(f"drill: {name}: and {len(found) - 15} more")
+
+
+def _waits(connection: Database, posted: Sequence[Posted]) -> dict[str, float]:
+    """Return how long reviews took beside the flood, from request to end."""
+    rows = connection.execute(
+        "SELECT extract(epoch FROM finished_at - created_at)::float8 FROM jobs WHERE id = ANY(%s)"
+        " AND finished_at IS NOT NULL",
+        [[entry.job for entry in posted]],
+    ).fetchall()
+    seconds = [row[0] for row in rows] or [0.0]
+    found = {"p50": percentile(seconds, 50), "p95": percentile(seconds, 95), "max": max(seconds)}
+    return {f"others_wait_{name}_seconds": round(value, 2) for name, value in found.items()}

@@ -1,0 +1,1 @@
+"""A later version of the product, as far as the database sees it: one more migration."""

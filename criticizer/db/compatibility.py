@@ -1,0 +1,115 @@
+"""Which migrations a version before can live with: what it reads must stay, what it writes must be accepted.
+
+Judges operations by their kind, from the states before and after. SQL, Python and triggers cannot be judged:
+they are named, for a person to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.db.migrations import operations as django
+from django.db.migrations.migration import Migration
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+from django.db.models import NOT_PROVIDED, CheckConstraint, Field
+
+
+class Verdict(StrEnum):
+    BREAKS = "an older version cannot live with it"
+    UNKNOWN = "cannot be judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One operation that an older version may stumble over."""
+
+    migration: str
+    verdict: Verdict
+    reason: str
+
+
+_REMOVING = {
+    django.RemoveField: "removes the field {0.model_name}.{0.name}, which the older version reads",
+    django.RenameField: "renames the field {0.model_name}.{0.old_name}, which the older version reads",
+    django.DeleteModel: "deletes the table of {0.name}, which the older version reads",
+    django.RenameModel: "renames {0.old_name}, whose table the older version reads",
+    django.AlterModelTable: "renames the table of {0.name}, which the older version reads",
+    django.AlterUniqueTogether: "makes fields of {0.name} unique; the older version may write others",
+}
+_HARMLESS = (
+    django.CreateModel,
+    django.AddIndex,
+    django.RemoveIndex,
+    django.RenameIndex,
+    django.RemoveConstraint,
+    django.AlterModelOptions,
+    django.AlterModelManagers,
+)
+
+
+def judge(migrations: Iterable[Migration], state: ProjectState) -> Iterator[Finding]:
+    """Yield what an older version may stumble over. `state`: before the first; it is changed on the way."""
+    for migration in migrations:
+        for operation in migration.operations:
+            before = state.clone()
+            operation.state_forwards(migration.app_label, state)
+            yield from _judge(migration, operation, before, state)
+
+
+def _judge(
+    migration: Migration, operation: Operation, before: ProjectState, after: ProjectState
+) -> Iterator[Finding]:
+    name = f"{migration.app_label}.{migration.name}"
+    reason = _REMOVING.get(type(operation))
+    if reason is not None:
+        yield Finding(name, Verdict.BREAKS, reason.format(operation))
+    elif isinstance(operation, django.AddField):
+        if not _has_default(operation.field):
+            where = f"{operation.model_name}.{operation.name}"
+            yield Finding(
+                name,
+                Verdict.BREAKS,
+                f"adds {where} without null and without db_default: rows of the older version lack it",
+            )
+    elif isinstance(operation, django.AlterField):
+        key = (migration.app_label, operation.model_name.lower())
+        yield from _altered(
+            name,
+            f"{operation.model_name}.{operation.name}",
+            before.models[key].fields[operation.name],
+            after.models[key].fields[operation.name],
+        )
+    elif isinstance(operation, django.AddConstraint):
+        kind = "a check" if isinstance(operation.constraint, CheckConstraint) else "a constraint"
+        reason = f"adds {kind}, {operation.constraint.name}: the older version may write rows that it refuses"
+        yield Finding(name, Verdict.UNKNOWN, reason)
+    elif not isinstance(operation, _HARMLESS):
+        yield Finding(name, Verdict.UNKNOWN, f"has {operation.describe()}: read it")
+
+
+def _has_default(field: Field) -> bool:  # type: ignore[type-arg]
+    is_column = getattr(field, "many_to_many", None) is not True
+    return not is_column or field.null or field.db_default is not NOT_PROVIDED
+
+
+def _altered(migration: str, where: str, old: Field, new: Field) -> Iterator[Finding]:  # type: ignore[type-arg]
+    if type(old) is not type(new):
+        kinds = f"{type(old).__name__} to {type(new).__name__}"
+        yield Finding(migration, Verdict.UNKNOWN, f"changes {where} from {kinds}")
+    if old.null and not new.null:
+        yield Finding(
+            migration, Verdict.BREAKS, f"refuses null in {where}, which the older version may write"
+        )
+    if new.unique and not old.unique:
+        yield Finding(
+            migration, Verdict.BREAKS, f"makes {where} unique; the older version may write it twice"
+        )
+    if old.db_default is not NOT_PROVIDED and new.db_default is NOT_PROVIDED:
+        yield Finding(
+            migration, Verdict.BREAKS, f"removes the default of {where}, which the older version needs"
+        )
+    if (new.max_length or 0) < (old.max_length or 0):
+        yield Finding(migration, Verdict.BREAKS, f"shortens {where} to {new.max_length} characters")

@@ -1,0 +1,43 @@
+"""A slice of `make cluster-drill`: two machines, a replicated database, one fault of each kind of machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+from benchmarks.cluster_drill import CANNOT
+from benchmarks.cluster_faults import WEIGHTS
+from benchmarks.drill_schedule import schedule
+
+FAULTS = "machine_vanishes,machine_partitioned,primary_dies"
+
+
+def test_the_schedule_is_the_seeds() -> None:
+    def kinds(seed: int) -> list[str]:
+        return [fault.kind for fault in schedule(30, seed, weights=WEIGHTS, length=120.0)]
+
+    assert kinds(1) == kinds(1)
+    assert kinds(1) != kinds(2)
+    assert set(kinds(1)) == set(WEIGHTS)
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_nothing_is_lost_with_a_machine_or_the_primary() -> None:
+    """Guarantee G487: lost, duplicated, stuck and wrong_state are 0, and no process needed a restart."""
+    pytest.importorskip("moto.server", reason="needs moto[server]")
+    command = ["--hosts", "2", "--jobs", "12", "--faults", "3", "--only", FAULTS]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.cluster_drill", *command],
+        cwd=settings.BASE_DIR, capture_output=True, text=True, check=False, timeout=900,
+    )  # fmt: skip
+    if done.returncode == CANNOT:
+        pytest.skip(f"no machines here: {done.stderr.strip()}")
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert summary["failovers"] == 1
+    assert summary["failover_restarts"] == 0
