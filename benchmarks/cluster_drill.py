@@ -108,6 +108,7 @@ class ClusterDrill:
             "failover_felt_p95_seconds": felt,
             "failover_restarts": injector.restarted,
             "fenced": cluster.count("lease_lost"),
+            "clusters_ended": cluster.count("cluster_ended"),  # by their watchdogs
             "recoveries": len(recovery),
             "recovery_p95_seconds": recovered,
             "recovery_bound_seconds": self.scale * LEASE_SECONDS + 10,

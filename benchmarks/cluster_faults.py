@@ -52,7 +52,7 @@ LOSS = 0.25
 SKEW_SECONDS = 300
 BACK_SECONDS = 120.0
 _PEERS = {"model", "webhook", "smtp", "host"}
-_BEATS = "SELECT id::text, extract(epoch FROM beat_at)::float8 FROM worker_clusters"
+_BEATS = "SELECT id::text, extract(epoch FROM beat_at)::float8, host FROM worker_clusters"
 
 
 @dataclass(slots=True)
@@ -170,38 +170,39 @@ class Injector:
     def _fail_over(self, hit: Hit) -> None:
         pair = self.cluster.pair
         with self.cluster.connect() as connection:
-            before = {row[0] for row in connection.execute(_BEATS).fetchall()}
-            fresh = connection.execute(f"{_BEATS} WHERE beat_at > now() - interval '5 seconds'").fetchall()
-        alive = {row[0] for row in fresh}
+            alive = connection.execute(f"{_BEATS} WHERE beat_at > now() - interval '5 seconds'").fetchall()
         hit.host = pair.primary.machine.name
         promoted = pair.fail_over(hit.fault.seconds / 2)
-        felt = self._until_felt_no_more(promoted, alive)
+        felt = self._until_felt_no_more(promoted, {row[0]: row[2] for row in alive})
         self.felt += felt
         hit.note = f"promoted after {promoted - hit.at:.1f} s, felt at most {max(felt, default=0):.1f} s more"
-        with self.cluster.connect() as connection:
-            self.restarted += len({row[0] for row in connection.execute(_BEATS).fetchall()} - before)
         pair.rejoin()
 
-    def _until_felt_no_more(self, promoted: float, clusters: set[str]) -> list[float]:
-        """Return, for each host's web server and each cluster, the seconds until it worked again."""
-        with self._free:
-            webs = {host.name: host for host in self.cluster.hosts if host.name not in self._troubled}
-        found: dict[str, float] = {}
+    def _until_felt_no_more(self, promoted: float, clusters: dict[str, str]) -> list[float]:
+        """Return, for each host's web server and each of `clusters`, the seconds until it worked again.
+
+        Hosts that another fault hits on the way do not count. A cluster that stays away has restarted.
+        """
+        felt: dict[str, float] = {}
+        missing = {host.name for host in self.cluster.hosts} | set(clusters)
         end = time.monotonic() + BACK_SECONDS / 2
-        while time.monotonic() < end and len(found) < len(webs) + len(clusters):
-            for name, host in webs.items():
-                if name not in found and (name in self._troubled or host.answers("/readyz")):
-                    found[name] = time.time() - promoted
+        while missing and time.monotonic() < end:
+            with self._free:
+                troubled = set(self._troubled)
+            missing -= {name for name in missing if clusters.get(name, name) in troubled}
+            for host in self.cluster.hosts:
+                if host.name in missing and host.answers("/readyz"):
+                    felt[host.name] = time.time() - promoted
             try:
                 with self.cluster.connect() as connection:
-                    beats: dict[str, Any] = dict(connection.execute(_BEATS).fetchall())
+                    beats = {row[0]: float(row[1]) for row in connection.execute(_BEATS).fetchall()}
             except psycopg.OperationalError:
                 beats = {}
-            for name in clusters - set(found):
-                if (beat := beats.get(name, 0.0)) > promoted:
-                    found[name] = beat - promoted
+            felt |= {name: beats[name] - promoted for name in missing & set(beats) if beats[name] > promoted}
+            missing -= set(felt)
             time.sleep(0.1)
-        return list(found.values())
+        self.restarted += len(missing & set(clusters))
+        return list(felt.values())
 
 
 _HELD = """

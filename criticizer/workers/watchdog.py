@@ -39,6 +39,9 @@ log = structlog.get_logger(__name__)
 BEAT_SECONDS = 3.0
 SWEEP_SECONDS = 30.0
 TICK_SECONDS = 0.5
+# After a database loss no cluster is wedged: each worker finds its own connection dead, at a timeout of the
+# network (settings.DATABASE_CONNECTION), which RETRY_TIME_SCALE does not shorten.
+LOSS_SECONDS = 10.0
 
 # One identity for all processes of a cluster: set before the fork.
 CLUSTER_ID = uuid.uuid4()
@@ -110,7 +113,7 @@ class Watchdog:
             if now >= self._due[job]:
                 self._due[job] = now + period
                 job(self._connection)
-        if self.is_draining or not outbox.may_rescue():
+        if self.is_draining or reconnect.seconds_since_loss() < LOSS_SECONDS:
             self._progress_at = now  # a cluster that takes nothing, or lost its database, is not wedged
         elif self._is_wedged(self._connection):
             if time.monotonic() - now > stall_seconds() / 2:

@@ -68,6 +68,7 @@ WRONG: Mapping[str, list[str]] = {
     "ARTIFACT_S3_BUCKET_REDACTED": ["", "raw"],
     "ARTIFACT_S3_ENDPOINT": _URLS,
     "ARTIFACT_STORAGE": ["gcs", "S3"],
+    "DATABASE_POOLER": ["session", "pgbouncer"],
     "BASE_URL": _URLS,
     "CHANGE_SOURCES": ["svn", "git;perforce", ","],
     "CONCURRENCY_LIMITS": [*_LIMITS, "llm:openai=1/s"],
