@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from reviews.drift.trees import MAX_FILE_BYTES, Entry, Stored, words_in
-from reviews.sources.git_command import GitCommand
+from reviews.drift.trees import MAX_FILE_BYTES, Entry, Stored
+from reviews.sources import git_search
+from reviews.sources.git_command import GitCommand, GitObject
 
 MAX_ROOM = 64_000_000  # bytes of contents read at once
-_STORED = {"120000": Stored.LINK, "160000": Stored.SUBMODULE}
+SECONDS = 60.0  # of one command
 
 
 class GitTree:
@@ -17,18 +18,16 @@ class GitTree:
     is_whole = True
 
     def __init__(self, git: GitCommand, sha: str) -> None:
-        self._git = git
-        self.entries: Mapping[str, Entry] = dict(self._listed(sha))
-        self._objects = git.objects(sorted({entry.digest for entry in self.entries.values()}))
-
-    def _listed(self, sha: str) -> list[tuple[str, Entry]]:
-        listed = self._git.output("ls-tree", "-r", "-z", "--full-tree", sha)
-        found = []
-        for line in filter(None, listed.decode("utf-8", "replace").split("\0")):
-            facts, _, path = line.partition("\t")
-            mode, _, digest = facts.split(" ")
-            found.append((path, Entry(_STORED.get(mode, Stored.FILE), digest)))
-        return found
+        self._git, self._sha = git, sha
+        listed = git_search.tree(git, sha, SECONDS) or {}
+        self.entries: Mapping[str, Entry] = {
+            path: Entry(Stored(entry.kind), entry.digest) for path, entry in listed.items()
+        }
+        self._objects = {
+            entry.digest: GitObject("blob", entry.size_bytes)
+            for entry in listed.values()
+            if entry.size_bytes is not None and entry.size_bytes <= MAX_FILE_BYTES
+        }
 
     def sees(self, path: str) -> bool:
         return True
@@ -39,25 +38,16 @@ class GitTree:
         room = MAX_ROOM
         for path in paths:
             entry = self.entries.get(path)
-            size = self._size(path)
-            if entry is not None and entry.stored is Stored.FILE and size is not None and size <= room:
+            found = self._objects.get(entry.digest) if entry and entry.stored is Stored.FILE else None
+            if entry is not None and found is not None and found.size_bytes <= room:
                 chosen[path] = entry.digest
-                room -= size
+                room -= found.size_bytes
         contents = self._git.contents(sorted(set(chosen.values())), self._objects)
         return {path: contents[digest] for path, digest in chosen.items()}
 
     def where(self, words: Collection[str]) -> Mapping[str, frozenset[str]] | None:
-        """Return the files that hold each word; None where the tree is too large to be read whole."""
-        paths = [path for path, entry in self.entries.items() if entry.stored is Stored.FILE]
-        sizes = [size for path in paths if (size := self._size(path)) is not None]
-        if len(sizes) < len(paths) or sum(sizes) > MAX_ROOM:
-            return None
-        return words_in(self.read(paths).items(), words)
-
-    def _size(self, path: str) -> int | None:
-        """Return a file's size in bytes, or None where it is too large or not stored here."""
-        found = self._objects.get(self.entries[path].digest) if path in self.entries else None
-        return found.size_bytes if found and found.size_bytes <= MAX_FILE_BYTES else None
+        """Return the files that hold each word; None where they are too many."""
+        return git_search.holding(self._git, self._sha, sorted(words), SECONDS) if words else {}
 
 
 def renames_between(git: GitCommand, base: str, head: str) -> dict[str, str]:

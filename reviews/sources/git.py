@@ -200,15 +200,20 @@ class GitSource:
 
     def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
         """List the commit's whole tree (see `Source.tree`)."""
-        return git_search.tree(
-            self._git, self._depot, self._sha_of(change.changelist_id), below, most, seconds
-        )
+        listed = git_search.tree(self._git, self._sha_of(change.changelist_id), seconds)
+        found = {
+            path: one for name, one in (listed or {}).items() if (path := self._path(name)).startswith(below)
+        }
+        return found if listed is not None and len(found) <= most else None
 
     def holding(
         self, words: Sequence[str], change: Change, *, seconds: float
     ) -> dict[str, frozenset[str]] | None:
         """Look for words in all text files of the commit (see `Source.holding`)."""
-        return git_search.holding(self._git, self._depot, self._sha_of(change.changelist_id), words, seconds)
+        found = git_search.holding(self._git, self._sha_of(change.changelist_id), words, seconds)
+        if found is None:
+            return None
+        return {word: frozenset(map(self._path, names)) for word, names in found.items()}
 
     def order_of(self, change: Change) -> int | None:
         """Return None for a commit that the default branch does not hold (see `Source.order_of`)."""

@@ -76,10 +76,8 @@ def read(
             yield path, contents[blobs[path]] if path in chosen else None
 
 
-def tree(
-    git: GitCommand, depot: str, sha: str, below: str, most: int, seconds: float
-) -> dict[str, TreeEntry] | None:
-    """Return the files of a commit below a depot folder; None where they are too many."""
+def tree(git: GitCommand, sha: str, seconds: float) -> dict[str, TreeEntry] | None:
+    """Return the files of a commit by their raw names; None where the list is too long."""
     result = git.run("ls-tree", "-r", "-l", "-z", "--full-tree", sha, timeout_seconds=seconds)
     if result.truncated:
         return None
@@ -89,17 +87,14 @@ def tree(
     for entry in filter(None, result.stdout.decode("utf-8", "surrogateescape").split("\0")):
         facts, _, name = entry.partition("\t")
         mode, _, digest, size = facts.split()
-        path = f"//{depot}/{encode_path(name)}"
-        if path.startswith(below):
-            kind = _KINDS.get(mode, "file")
-            found[path] = TreeEntry(kind, digest, int(size) if size.isdigit() else None)
-    return found if len(found) <= most else None
+        found[name] = TreeEntry(_KINDS.get(mode, "file"), digest, int(size) if size.isdigit() else None)
+    return found
 
 
 def holding(
-    git: GitCommand, depot: str, sha: str, words: Sequence[str], seconds: float
+    git: GitCommand, sha: str, words: Sequence[str], seconds: float
 ) -> dict[str, frozenset[str]] | None:
-    """Return the text files of a commit that hold each word; None where the answer is too long."""
+    """Return the raw names of text files that hold each word; None where the answer is too long."""
     pattern = "|".join(re.escape(word) for word in words)
     result = git.run(
         "grep", "-I", "-o", "-w", "-E", "-z", "--full-name", "--no-recurse-submodules", "--no-textconv",
@@ -114,5 +109,5 @@ def holding(
     for line in result.stdout.decode("utf-8", "surrogateescape").split("\n"):
         place, separator, word = line.partition("\0")
         if separator and word in found:
-            found[word].add(f"//{depot}/{encode_path(place[len(sha) + 1 :])}")
-    return {word: frozenset(paths) for word, paths in found.items()}
+            found[word].add(place[len(sha) + 1 :])
+    return {word: frozenset(names) for word, names in found.items()}

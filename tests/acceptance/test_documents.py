@@ -127,8 +127,6 @@ def test_the_repository_switches_and_scopes_it(world: World, repo: GitRepo) -> N
 
 
 def test_a_replay_has_the_same_findings_whatever_the_repository_became(world: World, repo: GitRepo) -> None:
-    world.settings.LLM_REQUIRED = True
-    world.llm.default_status = 500
     job = reviewed(world, repo, MOVED)
     prepared = redactor.load(job.pk, lambda paths, others: ()).prepared
     (finding,) = [one for one in prepared.findings if one.source == "check:drift"]

@@ -59,6 +59,7 @@ PYTHON: Files = {
         "@app.post('/users')\ndef new():\n    return ''\n"
     ),
     "src/acme/management/commands/sync_users.py": "class Command:\n    pass\n",
+    "manage.py": "print(1)\n",
     "tools/report.py": "print(1)\n",
     "tests/test_core.py": "def test_a():\n    pass\n",
     "deploy/Dockerfile": "FROM python:3.12\n",
