@@ -18,6 +18,7 @@ NAMES = (
     "redaction",
     "pages_scale",
     "review_quality",
+    "drift",
 )
 
 

@@ -27,6 +27,7 @@ MAX_DOCUMENTS = 500
 MAX_CLAIMS = 5_000
 MAX_CHANGED = 2_000  # files; a larger change is not compared
 MAX_DRIFTED = 200
+_OF_TESTS = re.compile(r"(?:^|/)(?:tests?|testdata|fixtures|__tests__)/")
 SECONDS = 10.0  # of the processor; what is left then is not checked, and counted
 
 
@@ -103,7 +104,7 @@ def scan(tree: Tree, seconds: float = 60.0) -> tuple[Report, dict[Claim, Judgeme
             claims += report.read(document, page)
             report.changed.append(document)
     report.unread = len(documents) - report.documents
-    index.search(verify.words_of(claims))
+    index.look_for(verify.words_of(claims))
     report.left_out += max(0, len(claims) - MAX_CLAIMS)
     found = {claim: _judged(claim, index) for claim in claims[:MAX_CLAIMS]}
     for judgement in found.values():
@@ -164,7 +165,7 @@ class _Comparison:
                 self.report.unread += 1
                 continue
             pairs += self._claims(document, is_changed=document in changed)
-        head.search(verify.words_of(claim for claim, _ in pairs))
+        head.look_for(verify.words_of(claim for claim, _ in pairs))
         self.report.left_out += max(0, len(pairs) - MAX_CLAIMS)
         for claim, old in pairs[:MAX_CLAIMS]:
             self._verify(claim, old)
@@ -218,9 +219,16 @@ class _Comparison:
 
     def _is_ours(self, claim: Claim) -> bool:
         """Say whether a claim that the change makes is about what only this repository can have."""
-        if not claim.is_firm:
+        if not claim.is_firm or _OF_TESTS.search(claim.document):
             return False
+        if claim.kind is Kind.VERSION:
+            return claim.form is Form.REQUIRED
         if claim.kind is Kind.PATH:
+            if claim.form is Form.PAGE:  # of other projects, by the name they have here
+                folder = posixpath.dirname(posixpath.join(posixpath.dirname(claim.document), claim.subject))
+                return claim.subject.startswith("/") or posixpath.normpath(folder) in self._head.folders
+            if claim.subject.lower().endswith((".html", ".htm")):  # what is built is not here
+                return False
             top = claim.subject.removeprefix("./").split("/", 1)[0]
             if claim.form is Form.ARGUMENT:
                 return False

@@ -119,8 +119,12 @@ def _link(document: str, mark: Mark) -> Iterator[Claim]:
     target = unquote(target.split("?")[0])
     if noise.is_url(mark.text) or re.search(r"[{}<>$*|]|\s", target + anchor):
         return
-    is_word = "/" not in target and "." not in target
-    if noise.is_placeholder(target) or (target and is_word) or len(target) > 300 or target.startswith("~"):
+    if (
+        noise.is_placeholder(target)
+        or (target and noise.is_reference(target))
+        or len(target) > 300
+        or target.startswith("~")
+    ):
         return
     if target or anchor:
         yield Claim(document, mark.line, Kind.PATH, target, unquote(anchor), Form.LINK, text=mark.text)

@@ -21,6 +21,7 @@ import structlog
 
 from criticizer.resilience.failures import ErrorClass, Failure
 from reviews.drift import manifests
+from reviews.drift.code import MAX_FILES
 from reviews.drift.extraction import is_document
 from reviews.drift.recording import Recording
 from reviews.drift.trees import MAX_FILE_BYTES
@@ -198,10 +199,12 @@ class _Reader:
         """Record what a comparison lacked; say whether there was anything."""
         for path in asked["paths"]:
             self._made.sees[path] = self._sees(self._root.path + encode_path(path))
+        digests = set(asked["digests"])
         if asked["words"] and self._made.words is not None:
             self._search(asked["words"])
-        if asked["digests"]:
-            self._read(asked["digests"])
+            digests |= self._holding(asked["words"])  # the comparison would ask for them next
+        if digests:
+            self._read(sorted(digests))
         return any(asked.values())
 
     def _search(self, words: Sequence[str]) -> None:
@@ -215,6 +218,12 @@ class _Reader:
             self._made.words[word] = [
                 path for path in inside if path in self._made.after and path not in self._made.before
             ]
+
+    def _holding(self, words: Sequence[str]) -> set[str]:
+        """Return what is not read yet of the code that holds words."""
+        held = [paths for word in words if len(paths := (self._made.words or {}).get(word, [])) <= MAX_FILES]
+        found = {self._made.after[path][1] for paths in held for path in paths if not is_document(path)}
+        return found - self._made.contents.keys()
 
     def _read(self, digests: Sequence[str]) -> None:
         """Read contents as far as the room goes; documents and manifests only, where nothing is searched."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import posixpath
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -18,6 +19,9 @@ from reviews.drift.page import Page
 from reviews.drift.trees import Stored, Tree, View
 
 MAX_MANIFESTS = 60
+_OF_OTHERS = re.compile(
+    r"(?:^|/)(?:examples?|samples?|demos?|tests?|docs?|benchmarks?)/"
+)  # their own versions
 # Marks of code that registers routes.
 _ROUTE_WORDS = (
     "route",
@@ -96,17 +100,27 @@ class Index(View):
         return found
 
     def code_holding(self, word: str) -> list[str] | None:
+        """Return the files other than documents that hold a word, read; None where that is not known."""
+        paths = self.code_paths(word)
+        self.prefetch(paths or ())
+        return paths
+
+    def code_paths(self, word: str) -> list[str] | None:
         """Return the files other than documents that hold a word; None where that is not known."""
         found = self.holding(word)
         if found is None or len(found) > code.MAX_FILES:
             return None
-        paths = sorted(
+        return sorted(
             path
             for path in found
             if not is_document(path) and not noise.is_history(path) and not path.endswith((".txt", ".adoc"))
         )
-        self.prefetch(paths)
-        return paths
+
+    def look_for(self, words: Iterable[str]) -> None:
+        """Search words that claims name, and read the files that hold them, all at once."""
+        wanted = set(words)
+        self.search(wanted)
+        self.prefetch(path for word in sorted(wanted) for path in self.code_paths(word) or ())
 
     @cached_property
     def routes(self) -> tuple[tuple[Route, ...], bool, frozenset[str]] | None:
@@ -186,7 +200,7 @@ class Index(View):
             path
             for name in manifests.VERSION_FILES
             for path in self.by_name.get(name, ())
-            if path.count("/") <= 2
+            if path.count("/") <= 2 and not _OF_OTHERS.search(path)
         ]
         paths = sorted(paths, key=lambda path: (path.count("/"), path))[:MAX_MANIFESTS]
         self.prefetch(paths)

@@ -78,7 +78,7 @@ def _nox(text: str) -> Scripts:
 
 
 def _just(text: str) -> Scripts:
-    names = re.findall(r"^@?([A-Za-z_][\w-]*)(?:\s+[^:=\n]*)?:(?!=)", text, re.MULTILINE)
+    names = re.findall(r"^@?([A-Za-z_][\w-]*)(?:[ \t]+[^:\n]*?)?:(?!=)", text, re.MULTILINE)
     names += re.findall(r"^alias\s+([\w-]+)", text, re.MULTILINE)
     return Scripts(frozenset(names), bool(re.search(r"^(?:import|mod)\b", text, re.MULTILINE)))
 

@@ -6,11 +6,12 @@ import posixpath
 import re
 
 _HISTORIES = re.compile(
-    r"(?:change(?:s|log)|history|news|release[-_ ]?notes?|licen[cs]e|copying|authors|upgrading|migrat)",
+    r"(?:change(?:s|log)|history|(?:\d{4}-)?news|release[-_ ]?notes?|licen[cs]e|copying|authors|upgrading"
+    r"|migrat|what'?s-?new|deprecat)",
     re.IGNORECASE,
 )
 _DECISIONS = re.compile(
-    r"(?:^|/)(?:adrs?|decisions|proposals|rfcs|peps|releases|changelogs?|news(?:fragments)?|whatsnew)/",
+    r"(?:^|/)(?:adrs?|decisions|proposals|rfcs|peps|releases|changelogs?|history|news(?:fragments)?|whatsnew)/",
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
@@ -146,6 +147,19 @@ def names_a_file(path: str) -> bool:
     if path.startswith("./"):
         return True
     return path.count("/") >= 1
+
+
+_FILE_NAME = re.compile(
+    r".*\.(?:md|markdown|rst|txt|adoc|html?|pdf|png|jpe?g|gif|svg|webp|ico|py|pyi|ipynb|js|mjs|ts|tsx|jsx|go|rs|java"
+    r"|kt|c|cc|cpp|h|hpp|cs|rb|php|sh|ps1|sql|toml|ya?ml|json|ini|cfg|conf|xml|css|scss|proto|tf|lua|swift|vue|csv"
+    r"|example|lock|zip|gz|drawio|puml|mmd)",
+    re.IGNORECASE,
+)
+
+
+def is_reference(target: str) -> bool:
+    """Say whether a link's target reads like a name of an API, such as `package.module`, not like a file."""
+    return "/" not in target and not _FILE_NAME.fullmatch(target)
 
 
 def is_choice(path: str) -> bool:

@@ -97,8 +97,9 @@ class _Reader:
             for number, line in body:
                 entry = line.strip()
                 inner = re.search(r"<([^>]+)>$", entry)
-                if entry and not entry.startswith(":") and entry != "self":
-                    self._mark("page", inner[1] if inner else entry, number, "")
+                target = inner[1] if inner else entry
+                if entry and not entry.startswith(":") and target != "self":
+                    self._mark("page", target, number, "")
             return end
         return end if name in _SKIPPED_DIRECTIVES else at + 1
 

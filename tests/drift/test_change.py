@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reviews.drift import verify
+from reviews.drift import grammar_code, verify
 from reviews.drift.change import Drifted, Report, compare, scan
 from reviews.drift.claims import Claim, Judgement, Reason, Verdict
 from reviews.drift.extraction import claims_of, page_of
@@ -107,6 +107,27 @@ def test_a_file_that_does_not_parse_confirms_and_refutes_nothing() -> None:
     assert report.reasons[Reason.NOT_INDEXED] == 2
     assert report.not_indexed == ("app/core.py",)
     assert "syntax error in 1 file" in report.summary
+
+
+def test_without_grammars_python_and_paths_are_verified_and_the_rest_refutes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(grammar_code, "import_module", missing)
+    monkeypatch.setattr(grammar_code, "_parsers", {})
+    before = {
+        "a.md": "Set `APP_KEY_NAME` and `APP_TS_NAME`. See `src/b.py`.\n",
+        "a.py": "import os\nos.environ['APP_KEY_NAME']\n",
+        "a.ts": "const a = process.env.APP_TS_NAME;\n",
+        "src/b.py": "",
+    }
+    after = {**before, "a.py": "x = 1\n", "a.ts": "const a = 1; // APP_TS_NAME\n"}
+    del after["src/b.py"]
+    report = compare(tree(before), tree(after))
+    assert {one.claim.subject for one in report.drifted} == {"APP_KEY_NAME", "src/b.py"}
+    assert report.reasons[Reason.NOT_INDEXED] == 1
 
 
 def test_a_damaged_file_of_another_language_confirms_and_refutes_nothing() -> None:
