@@ -1,4 +1,4 @@
-"""Redaction: speed on diffs beside a peer's, the slowest of them, hostile text, and recall.
+"""Redaction: speed on diffs beside a peer's, the slowest of them, dense and hostile text, and recall.
 
 CPU seconds of one core, so that a busy machine does not decide. The diffs are made of the
 Python that runs this, with secrets planted. Peers read the same texts in the same run, in an
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from benchmarks import redaction_dense
 from benchmarks.figures import Figure, Must, emit, percentile, say
 from criticizer.redaction import RedactionBlocked, redact
 from tests.redaction.generated import Report, measure, rows
@@ -135,6 +136,16 @@ def real() -> list[Figure]:
             Figure(f"redaction of {name}", total, "MB/s", must=Must("value", ">=", 10)),
             Figure(f"redaction of {name}, slowest", speeds[0][0], "MB/s", must=Must("value", ">=", 3)),
         ]
+    return figures
+
+
+def dense() -> list[Figure]:
+    """Measure documents of which most lines are judged, each class by itself."""
+    figures = []
+    for name, text in redaction_dense.documents(1).items():
+        seconds = min(_seconds(partial(_try, text)) for _ in range(ROUNDS))
+        bound = Must("value", ">=", 3)
+        figures.append(Figure(f"redaction, dense: {name}", len(text) / seconds / 1e6, "MB/s", must=bound))
     return figures
 
 
@@ -275,7 +286,7 @@ def quality() -> list[Figure]:
 
 def main() -> None:
     """Print one JSON line per figure."""
-    emit([*speed(), *real(), *hostile(), *drawn(), *quality()])
+    emit([*speed(), *real(), *dense(), *hostile(), *drawn(), *quality()])
 
 
 if __name__ == "__main__":

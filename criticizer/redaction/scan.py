@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import itemgetter
@@ -17,7 +16,6 @@ from criticizer.redaction.input.document import Document, character_start
 from criticizer.redaction.input.normalization import Shadow, shadows
 from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import Policy
-from criticizer.redaction.redacted_text import RedactionBlocked
 from criticizer.redaction.rules import (
     contexts,
     documents,
@@ -29,10 +27,11 @@ from criticizer.redaction.rules import (
     syntax,
     tables,
 )
-from criticizer.redaction.rules.assignments import Assignments
+from criticizer.redaction.rules.assignments import Assignments, goes_on
 from criticizer.redaction.rules.key_names import WORDS
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.token_matching import tokens
+from criticizer.redaction.work import Work
 
 _BEFORE: Final = 300  # bytes before a word that are read with the lines below it
 
@@ -61,34 +60,6 @@ class Find(NamedTuple):
 
 Pieces = Sequence[tuple[int, int]]  # of a text, that are read
 _NEAR: Final = 120  # bytes of a line in which one look for values near a name is enough
-_LOOKS_AT_CLOCK: Final = 4_096  # how much work is done between two looks at the clock
-
-
-class Work:
-    """Counts candidates, so that a hostile text is refused instead of processed without end.
-
-    `deadline` is the latest processor time of this thread: a busy machine blocks nothing.
-    """
-
-    __slots__ = ("_deadline", "_look_at", "left")
-
-    def __init__(self, size: int, deadline: float = math.inf) -> None:
-        self.left = 100_000 + 4 * size
-        self._deadline = deadline
-        self._look_at = self.left
-
-    def spend(self, amount: int) -> None:
-        """Subtract `amount` from the budget. Raises RedactionBlocked (`budget`, `too_slow`)."""
-        self.left -= amount
-        if self.left < 0:
-            raise RedactionBlocked("budget")
-        if self.left <= self._look_at:
-            self._look_at = self.left - _LOOKS_AT_CLOCK
-            self.look_at_clock()
-
-    def look_at_clock(self) -> None:
-        if time.thread_time() > self._deadline:
-            raise RedactionBlocked("too_slow")
 
 
 def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = math.inf) -> list[Find]:
@@ -178,7 +149,7 @@ def _words(
     done = reach = reached = 0
     unread = ((0, len(text)),) if document is None else document.unread
     for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, unread, overlapping=False):
-        if start < done or (_IS_OWN[index] and assignments.goes_on(end)) or assignments.is_drawn(start, end):
+        if start < done or (_IS_OWN[index] and goes_on(text, end)) or assignments.is_drawn(start, end):
             continue
         word = _WORDS[index]
         done = assignments.word(start, end, word)

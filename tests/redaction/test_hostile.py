@@ -13,6 +13,7 @@ from criticizer.redaction.input import concatenation, document, logical_lines
 from criticizer.redaction.input.document import read
 from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import parse
+from criticizer.redaction.work import Work
 from tests.redaction.fakes import begin, end, pem_lines
 
 SIZE = 25_000
@@ -48,14 +49,14 @@ def test_flood_is_worked_off_or_refused(unit: str, size: int) -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: ascii(unit)[:24])
 def test_work_grows_no_faster_than_the_text(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[int] = []
-    spend = scan.Work.spend
+    spend = Work.spend
 
-    def counting(self: scan.Work, amount: int) -> None:
+    def counting(self: Work, amount: int) -> None:
         spent[-1] += amount
         self.left += amount  # count, do not refuse
         spend(self, amount)
 
-    monkeypatch.setattr(scan.Work, "spend", counting)
+    monkeypatch.setattr(Work, "spend", counting)
     for size in (8_000, 16_000):
         spent.append(0)
         text = (unit * (size // len(unit) + 1))[:size]
@@ -94,12 +95,12 @@ def _steps(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
         return call
 
-    def spend(self: scan.Work, amount: int) -> None:
+    def spend(self: Work, amount: int) -> None:
         nonlocal count
         count += amount
 
     with monkeypatch.context() as patch:
-        patch.setattr(scan.Work, "spend", spend)
+        patch.setattr(Work, "spend", spend)
         patch.setattr(document, "_side_of", counted(document._side_of))
         patch.setattr(logical_lines, "_step", counted(logical_lines._step))
         patch.setattr(concatenation, "may_follow", counted(concatenation.may_follow))

@@ -30,6 +30,7 @@ from criticizer.redaction import scan as scan_code
 from criticizer.redaction.redacted_text import seal
 from criticizer.redaction.rules import token_matching
 from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES
+from criticizer.redaction.work import Work
 from tests.redaction.fakes import ALNUM, begin, diff, draw, end, pem_lines
 
 guard_code = importlib.import_module("criticizer.redaction.guard")
@@ -127,7 +128,7 @@ def test_skipped_stage_lets_nothing_out(mutant: str, monkeypatch: pytest.MonkeyP
             "rules.entropy.spans",
             "scan.shadows",
             "rules.pem.blocks",
-            "scan.Work.spend",
+            "work.Work.spend",
         ),
         *(
             "rules.literals.judge",
@@ -302,7 +303,7 @@ def test_time_used_up_stops_the_engine_and_the_guard(monkeypatch: pytest.MonkeyP
 
 
 def test_work_used_up_stops_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Spent(scan_code.Work):
+    class Spent(Work):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             self.left = 0

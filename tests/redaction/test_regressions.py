@@ -41,6 +41,18 @@ LEAKS = {
     "full-width colon": (f"\u30d1\u30b9\u30ef\u30fc\u30c9\uff1a{P}", P),
     "same value later on the line": (f"Passwd:{P} {P}", P),
     "after a colour": (f"\x1b[94mghp_{draw(36)}\x1b[0m", draw(36)),
+    "far behind its name": (f"password ={' ' * 900}{P}", P),
+    "far behind its command": (f"mysql -u bob{' ' * 30_000}-p{P}", P),
+    "part of a form": (f'Content-Disposition: form-data; name="password"\r\n\r\n{P}\r\n--b', P),
+    "typed part of a form": (f'Content-Disposition: form-data; name="pw"\nContent-Type: a/b\n\n{P}', P),
+    "beside a key of an issuer": (f"[DEBUG] Using acme_key {L32} for look-up", L32),
+    "hook of one address": (f"https://open.example.com/bot/v2/hook/{UUID}", UUID),
+    "key in a path": (f"https://maker.example.com/trigger/door/with/key/{draw(22)}", draw(22)),
+    "node of a chain": (f"https://rpc.ankr.com/eth/{draw(64, HEX)}", draw(64, HEX)),
+    "by position in a sketch": (f'WiFi.begin("office", "{P}");', P),
+    "file that a shell writes": (f"rsync --password-file=<(echo {P}) a b", P),
+    "name of an issuer alone": (f'String sendbird_access_id = "{UUID}";', UUID),
+    "cookie of an issuer": (f"_gitlab_session={draw(32, HEX)}", draw(32, HEX)),
 }  # fmt: skip
 
 
@@ -62,6 +74,16 @@ IN_VAIN = [
     "https://notes.example.com/API-" + draw(32, "0123456789ABCDEF"),
     '"image/png": "iVBORw0KGgo' + draw(200) + '"',
     "unzip -p archive1.zip file2.txt",
+    "'password' => 'required|min:8|confirmed',",
+    "SSG = SG.to_undirected()  # a graph",
+    "on disk, so only MD5 and SCRAM-SHA-256 passwords should appear",
+    "psk: &#x3C;Buffer>, passphrase: &#x3C;string>",
+    "* [`1864cddd0c`](https://example.com/commit/1864cddd0c) - **meta**: store actions secrets in env",
+    "deps: fix GHSA-f74f-cvh7-c6q6/CVE-2024-22017 in tokens",
+    "[`EVP_BytesToKey`]: https://docs.example.com/man3.0/man3/EVP_BytesToKey.html",
+    "recommended to use `'pkcs8'` with a strong passphrase,",
+    "* Base64url-encoded credential id. Auto-generated if omitted.",
+    "this.baseTokens=null,this.baseTokenPos=1;t.prevToken=A,t.startOfLine=!0,n.tokenPosition+1",
 ]
 
 

@@ -93,6 +93,16 @@ INLINE = [
     ("a.py", "password = bytes([101, 118, 105, 108, 40, 41, 57, 33, 65]); exec(password)", "101, 118"),
     ("a.py", "TOKEN = evil9('abc')['x9aB2cD4eF6gH8']", "evil9("),
     ("a.sh", "PASS ./evil9.sh", "./evil9.sh"),
+    ("a.ps1", "powershell -EncodedCommand SQBFAFgAKABOAGUAdwAtAE8AYgBqAGUAYwB0AA9x1", "SQBFAFgAKABOAGUAdwAtAE8"),
+    ("a.py", "getattr(db, 'dr0pA11Us3rsN0w99xQ7')()  # token = 'dr0pA11Us3rsN0w99xQ7'", "getattr(db, 'dr0p"),
+    ("a.rb", "db.public_send('dr0pA11Us3rsN0w99xQ7')  # token = 'dr0pA11Us3rsN0w99xQ7'", "send('dr0p"),
+    ("a.rb", "password = <<~`RUN`\n  curl evil9.example/aB9xQ2z7\nRUN", "curl evil9.example"),
+    ("a.js", "const apiKey = tag9`${steal9()}aB3dE5fG7hJ9kL`", "steal9()"),
+    ("a.html", '<input type="password" onfocus="steal9(this.value)" value="aB9!xQ2z">', "steal9(this.value)"),
+    ("a.sh", "PASSWORD=${X:-$(evil9)}aB9xQ2z", "$(evil9)"),
+    ("a.sh", "export TOKEN=<(evil9 aB3dE5fG7hJ9)", "evil9"),
+    ("a.sh", "read -r PASSWORD < <(./evil9.sh aB9xQ2z7)", "./evil9.sh"),
+    ("a.sql", "ALTER USER bob IDENTIFIED BY VALUES 'S:1' || evil9('aB9!xQ2z');", "evil9("),
     ("a.sh", "login: bob:Evil99xq; Evil99xq", "; Evil99xq"),
 ]  # fmt: skip
 # A value planted in one file, code in another that reads like it.

@@ -21,11 +21,13 @@ _WIDE += r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
 _FOREIGN = r"\x{0370}-\x{04ff}\x{0500}-\x{052f}\x{2c00}-\x{2c5f}"
 # Decides whether a text is read character by character at all.
 _DISGUISED = compiled(
-    rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\["
+    rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\[|[^\s][ \t]{{100}}"
     rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|(?:%[2-7][0-9a-fA-F]){{4}}|\\u00[2-7][0-9a-fA-F]|(?:\\x[2-7][0-9a-fA-F]|\\[01][0-7]{{2}}){{4}}".encode()
 )
+_SOLID = compiled(rb"[^ \t]")
 _INVISIBLE = compiled(f"[{INVISIBLE}]".encode())
-_DRESS = compiled(rb"\x1b\[[0-9;:?]*[A-Za-z]|[^\x00-\x7f]+")  # colours of a terminal, foreign characters
+# Colours of a terminal, foreign characters, more blanks than a rule reads over.
+_DRESS = compiled(rb"\x1b\[[0-9;:?]*[A-Za-z]|[^\x00-\x7f]+|[ \t]{100,}")
 _ENTITY = compiled(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _PERCENT = compiled(rb"%[2-7][0-9a-fA-F]")
 _ESCAPE = compiled(rb"\\+u00[2-7][0-9a-fA-F]")
@@ -73,9 +75,11 @@ def _lines(document: Document) -> Iterator[Shadow]:
             continue
         start = document.text.rfind(b"\n", 0, at) + 1 if at - seen < 4096 else max(seen, at - 4096, 0)
         start = max(start, document.text.rfind(b"\n", max(at - 4096, 0), at) + 1, seen, 0)
-        end = document.text.find(b"\n", at, at + 16_384)
+        solid = _SOLID.search(document.text, match.end())
+        reach = (solid.start() if solid is not None else match.end()) + 16_384
+        end = document.text.find(b"\n", at, reach)
         if end < 0:
-            end = min(len(document.text), at + 16_384)
+            end = min(len(document.text), reach)
         # Never begin or end inside a character.
         while start < len(document.text) and 0x80 <= document.text[start] < 0xC0:
             start += 1
@@ -98,6 +102,10 @@ def _undress(line: bytes, base: int) -> Shadow | None:
         origin.extend(range(base + at, base + start))
         at = end
         if line[start] == 0x1B:
+            continue
+        if line[start] < 0x80:
+            out.append(b" ")
+            origin.append(base + start)
             continue
         for char in line[start:end].decode():
             folded = _fold(char)

@@ -71,7 +71,7 @@ _TAKES_SECRET = compiled(rb"(?i)pass|pw|secret|ssh-add|luks|login|auth|key|token
 
 
 def fed(text: bytes, start: int, end: int) -> list[Span]:
-    """podman secret create db - <<< "x"."""
+    """podman secret create db - <<< "x", rsync --password-file=<(echo x)."""
     low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
     span = group_span(_FED.match(text, end, line_end(text, end)))
     good = span is not None and _TAKES_SECRET.search(text, low, start)
@@ -118,7 +118,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
         b"password-command|passcommand|passwordeval|passcmd|pass_cmd|password_command|askpass|sp_addlogin ",
     ),
     (piped, b"base64 -d|base64 --d"),
-    (fed, b"<<<"),
+    (fed, b"<<<|<(echo |<(printf "),
     (to_characters, b'".tochararray('),
     (positional, b"connect(|bind(|bind_s(|>auth(|basic(|sequelize(|logon(|sign_in(|log_in("),
     (decoded, b"b64decode(|atob(|frombase64string(|base64_decode(|decode64(|base64.decode|.decodestring("),

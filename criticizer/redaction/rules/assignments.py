@@ -65,10 +65,6 @@ class Assignments:
         self.is_settled = False  # its value is a placeholder of ours
         self._is_masked = signs.PLACEHOLDER in text
 
-    def goes_on(self, end: int) -> bool:
-        """Return whether a word that ends at `end` is a part of another: path, keyboard, passing."""
-        return _goes_on(self.text, end)
-
     def is_drawn(self, start: int, end: int) -> bool:
         """Return whether a word stands inside base64, which names nothing: AAAAC3Nzpw1lZDI1."""
         text = self.text
@@ -104,7 +100,7 @@ class Assignments:
         head, found, tail = name
         if word in key_names.INFLECTED:
             return key_names.PASSWORD
-        if tail and _goes_on(text, end):
+        if tail and goes_on(text, end):
             return 0
         if text[begin - 1 : begin] in _OF_BASE64 and (len(word) <= 4 or _VERSION.match(text, tail_end)):
             return 0  # base64, a module of go.sum
@@ -289,12 +285,13 @@ class Assignments:
         if strength >= key_names.PASSWORD:  # WITH PASSWORD 'x', #define PASSWORD "x", password x
             return self.values.quoted(at, stop, strength, word=True) or self.values.spoken(at, stop)
         defined = text[max(begin - 10, 0) : begin].rstrip().endswith(b"define")
-        return (defined and self.values.quoted(at, stop, strength)) or (
-            strength >= key_names.SECRET and self.values.beside(at, stop)
-        )
+        if defined and self.values.quoted(at, stop, strength):
+            return True
+        careful = strength < key_names.SECRET  # acme_key x: a generated value, and no hash
+        return (not careful or self.values.is_own_key) and self.values.beside(at, stop, careful=careful)
 
 
-def _goes_on(text: bytes, end: int) -> bool:
-    """Return whether another small letter than the plural's follows a word that ends in one."""
+def goes_on(text: bytes, end: int) -> bool:
+    """Return whether a word that ends at `end` is a part of another than its plural: keyboard, passing."""
     after = text[end] if end < len(text) else 0
     return 97 <= after <= 122 and after != 115 and 97 <= text[end - 1] <= 122

@@ -233,7 +233,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     ),
     (sent, b'send "|send -- "'),
     (login, b"login(|basicauth(|basic_auth(|auth=(|auth = (|credentials(|credential("),
-    (login, b"authenticate(|authentication(|.auth(|credentials.basic("),
+    (login, b"authenticate(|authentication(|.auth(|credentials.basic(|wifi.begin("),
     (third, b"plainauth(|getconnection(|mysqli_connect(|mysql_connect(|create_user(|create_superuser("),
     (third, b"mysqli(|pdo(|connector.connect(|psycopg2.connect(|pymysql.connect("),
     (secure_string, b"securestring"),

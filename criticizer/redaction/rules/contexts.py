@@ -30,7 +30,8 @@ _KEY_OF_WIFI = compiled(
 )
 # Tokens in the path of a hook or an API whose addresses hold one.
 _IN_PATH = compiled(
-    rb"(?i:infura\.io/v3|alchemy\.com/v2|alchemyapi\.io/v2|quiknode\.pro|/hooks/catch/[0-9]+|/token|/webhooks?|/incomingwebhook|/hooks?|/bot)/"
+    rb"(?i:infura\.io/v3|alchemy\.com/v2|alchemyapi\.io/v2|quiknode\.pro|rpc\.ankr\.com(?:/[a-z0-9_]+)?|\.p2pify\.com|getblock\.io"
+    rb"|blastapi\.io|/hooks/catch/[0-9]+|/token|/webhooks?|/incomingwebhook|/hooks?|/with/key|/bot)/"
     rb"([A-Za-z0-9_@/-]{10,})"
 )
 _OF_DEVICE = compiled(
@@ -177,7 +178,11 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     ),
     (said, b"the pass |pass for |pass is |phrase is |secret is |login is |phrase: "),
     (spoken_to_server, b"pass |auth "),
-    (in_path, b"infura.io/|alchemy.com/|alchemyapi.io/|quiknode.pro/|/hooks/|/token/|webhook/|webhooks/"),
+    (
+        in_path,
+        b"infura.io/|alchemy.com/|alchemyapi.io/|quiknode.pro/|ankr.com/|p2pify.com/|getblock.io/|blastapi.io/"
+        b"|/hook/|/hooks/|/with/key/|/token/|webhook/|webhooks/",
+    ),
     (issuer, b"|".join(issuer_tokens.NAMES)),
     (bundle, b"bundle_|sonar.login"),
     (

@@ -44,6 +44,7 @@ _OF_KEY: Final = (56, 80)  # bytes of a line of a key or a file in base64
 _DIGEST = compiled(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
 _PATH_OF_SVG: Final = b"0123456789mMhHvVlLcCsSqQtTaAzZ-"
 _FILE: Final = 8_192  # bytes before a line in which a file begins
+_KNOWN: Final = (*FILES, b"GHSA-")  # beginnings of files, and of an advisory's number
 _MAGIC: Final = ahocorasick_rs.BytesAhoCorasick([magic for magic in FILES if len(magic) > 4])
 _PRINTABLE: Final = bytes(range(32, 127)) + b"\t\r\n"
 _MAX_DECODED: Final = 8_192
@@ -134,7 +135,7 @@ def _kind(
         return None
     before = text[max(start - 64, 0) : start]
     before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
-    if (token[:3] in (b"sha", b"non") and _DIGEST.match(token)) or token.startswith(FILES):
+    if (token[:3] in (b"sha", b"non") and _DIGEST.match(token)) or token.startswith(_KNOWN):
         return None
     segment = _segment(token, before)
     plain = _decoded(token, before)

@@ -14,13 +14,14 @@ from typing import Any, Final
 from criticizer.redaction.input import concatenation
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
-from criticizer.redaction.rules.characters import holds, looks_random, transitions
+from criticizer.redaction.rules.characters import holds, is_hex, looks_random, transitions
 from criticizer.redaction.rules.value_heuristics import (
     is_chosen,
     is_code,
     is_dummy,
     is_generated,
     is_numbered_word,
+    is_reference,
     is_slug,
     is_template,
     judge,
@@ -138,7 +139,9 @@ class Literals:
         if judge(value, strength, quoted=quoted):
             return True
         is_likely = self.is_own_key and strength == key_names.WEAK and len(value) >= 16
-        return is_likely and (quoted or not is_code(value)) and is_generated(value)
+        if not is_likely or is_reference(value) or (not quoted and is_code(value)):
+            return False
+        return is_generated(value)
 
     def inner(self, at: int, stop: int, strength: int) -> bool:
         """Take the literal inside a call: a default, or what is wrapped."""
@@ -203,11 +206,11 @@ class Literals:
         good = judge(value, key_names.PASSWORD, quoted=False) or is_numbered_word(value)
         return good and self.add(at, end, "password")
 
-    def beside(self, at: int, stop: int) -> bool:
-        """Take a generated value right behind a name: the old token x."""
+    def beside(self, at: int, stop: int, *, careful: bool = False) -> bool:
+        """Take a generated value right behind a name: the old token x. `careful`: no hash."""
         piece = self.text[at : min(stop, at + _TO_QUOTE)]
         value = piece[: len(piece) - len(piece.lstrip(_TOKEN_BYTES))].rstrip(b".-")
-        if len(value) < 16 or not judge(value, key_names.SECRET, quoted=True):
+        if len(value) < 16 or (careful and is_hex(value)) or not judge(value, key_names.SECRET, quoted=True):
             return False
         return is_generated(value) and self.add(at, self._token_end(at), "secret")
 

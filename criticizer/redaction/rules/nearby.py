@@ -41,11 +41,15 @@ _OTHER_FORM = compiled(rb"`|\[\[|q[qw]?[{(\[/|]|%[qQ]?[({\[]")
 _EDGE = compiled(rb"[\s\"'`,;(){}\[\]]")
 _TRIMMED: Final = b".,;:?)('\"`"
 _NOT_VALUE = compiled(
-    rb"(?i)(?:[a-z]+[-_./])*(?:(?:utf|sha|md|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+(?-i:[a-z0-9_.-]*)|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
-    rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|(?:[0-9]+(?:ms|us|ns|[smhdwy]))+|[0-9.,:/-]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*"
+    rb"(?i)(?:[a-z]+[-_./]|scram)*(?:(?:utf|sha|md|pkcs|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+(?-i:[a-z0-9_.-]*)|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
+    rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|(?:[0-9]+(?:ms|us|ns|[smhdwy]))+|[0-9.,:/-]+|[-0-9.]+[a-z][-0-9.]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*|return![0-9]|ghsa(?:-[a-z0-9]{4}){3}.*"
+)
+# Minified code: this.atStart=!0, n.position+1, 0&&this.left--
+_MINIFIED = compiled(
+    rb"(?:[A-Za-z]+:)?[!&|0-9]*[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*(?:[-+*/|&]?=!?[0-9.]+|[-+]{1,2}[0-9]*)"
 )
 _UUID_OR_HASH = compiled(
-    rb"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})"
+    rb"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{7,12}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64})"
 )
 _IDENTIFIES = compiled(rb"(?i)id[\"']?[ \t]*[:=(][ \t]*[\"'`]?$")
 _NUMBERS = compiled(
@@ -214,16 +218,18 @@ def _bare(line: bytes, taken: list[tuple[int, int]], strength: int) -> list[tupl
 @remembered
 def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
     """Return whether a value near a name of this strength looks chosen or drawn."""
-    if value[:1] in b"#.,&/" or b"(" in value or value.count(b".") > 3 or len(value) < 6:
+    if value[:1] in b"#.,&/" or value.count(b".") > 3 or len(value) < 6:
         return False
-    if holds(value, b" \x01<"):
+    if holds(value, b" \x01<(|"):
         return False
     if not holds(value, DIGITS) and value.count(b"-") < 4:
         return False  # without a digit only a UUID is drawn, and hardly a password is chosen
     # What is cheap and refuses most comes first.
     is_password = strength >= key_names.PASSWORD
-    chosen = is_password and is_chosen(value)
+    chosen = is_password and is_chosen(value) and _NOT_VALUE.fullmatch(value) is None
     if not chosen and not (_is_password(value, quoted=quoted) if is_password else _is_drawn(value)):
+        return False
+    if not (quoted or is_password) and _MINIFIED.fullmatch(value) is not None:
         return False
     if is_dummy(value) or is_template(value) or is_run(value):
         return False
@@ -237,7 +243,8 @@ def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
 def _is_drawn(value: bytes) -> bool:
     if len(value) < 16:
         return False
-    return is_generated(value) or (len(value) >= 20 and value.isalnum() and digit_groups(value) >= 3)
+    is_drawn = is_generated(value) or (len(value) >= 20 and value.isalnum() and digit_groups(value) >= 3)
+    return is_drawn and _NOT_VALUE.fullmatch(value.strip(b"'")) is None
 
 
 def _is_password(value: bytes, *, quoted: bool) -> bool:
@@ -251,4 +258,4 @@ def _is_password(value: bytes, *, quoted: bool) -> bool:
         mixed = special or (lower and upper) or digit_groups(value) >= 2
         if len(value) < 7 or not mixed or _JOINED.search(value) is not None:
             return False
-    return _NAMED.search(value) is None and _NOT_VALUE.fullmatch(value) is None
+    return _NAMED.search(value) is None and _NOT_VALUE.fullmatch(value.strip(b"'")) is None

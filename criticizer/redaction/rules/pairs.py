@@ -20,6 +20,7 @@ _HIDDEN_HEAD = compiled(
     rb"(?i)(?:(?:name|key|id|type|property|param|parameter)[\"']?[ \t]*[=:>][ \t]*[\"']?"
     rb"|variable[ \t]+\")[\w.-]*$"
 )
+_HEADERS: Final = (b"Content-", b"content-")  # of a part of a form
 # What `_may_be_pair` looks past, and what it looks for.
 _BEFORE_PAIR: Final = frozenset(bytes([c]) for c in NAME + b" \t\"'=:>")
 
@@ -43,6 +44,9 @@ def read(assignments: Assignments, start: int, end: int, word: bytes, document: 
     strength = key_names.strength(word, text[start:end], text[begin:start], text[end:tail_end])
     if not strength or (not is_pair and strength < key_names.SECRET):
         return
+    if b"form-data" in head:
+        _take_part(assignments.values, start, strength, document)
+        return
     most = (
         _PAIR_LINES if rest.endswith((b"{", b":")) or rest == b"," else 2
     )  # further down stands the value of another name
@@ -51,6 +55,16 @@ def read(assignments: Assignments, start: int, end: int, word: bytes, document: 
             match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
             if match is not None:
                 _take(assignments.values, line.start, match.end(), line.end, max(strength, key_names.SECRET))
+                break
+
+
+def _take_part(values: Literals, start: int, strength: int, document: Document) -> None:
+    """Take the part of a form below its `Content-Disposition: form-data; name="password"`."""
+    for here in document.sides(start):
+        for line in document.following(here, _PAIR_LINES):
+            body = document.text[line.start : min(line.end, line.start + WINDOW)].strip()
+            if body and not body.startswith(_HEADERS):
+                _take(values, line.start, line.start, line.end, strength)
                 break
 
 

@@ -45,7 +45,7 @@ _TEMPLATE = compiled(
     rb"|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*(?::[^{}]{0,12})?\}|\{%.*?%\}|<[A-Za-z_][\w .-]*>"
 )
 _VARIABLE = compiled(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
-_FORMAT = compiled(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?")
+_FORMAT = compiled(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?|&#[0-9A-Za-z]{1,6};?")
 _CONSTANT = compiled(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
 _DOTTED = compiled(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
 _PATHLIKE = compiled(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")

@@ -27,7 +27,9 @@ _SUBSTITUTED = re.compile(r"\$\(|`|[$#]\{[^}]*\(|\{[^}]*\w\(|<%|!!\w")
 # What is handed to these is run, be it a literal.
 _RUNS = re.compile(
     r"\b(?:eval|exec|execfile|compile|system|popen|spawn|passthru|shell_exec|unserialize|Function|iex"
-    r"|Invoke-Expression|loads|instance_eval|class_eval|load_string|fromstring)\s*[( ]",
+    r"|Invoke-Expression|loads|instance_eval|class_eval|load_string|fromstring|getattr|__import__|import_module"
+    r"|forName|call_user_func|call_user_func_array|create_function|constantize|public_send|__send__)\s*[( ]"
+    r"|\s-e(?:nc|ncodedcommand)?\s+<REDACTED:",
     re.IGNORECASE,
 )
 _LONG_QUOTES = re.compile("\"\"\"|'''|`")
