@@ -17,6 +17,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from benchmarks import review_context, review_units
 from benchmarks.figures import Figure, Must, say
 from criticizer.redaction import RedactedText, Redactor
 from reviews.reviewers.anchoring import anchor
-from reviews.reviewers.answer import UnusableAnswer, parse_answer
+from reviews.reviewers.answer import MAX_ANSWER_CHARS, UnusableAnswer, parse_answer
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.chunks import Chunk, pack
 from reviews.reviewers.instructions import system_prompt
@@ -43,7 +44,7 @@ from reviews.reviewers.truncation import longest_gap, may_be_window, was_cut
 from reviews.sources.base import Action, FileChange
 from reviews.sources.diffs import diff_file, render
 from tests.fakes.llm import SmallWindow
-from tests.reviewers.answer_corpus import FINDINGS, FORMS, NO_ANSWERS
+from tests.reviewers.answer_corpus import AROUND, FINDINGS, FORMS, NO_ANSWERS
 from tests.reviewers.build import change as change_of
 from tests.reviewers.test_passes import agreement
 
@@ -56,6 +57,7 @@ LINES_OF_OTHER_HINTS = 300
 LINES_OF_A_FILE = 12
 REQUESTS = 500
 CALLS = 20
+DAMAGED = 10_000
 WINDOWS = (2_000, 4_000, 8_000)  # of servers that cut, in tokens
 UNIT_FILES = 200
 WORD = r"^Word: (\w+)$"
@@ -254,6 +256,34 @@ def _kept(text: str) -> bool:
     ]
 
 
+def _broken(source: random.Random) -> int:
+    """Return how many answers with a few signs lost or added raise anything but UnusableAnswer."""
+    broken = 0
+    for form in source.choices(sorted(FORMS), k=DAMAGED):
+        text = list(FORMS[form])
+        for _ in range(source.randrange(1, 12)):
+            at = source.randrange(len(text) + 1)
+            text[at : at + source.randrange(6)] = source.choice(["", *'{}"\\,[\n:`', "\ud800"])
+        try:
+            _invented("".join(text))
+        except Exception as error:  # noqa: BLE001 - what is counted
+            say(f"{form}: {error!r}")
+            broken += 1
+    return broken
+
+
+def _reading() -> float:
+    """Return the processor time of reading the longest answer."""
+    many = [{**FINDINGS[0], "problem": f"{n}: {'word ' * 200}"} for n in range(300)]
+    text = json.dumps({"findings": many})[:MAX_ANSWER_CHARS]
+    spent = []
+    for _ in range(5):
+        began = time.process_time()
+        _invented(text)
+        spent.append(1_000 * (time.process_time() - began))
+    return min(spent)
+
+
 def _invented(text: str) -> int:
     try:
         return len(parse_answer(text, 10)["findings"])
@@ -363,11 +393,18 @@ def _oracle() -> Iterator[tuple[Figure, object]]:
 
 
 def _figures() -> Iterator[tuple[Figure, object]]:
-    kept = sum(_kept(text) for text in FORMS.values())
+    forms = {name: [_kept(around(text)) for around in AROUND.values()] for name, text in FORMS.items()}
+    kept, answers = sum(map(all, forms.values())), len(FORMS) * len(AROUND)
+    say(f"{sum(map(sum, forms.values()))} of {answers} answers kept")
     yield (
         _figure(f"answer forms of {len(FORMS)} kept without a second call", kept / len(FORMS), ">=", 0.9),
         0.975,
     )
+    yield (
+        _figure(f"damaged answers of {DAMAGED} that end the review", _broken(random.Random(2)), "<=", 0.5),
+        0,
+    )
+    yield _figure("reading an answer of 400 kB", _reading(), "<=", 50, "ms"), 40
     invented = sum(_invented(text) for text in NO_ANSWERS.values())
     yield _figure("findings invented", invented, "<=", 0.5, "findings"), 0
     source = random.Random(1)

@@ -27,6 +27,7 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-review-findings": {"GET": _READERS},
     "api-review-findings-file": {"GET": _READERS},
     "api-review-coverage": {"GET": _READERS},
+    "api-review-evidence": {"GET": _READERS, "POST": (TRIGGER, OPERATOR)},
     "api-review-cancel": {"POST": (TRIGGER, OPERATOR)},  # a trigger its own reviews only
     "api-findings": {"GET": _READERS},
     "api-verdict": {"POST": (REVIEWER, OPERATOR)},

@@ -64,7 +64,10 @@ NOT_ACCEPTABLE = ApiErrorKind(
     406, "NOT_ACCEPTABLE", "CRITICIZER_E456", "The answer is JSON only. Accept application/json."
 )
 PAYLOAD_TOO_LARGE = ApiErrorKind(
-    413, "PAYLOAD_TOO_LARGE", "CRITICIZER_E457", "The body is over 64 KiB, or 5 MiB from a code host."
+    413,
+    "PAYLOAD_TOO_LARGE",
+    "CRITICIZER_E457",
+    "The body is over 64 KiB, 1 MiB of SARIF, or 5 MiB from a code host.",
 )
 UNSUPPORTED_MEDIA_TYPE = ApiErrorKind(
     415, "UNSUPPORTED_MEDIA_TYPE", "CRITICIZER_E458", "The body must be JSON: Content-Type: application/json."

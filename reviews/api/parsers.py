@@ -13,6 +13,7 @@ from reviews.api.error_catalog import PAYLOAD_TOO_LARGE
 from reviews.api.errors import ApiError
 
 MAX_BODY_BYTES = 64 * 1024
+MAX_FILE_BYTES = 1024 * 1024
 # Reading on lets the client finish sending and see the answer instead of a connection reset.
 _DRAIN_BYTES = 1024 * 1024
 
@@ -21,19 +22,32 @@ class BoundedJSONParser(BaseParser):
     """Strict JSON in UTF-8 of at most 64 KiB."""
 
     media_type = "application/json"
+    max_bytes = MAX_BODY_BYTES
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         """Return the decoded body. Raises ApiError (413) and ParseError (400)."""
         request = (parser_context or {}).get("request")
-        body = bounded_body(request, stream, MAX_BODY_BYTES)
+        body = bounded_body(request, stream, self.max_bytes)
         try:
             return json.loads(body.decode(), parse_constant=refuse_constant)
         except RecursionError:
             raise ParseError("The JSON is nested too deeply.") from None
         except ValueError as error:
             raise ParseError(f"The body is not JSON: {error}") from None
+
+
+class LongJSONParser(BoundedJSONParser):
+    """The same of at most 1 MiB, for files of other tools."""
+
+    max_bytes = MAX_FILE_BYTES
+
+
+class SarifParser(LongJSONParser):
+    """The same, under SARIF's own media type."""
+
+    media_type = "application/sarif+json"
 
 
 def bounded_body(request: Any, stream: IO[Any] | None, limit: int) -> bytes:

@@ -33,7 +33,7 @@ from deadletters.models import DeadLetter, DeadLetterEvent
 from deadletters.states import CLOSED_LETTER
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
-from reviews import job_configuration
+from reviews import job_configuration, linter_results
 from reviews.api import schemas
 from reviews.api.auth import ApiClient
 from reviews.api.pagination import COUNT_LIMIT
@@ -159,9 +159,23 @@ def job_rows(ids: Sequence[int], client: ApiClient) -> list[Json]:
 
 def results_page(name: str, job_id: int, after: int, scope: Scope) -> Json:
     """Return a page of a job's `findings` or `coverage` in the scope: the rows with an id above `after`."""
-    rows = _results(scope)[name].filter(job=job_id, pk__gt=after).annotate(place=F("pk"))
+    return _page(_results(scope)[name].filter(job=job_id), name, job_id, after)
+
+
+def linter_page(job_id: int, after: int, scope: Scope) -> Json:
+    """Return a page of what linters reported on a job's changed lines, in the scope."""
+    return _page(
+        _read(schemas.LinterResultSerializer, linter_results.visible(job_id, scope)),
+        "evidence",
+        job_id,
+        after,
+    )
+
+
+def _page(rows: QuerySet[Any], name: str, job_id: int, after: int) -> Json:
+    rows = rows.filter(pk__gt=after).annotate(row_id=F("pk"))
     shown = _of_job(rows[: MAX_ROWS + 1])
-    places = [row.pop("place") for row in shown]
+    places = [row.pop("row_id") for row in shown]
     address = _absolute(f"api-review-{name}", job_id)
     more = f"{address}?after={places[MAX_ROWS - 1]}" if len(shown) > MAX_ROWS else None
     return {"next": more, "results": shown[:MAX_ROWS]}

@@ -10,6 +10,7 @@ from deadletters.states import LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
 from reviews.api.serializers import ANY_CHANNEL
 from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
+from reviews.reviewers.sarif import LEVELS
 from reviews.states import VERDICTS, FindingStatus, JobStatus, Stage, StageStatus
 
 VERDICT_CHOICES = [(kind.value, kind.label) for kind in VERDICTS]
@@ -301,6 +302,30 @@ class CoveragePageSerializer(_ResultsPageSerializer):
     """Covered files of a review."""
 
     results = CoverageSerializer(many=True, help_text="At most 1,000.")
+
+
+class LinterResultSerializer(serializers.Serializer[Any]):
+    """One result of a linter, on changed lines."""
+
+    tool = serializers.CharField(help_text="The name of the linter.")
+    rule = serializers.CharField(allow_blank=True, help_text="The id of its rule; may be empty.")
+    level = serializers.ChoiceField(choices=[(level, level) for level in LEVELS], help_text="As reported.")
+    file = serializers.CharField(help_text="Depot path.")
+    line = serializers.IntegerField(help_text="On the new side.")
+    end_line = serializers.IntegerField(help_text="The last line.")
+    message = serializers.CharField(help_text="Redacted, of at most 600 characters.")
+    is_given = serializers.BooleanField(help_text="The model was asked with it.")
+    received_by = serializers.CharField(help_text="The key that posted it.")
+
+
+class LinterResultPageSerializer(_ResultsPageSerializer):
+    """Results of linters on the changed lines of a review."""
+
+    results = LinterResultSerializer(many=True, help_text="At most 1,000.")
+    not_shown = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="How many are not shown, by why: `waiting` for the change, or `elsewhere` in its files.",
+    )
 
 
 class TriggerAnswerSerializer(serializers.Serializer[Any]):

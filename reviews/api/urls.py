@@ -5,6 +5,7 @@ from django.urls import path, re_path
 from criticizer.codehosts.registry import HOSTS
 from reviews.api import views
 from reviews.api.configuration import ConfigurationCheck
+from reviews.api.evidence import ReviewEvidence
 from reviews.api.findings import FindingList
 from reviews.api.openapi import DocsView, SchemaView
 from reviews.api.verdicts import FindingVerdict
@@ -20,6 +21,7 @@ urlpatterns = [
         views.ReviewFindingsFile.as_view(),
         name="api-review-findings-file",
     ),
+    path("v1/reviews/<int:job_id>/evidence/", ReviewEvidence.as_view(), name="api-review-evidence"),
     path("v1/reviews/<int:job_id>/coverage/", views.ReviewCoverage.as_view(), name="api-review-coverage"),
     path("v1/reviews/<int:job_id>/cancel/", views.ReviewCancel.as_view(), name="api-review-cancel"),
     path("v1/findings/", FindingList.as_view(), name="api-findings"),

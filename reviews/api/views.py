@@ -218,15 +218,21 @@ class _ReviewResults(ApiView):
     query = ("after",)
 
     def get(self, request: Request, job_id: int) -> Response:
-        after = request.query_params.get("after", "0")
-        if not after.isdecimal() or len(after) > 18:
-            raise ValidationError({"after": ["Not a place in this list: follow the URL of next."]})
+        after = page_after(request)
         if not visible_jobs(request).filter(pk=job_id).exists():
             raise NotFound
-        return Response(representations.results_page(self.name, job_id, int(after), client_of(request).scope))
+        return Response(representations.results_page(self.name, job_id, after, client_of(request).scope))
 
 
-_AFTER = OpenApiParameter(
+def page_after(request: Request) -> int:
+    """Return the place at which the wanted page of a review's results begins."""
+    after = request.query_params.get("after", "0")
+    if not after.isdecimal() or len(after) > 18:
+        raise ValidationError({"after": ["Not a place in this list: follow the URL of next."]})
+    return int(after)
+
+
+AFTER = OpenApiParameter(
     "after", OpenApiTypes.INT, description="The place at which a page begins: from next."
 )
 
@@ -235,7 +241,7 @@ _AFTER = OpenApiParameter(
     get=extend_schema(
         operation_id="reviews_findings",
         summary="Read all findings of a review, in pages",
-        parameters=[_AFTER],
+        parameters=[AFTER],
         responses={200: schemas.FindingPageSerializer, **ERRORS, **NOT_FOUND},
     )
 )
@@ -248,7 +254,7 @@ class ReviewFindings(_ReviewResults):
     get=extend_schema(
         operation_id="reviews_coverage",
         summary="Read the coverage of all files of a review, in pages",
-        parameters=[_AFTER],
+        parameters=[AFTER],
         responses={200: schemas.CoveragePageSerializer, **ERRORS, **NOT_FOUND},
     )
 )

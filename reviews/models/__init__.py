@@ -6,6 +6,7 @@ from reviews.models.configurations import RepositoryConfiguration
 from reviews.models.finding_events import FindingEvent
 from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
+from reviews.models.linters import LinterResultRow
 from reviews.models.results import (
     FINDING_FACETS,
     FINDING_WORDS,
@@ -46,6 +47,7 @@ __all__ = [
     "HostVersion",
     "JobEvent",
     "LedgerEntry",
+    "LinterResultRow",
     "RecipientMode",
     "RecipientOrigin",
     "RepositoryConfiguration",

@@ -90,10 +90,14 @@ class ContextBlock:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Hunks that go to the model in one request, with what they use from elsewhere."""
+    """Hunks that go to the model in one request, with what they use from elsewhere.
+
+    `reported` has a line for each result of a linter about its files.
+    """
 
     hunks: tuple[ShownHunk, ...]
     context: tuple[ContextBlock, ...] = ()
+    reported: tuple[RedactedText, ...] = ()
 
     @property
     def files(self) -> tuple[int, ...]:

@@ -32,18 +32,19 @@ from criticizer.resilience.failures import (
 )
 from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.base import Fated, Finding, Stopped, Usage
-from reviews.reviewers.chunks import tokens
+from reviews.reviewers.chunks import Chunk, tokens
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, UNREACHED
 from reviews.reviewers.instructions import FINDER_VERSION
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall, together, usage_of
 from reviews.reviewers.prepare import Prepared, ReviewLimits
-from reviews.reviewers.prompt import request_text, shown_path
+from reviews.reviewers.prompt import MAX_PATH_CHARS, request_text, shown_path
+from reviews.reviewers.reported import with_reported
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.rules import rules_of
 from reviews.reviewers.splitting import Part, turned
 from reviews.reviewers.truncation import may_be_window
-from reviews.reviewers.units import carried, keys_of, packed
+from reviews.reviewers.units import carried, keys_of, packed, room_beside
 
 # These may be the part's own fault, which is assumed at the last attempt.
 _OF_THE_PART_AT_LAST = frozenset({ErrorClass.NETWORK_TIMEOUT, ErrorClass.UPSTREAM_INTERNAL})
@@ -93,13 +94,18 @@ class ModelReview:
             prepared, {n: around.known[key] for n, key in enumerate(keys) if key in around.known}
         )
         self.asked_keys = {n: key for n, key in enumerate(keys) if key not in around.known}
-        self.chunks = chunks = packed(prepared, list(self.asked_keys), limits.context_share)
+        parts = packed(prepared, list(self.asked_keys), limits.context_share)
+        self.chunks = chunks = tuple(self._with_reported(chunk) for chunk in parts)
         further = range(2, max(map(self.passes_of, range(len(prepared.paths))), default=1) + 1)
         first = [Part(chunks, index) for index in range(len(chunks))]
         self._parts = [*first, *chain.from_iterable(turned(first, n, self._wants(n)) for n in further)]
         self._splits_left = limits.max_calls
         self._cut: list[int] = []  # characters of the parts that the server cut
         self._too_long = math.inf  # characters of the shortest of them, once it is no accident
+
+    def _with_reported(self, chunk: Chunk) -> Chunk:
+        paths = [entry.path.truncated(MAX_PATH_CHARS) for entry in self.prepared.text.manifest]
+        return with_reported(chunk, self.prepared.reported, room_beside(self.prepared, chunk), paths)
 
     def passes_of(self, file: int) -> int:
         """Return how often the model is asked about a file (guarantee G423)."""

@@ -33,6 +33,7 @@ from reviews.reviewers.coverage_texts import (
 from reviews.reviewers.outline import Definition, section_of
 from reviews.reviewers.people_diff import PeopleFile, for_people_to_read
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
+from reviews.reviewers.reported import Reported
 from reviews.reviewers.rules import ShownRule, shown_rules, tokens_of
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
@@ -98,6 +99,7 @@ class Prepared:
     room: int = 0
     is_crowded: bool = False
     is_submitted: bool = False
+    reported: tuple[Reported, ...] = field(default=(), compare=False)  # added where it is read, not stored
     people: tuple[PeopleFile, ...] = field(default=(), compare=False)  # stored, and not opened with the rest
 
     def without_context(self, paths: Collection[str]) -> Prepared:

@@ -37,6 +37,7 @@ from reviews.reviewers.model import LimitReached, ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.ranking import seconded, within_budget
+from reviews.reviewers.reported import without_reported
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.rules import rules_of
 from reviews.reviewers.units import AnsweredUnit, answered
@@ -107,7 +108,8 @@ async def review_prepared(
     unusable = [f for f in failures if f.error_class is not ErrorClass.TOKEN_LIMIT]
     if unusable and len(failures) == len(results) and not asking.carried.models:
         raise unusable[0]
-    findings = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
+    found = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
+    findings, reported = without_reported(found, prepared.reported, prepared.paths)
     judged = await verified(asking, results, findings)
     first = _first(results)
     unread = sum(result.failure is not None for result in first)
@@ -116,7 +118,7 @@ async def review_prepared(
     banner = "" if stopped else incomplete_banner(unread, parts)
     banner = " ".join(filter(None, [banner, unseconded_banner(seconding)]))
     outcome = _outcome(prepared, client, asking, results, judged, banner)
-    return replace(outcome, stopped=stopped, limit=asking.calls.limit)
+    return replace(outcome, fates=(*outcome.fates, *reported), stopped=stopped, limit=asking.calls.limit)
 
 
 def review_without_model(
@@ -132,9 +134,11 @@ def review_without_model(
     results = asking.known_parts(UNAVAILABLE)
     first, spared = _first(results), _spared(asking)
     reviewed = sum(not result.reason for result in first) + spared
-    known = Verified(merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)]))
+    found = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
+    findings, reported = without_reported(found, prepared.reported, prepared.paths)
     banner = degraded_banner(why, reviewed, len(first) + spared)
-    return _outcome(prepared, client, asking, results, known, banner)
+    outcome = _outcome(prepared, client, asking, results, Verified(findings), banner)
+    return replace(outcome, fates=(*outcome.fates, *reported))
 
 
 def _of_checks(prepared: Prepared) -> list[Finding]:

@@ -49,7 +49,7 @@ def turned(parts: Sequence[Part], turn: int, is_wanted: Callable[[int], bool]) -
         if files:
             random.Random(turn).shuffle(files)  # noqa: S311 - no secret
             hunks = tuple(hunk for file in files for hunk in part.chunk.hunks if hunk.file == file)
-            chunk = Chunk(hunks, part.chunk.context)
+            chunk = replace(part.chunk, hunks=hunks)
             yield Part((*part.chunks[: part.index], chunk, *part.chunks[part.index + 1 :]), part.index, turn)
 
 

@@ -126,7 +126,9 @@ def _content(prepared: Prepared, unit: Chunk) -> list[object]:
     rules = [
         ("" if rule.path else rule.id, rule.severity, rule.text.text) for rule in _rules_of(prepared, unit)
     ]
-    return [posixpath.basename(path), path_rank(path), entry.action, _texts(unit), context, rules]
+    reported = [one.shown.text for one in prepared.reported if one.file in unit.files]
+    known = [reported] if reported else []
+    return [posixpath.basename(path), path_rank(path), entry.action, _texts(unit), context, rules, *known]
 
 
 def _rules_of(prepared: Prepared, chunk: Chunk) -> tuple[ShownRule, ...]:
@@ -186,13 +188,13 @@ def _filled(prepared: Prepared, units: Iterable[Chunk]) -> tuple[Chunk, ...]:
 
 def _as_asked(prepared: Prepared, unit: Chunk, share: float) -> Chunk:
     """Return a unit with what it needs of its context, and with more where that is little."""
-    needed = needed_of(unit, _room(prepared, unit), share)
-    floor = best_of(unit, min(_room(prepared, unit), LEAST_CONTEXT_TOKENS))
+    needed = needed_of(unit, room_beside(prepared, unit), share)
+    floor = best_of(unit, min(room_beside(prepared, unit), LEAST_CONTEXT_TOKENS))
     return Chunk(unit.hunks, max(needed, floor, key=len))
 
 
-def _room(prepared: Prepared, unit: Chunk) -> int:
-    """Return how many tokens a unit leaves in a request."""
+def room_beside(prepared: Prepared, unit: Chunk) -> int:
+    """Return how many tokens the hunks of a unit or part leave in a request."""
     names = sum(file_tokens(prepared.text.manifest[file]) for file in unit.files)
     return prepared.room - _cost(unit.hunks, ()) - names
 
@@ -285,7 +287,7 @@ def answered(
         rules = _rules_of(prepared, unit)
         if not all(set(rules).issubset(_rules_of(prepared, chunk)) for chunk, *_ in around):
             continue  # it was asked about without some of them
-        needed = () if prepared.is_crowded else needed_of(unit, _room(prepared, unit), share)
+        needed = () if prepared.is_crowded else needed_of(unit, room_beside(prepared, unit), share)
         if not _shows(prepared, [chunk for chunk, *_ in around], needed):
             continue
         if found and not _stands_alone(prepared, unit, [chunk for chunk, *_ in around], found):

@@ -29,7 +29,7 @@ from criticizer.resilience.failures import (
 )
 from criticizer.wording import plural_count
 from deadletters import alerts
-from reviews import config, fixes, pipeline
+from reviews import config, fixes, linter_results, pipeline
 from reviews.artifacts import recipe, redactor, store
 from reviews.artifacts.redactor import RedactedChange
 from reviews.dismissals import fold_dismissed
@@ -158,6 +158,8 @@ def _ready(claim: StageClaim, models: Sequence[Model], change_of: Callable[[], R
         waiting = None  # no call is made: the answers are published
     allow_list = with_reconnect(config.allow_list)
     change = change_of()
+    reported = partial(linter_results.given_to_model, claim.job_id, change.prepared, is_first=not progress)
+    change = replace(change, prepared=with_reconnect(reported))
     verifier = verifier_of(models, TokenLedger.of(claim), is_last_attempt=False)
     keys = keys_of(
         change.prepared,
@@ -260,6 +262,7 @@ def _why_without(claim: StageClaim, models: Sequence[Model], error: Failure | De
 
 
 def _checked(claim: StageClaim, prepared: Prepared) -> Written:
+    with_reconnect(lambda: linter_results.place_waiting(claim.job_id))
     return _stored(claim, checks_only(prepared, recipe.limits()), prepared, {})
 
 

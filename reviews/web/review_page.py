@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Case, Count, Max, QuerySet, When
+from django.db.models import Case, Count, Max, Q, QuerySet, When
 from django.urls import reverse
 
 from notifications.config import host
@@ -17,13 +17,14 @@ from notifications.models import Delivery
 from notifications.providers.payload import linkable
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
-from reviews import fixes
+from reviews import fixes, linter_results
 from reviews.models import (
     CoverageRow,
     FindingEvent,
     FindingRow,
     HostChange,
     HostVersion,
+    LinterResultRow,
     ReviewJob,
     RuleUse,
 )
@@ -44,6 +45,7 @@ MAX_FILES = 1000
 MAX_ATTEMPTS = 25
 MAX_VERSIONS = 20
 MAX_DELIVERIES = 100
+MAX_LINTER_RESULTS = 200
 
 _WORST_FIRST = Case(*(When(severity=name, then=rank) for name, rank in SEVERITY_ORDER.items()), default=9)
 _UNMERGED = {HostChange.State.OPEN, HostChange.State.DRAFT}
@@ -162,6 +164,8 @@ class Results:
     deliveries: Sequence[Delivery]
     ended: Sequence[FindingRow]  # of the version before, which this one does not report
     rules: Sequence[RuleUse]
+    linter_results: Sequence[LinterResultRow]
+    linter_count: int
 
     @property
     def all_rows(self) -> list[FindingRow] | None:
@@ -183,6 +187,7 @@ def results_revision(job: ReviewJob) -> str:
         *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
         job.findings.order_by().aggregate(n=Count("id"), last=Max("id")),
         job.coverage.order_by().aggregate(n=Count("id"), last=Max("id")),
+        job.linter_results.order_by().aggregate(n=Count("id", filter=~Q(file=""))),
         FindingEvent.objects.filter(identity__in=job.findings.values("identity")).aggregate(last=Max("id")),
         list(deliveries[:MAX_DELIVERIES]),
         list(job.dead_letters.order_by("id").values_list("id", "status")),
@@ -208,6 +213,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         counted = findings.order_by().annotate(counted=severity_or_dismissed())
         by_severity = dict(counted.values_list("counted").annotate(n=Count("id")))
         matching = findings.filter(of_findings(wanted)).count() if wanted else sum(by_severity.values())
+    from_linters = linter_results.visible(job.pk, scope).order_by("file", "line", "pk")
     first_file = start_of(query, "coverage")
     covered = coverage.order_by(_LEAST_COVERED_FIRST, "file")[first_file : first_file + MAX_FILES]
     return Results(
@@ -226,6 +232,8 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         coverage=ListPart(list(covered), first_file, sum(by_status.values())),
         ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
+        linter_results=list(from_linters[:MAX_LINTER_RESULTS]),
+        linter_count=from_linters.count(),
         rules=[use for use in _uses(job.pk) if not use.name.startswith("//") or scope.allows(use.name)],
     )
 

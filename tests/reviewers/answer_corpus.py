@@ -1,6 +1,7 @@
 """One review of three findings, written in the forms in which language models answer (origin: constructed).
 
-`FORMS` maps a form's name to an answer that holds all of `FINDINGS`. `NO_ANSWERS` hold none, and none
+`FORMS` maps a form's name to an answer that holds all of `FINDINGS`; `AROUND` has what may stand
+around it. `NO_ANSWERS` hold none, and none
 may be made of them. Shared by tests and `benchmarks.review_quality`.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 A, B = "//depot/p/a.py", "//depot/p/sub/b.py"
@@ -294,4 +295,12 @@ NO_ANSWERS: Mapping[str, str] = {
     "new:\n    3 +    total = price * count",
     "cut before a finding": '{"findings": [',
     "numbers": '{"findings": [1, 2, 3]}',
+}
+
+# What stands around an answer, or how its lines end: each form is read in all of these as well.
+AROUND: dict[str, Callable[[str], str]] = {
+    "nothing": str,
+    "reasoning": lambda text: f'<think>\n{{"findings": []}} maybe? The discount [1] ...\n</think>\n\n{text}',
+    "prose": lambda text: f"Here is my review:\n\n{text}\n\nLet me know if you need anything else!",
+    "lines of Windows": lambda text: text.replace("\r\n", "\n").replace("\n", "\r\n"),
 }

@@ -22,7 +22,7 @@ from reviews.reviewers.answer import (
     strict_schema,
 )
 from reviews.reviewers.quote_readings import normal
-from tests.reviewers.answer_corpus import FINDINGS, FORMS, NO_ANSWERS, PLAIN
+from tests.reviewers.answer_corpus import AROUND, FINDINGS, FORMS, NO_ANSWERS, PLAIN
 from tests.reviewers.build import fake_token
 
 
@@ -105,9 +105,10 @@ def test_an_answer_that_finds_nothing_is_one(text: str) -> None:
     assert parsed(text)["findings"] == []
 
 
+@pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("form", FORMS)
-def test_every_finding_is_kept_in_whatever_form_it_comes(form: str) -> None:
-    answer = parsed(FORMS[form])
+def test_every_finding_is_kept_in_whatever_form_it_comes(form: str, around: str) -> None:
+    answer = parsed(AROUND[around](FORMS[form]))
     assert [missing(found, meant) for found, meant in zip(answer["findings"], FINDINGS, strict=True)] == [
         []
     ] * 3

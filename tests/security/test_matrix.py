@@ -170,6 +170,10 @@ API = {
     "api-review-findings": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-findings-file": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-review-coverage": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
+    "api-review-evidence": {
+        "GET": {"trigger", "reviewer", "operator", "approver", "auditor"},
+        "POST": {"trigger", "operator"},
+    },
     "api-review-cancel": {"POST": {"trigger", "operator"}},
     "api-findings": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-verdict": {"POST": {"reviewer", "operator"}},

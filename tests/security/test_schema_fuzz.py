@@ -33,6 +33,8 @@ OPERATIONS = (
     "POST /api/v1/reviews/",
     "GET /api/v1/reviews/{job_id}/",
     "GET /api/v1/reviews/{job_id}/coverage/",
+    "GET /api/v1/reviews/{job_id}/evidence/",
+    "POST /api/v1/reviews/{job_id}/evidence/",
     "GET /api/v1/reviews/{job_id}/findings/",
     "GET /api/v1/reviews/{job_id}/findings.{form}",
     "POST /api/v1/reviews/{job_id}/cancel/",
