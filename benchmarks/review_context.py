@@ -52,10 +52,11 @@ HEAD_FILES = 150
 EDITS_OF_A_FILE = 6
 ROUNDS = 5
 LARGE = range(50_000, 200_000)  # bytes of the files whose outlines are timed
-FULL_CHARS = 40_000  # of a request
+FULL = 1.65  # characters for each token of the window, of a full request
 CLAIM = "The call on this line gives None when the order has no lines, which its caller does not expect. " * 2
 NONE = ReviewLimits(context_share=0.0)
 TODAY = ReviewLimits()
+SMALL = ReviewLimits(max_input_tokens=16_000)
 
 PYTHONS = set(dir(builtins)).union(*map(dir, (str, bytes, list, dict, set, Exception)))
 
@@ -175,17 +176,25 @@ def definitions() -> Iterator[tuple[Figure, object]]:
 
 
 def questions() -> Iterator[tuple[Figure, object]]:
-    """Yield what verifying three findings of a part costs against the request that found them."""
+    """Yield what verifying three findings of a part costs against the request that found them.
+
+    In the default window, and in the smallest in which findings are verified at all.
+    """
+    yield from _questions(TODAY, 0.35, 0.7)
+    yield from _questions(SMALL, 0, 0)  # where instructions are a larger part of all
+
+
+def _questions(limits: ReviewLimits, most: float, least_alike: float) -> Iterator[tuple[Figure, object]]:
     source, shas = _history()
     draw = random.Random(7)
     counts: list[tuple[int, int, int]] = []  # characters of a request, of its question, of their beginning
     for sha in draw.sample(shas, 60):
         change = ChangeFetcher(source, ALLOWED, lambda _: None).fetch(f"git:self@{sha}")
-        made = prepare(ContextFetcher(source, ALLOWED, lambda _: True).added_to(change), Redactor())
+        made = prepare(ContextFetcher(source, ALLOWED, lambda _: True).added_to(change), Redactor(), limits)
         for index, chunk in enumerate(made.chunks):
             lines = [(hunk, line) for hunk in chunk.hunks for line in hunk.lines if line.kind == "+"]
             request = request_text(made.text, made.chunks, index)
-            if len(request) < FULL_CHARS or len(lines) < 3:
+            if len(request) < FULL * limits.max_input_tokens or len(lines) < 3:
                 continue
             found = [
                 Finding(
@@ -206,9 +215,10 @@ def questions() -> Iterator[tuple[Figure, object]]:
         say("no change fills a part: what verifying costs is not measured")
         return
     finders, asked, same_chars = (sum(column) for column in zip(*counts, strict=True))
-    name = f"text of verifying against finding, {len(counts)} full parts"
-    yield _figure(name, asked / finders, "<=", 0.35), 0.3
-    yield _figure("identical beginning of verifying", same_chars / asked, ">=", 0.7), 0.8
+    window = f"at {limits.max_input_tokens:,} tokens"
+    name = f"text of verifying against finding, {len(counts)} full parts {window}"
+    yield _figure(name, asked / finders, "<=", most), 0.3
+    yield _figure(f"identical beginning of verifying {window}", same_chars / asked, ">=", least_alike), 0.8
 
 
 def _sources(suffix: str) -> list[tuple[str, str]]:
@@ -293,4 +303,5 @@ def outlines() -> Iterator[tuple[Figure, object]]:
 
 
 def _figure(name: str, value: float, sign: str, bound: float, unit: str = "share") -> Figure:
-    return Figure(f"review_quality: {name}", value, unit, must=Must("value", sign, bound))  # type: ignore[arg-type]
+    must = Must("value", sign, bound) if bound else None  # type: ignore[arg-type]
+    return Figure(f"review_quality: {name}", value, unit, must=must)

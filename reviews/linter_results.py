@@ -24,7 +24,7 @@ from criticizer.resilience.failures import PermanentFailure
 from reviews.artifacts import redactor
 from reviews.exports import path_in_repository
 from reviews.models import Artifact, LinterResultRow, ReviewJob
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_key
 from reviews.reviewers.checks.hidden import addresses_reviewer
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prepared_codec import FileDiffText
@@ -122,8 +122,7 @@ class _Files:
         """Return the changed file on whose added lines a result is; "" for none, or one of several."""
         said = row.path.split("/")
         found = [path for parts, path in self._by_name.get(said[-1], ()) if _same_end(said, parts)]
-        scope = Scope(prefixes=tuple(p.removesuffix("...") for p in row.scope_prefixes))
-        if len(found) != 1 or not (not row.scope_prefixes or scope.allows(found[0])):
+        if len(found) != 1 or not scope_of_key(row.scope_prefixes).allows(found[0]):
             return ""
         is_changed = any(row.line <= number <= row.end_line for number in self._added[found[0]])
         return found[0] if is_changed else ""

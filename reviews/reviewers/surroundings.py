@@ -25,19 +25,23 @@ def shown_again(chunk: Chunk, findings: Sequence[Finding], paths: Sequence[str],
     """
     cut = [_cut(h, _wanted(h, [f for f in findings if f.file == paths[h.file]])) for h in chunk.hunks]
     hunks = tuple(hunk for hunk in cut if hunk is not None)
-    room = max(max_chars - sum(len(hunk.text) for hunk in hunks), LEAST_CONTEXT_CHARS)
+    left = max_chars - sum(len(hunk.text) for hunk in hunks)
     told = [f"{finding.title} {finding.message} {finding.quote}" for finding in findings]
     words = set(_WORDS.findall("\n".join(told)))
     evidence = {path for finding in findings for path in finding.evidence}
-    kept: set[str] = set()
-    for block in (
+    named = [
         *(block for block in chunk.context if block.path in evidence),
         *(block for block in chunk.context if block.symbol in words),
-        *chunk.context,
-    ):
-        if block.name not in kept and len(block) < room:
-            room -= len(block) + 1
-            kept.add(block.name)
+    ]
+    kept: set[str] = set()
+    # What they rest on has some room in a small window too, the rest only what is left.
+    for blocks, least in ((named, LEAST_CONTEXT_CHARS), (chunk.context, 0)):
+        room = max(left, least)
+        for block in blocks:
+            if block.name not in kept and len(block) < room:
+                room -= len(block) + 1
+                left -= len(block) + 1
+                kept.add(block.name)
     return Chunk(hunks, tuple(block for block in chunk.context if block.name in kept))
 
 
