@@ -15,6 +15,7 @@ NAMES = (
     "intake",
     "deliveries",
     "llm_inflight",
+    "scale",
     "redaction",
     "pages_scale",
     "review_quality",

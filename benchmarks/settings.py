@@ -2,7 +2,8 @@
 
 `benchmarks.ground` sets what is needed before this is imported and hands it on to the
 processes it starts: CRITICIZER_DATA_DIR (temporary), BENCHMARK_DATABASE, BENCHMARK_STAGES (a
-module whose functions replace the stages, all on the queue `stages`), BENCHMARK_URLCONF.
+module whose functions replace the stages, all on the queue `stages` unless BENCHMARK_QUEUES is set),
+BENCHMARK_URLCONF.
 """
 
 import os
@@ -20,7 +21,11 @@ DATABASES["default"]["NAME"] = os.environ.get("BENCHMARK_DATABASE", "criticizer"
 DATABASES["default"]["USER"] = OWNER  # noqa: F405  peers beside us make tables of their own
 
 if _stages := os.environ.get("BENCHMARK_STAGES"):
-    STAGES = {stage: (f"{_stages}.{stage}", "stages") for stage in STAGES}  # noqa: F405
+    _own = "BENCHMARK_QUEUES" in os.environ
+    STAGES = {
+        stage: (f"{_stages}.{stage}", queue if _own else "stages")
+        for stage, (_, queue) in STAGES.items()  # noqa: F405
+    }
 if os.environ.get("BENCHMARK_SYNCHRONOUS"):
     # One process per call: the stage llm on the plain queue, where a worker runs one thing at a time.
     STAGES = {stage: (function, "stages") for stage, (function, _) in STAGES.items()}
