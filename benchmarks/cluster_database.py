@@ -23,6 +23,7 @@ from benchmarks.ground import CannotRun, until
 from criticizer.db.embedded import DATABASE, OWNER, ROLE, EmbeddedServer
 
 PORT = 5432
+BEHIND_SECONDS = 3.0  # an asynchronous standby, when the primary dies
 _CLIENTS = (
     f"host all all {NETWORK}.0/24 trust\nhost replication all {NETWORK}.0/24 trust\nlocal all all trust\n"
 )
@@ -59,6 +60,7 @@ class Server:
     def __post_init__(self) -> None:
         self.embedded = EmbeddedServer(self.directory)
         self.data = self.embedded.cluster_dir
+        self._host = self.machine.address
 
     def _account(self) -> int:
         self.embedded._drop_root()
@@ -69,13 +71,20 @@ class Server:
         with (self.directory / "log").open("ab") as log:
             return self.machine.start(command, _ENVIRONMENT, log, self._account())
 
-    def start(self) -> None:
-        """Start the server and wait until it answers. Raises CannotRun."""
+    def start(self, *, alone: bool = False) -> None:
+        """Start the server and wait until it answers. Raises CannotRun.
+
+        With `alone` it listens on no address: only the drill reaches it, through its files.
+        """
         # Left by a power cut: on a machine that was off, its process number is another process's.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
-        (self.data / "pg_hba.conf").write_text(_CLIENTS)
-        options = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        (self.data / "pg_hba.conf").write_text("local all all trust\n" if alone else _CLIENTS)
+        settings = dict(_SETTINGS)
+        if alone:
+            settings |= {"listen_addresses": "", "unix_socket_directories": str(self.data)}
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self.run("postgres", "-D", str(self.data), *options)
+        self._host = str(self.data) if alone else self.machine.address
         until(
             self.answers, 60, f"PostgreSQL on {self.machine.name} does not answer; see {self.directory}/log"
         )
@@ -89,7 +98,7 @@ class Server:
 
     def ask(self, query: str) -> list[Any]:
         with psycopg.connect(
-            host=self.machine.address, port=PORT, user=OWNER, dbname=DATABASE, autocommit=True,
+            host=self._host, port=PORT, user=OWNER, dbname=DATABASE, autocommit=True,
             connect_timeout=2,
         ) as connection:  # fmt: skip
             cursor = connection.execute(query.encode())
@@ -143,11 +152,11 @@ class Pair:
     def fail_over(self, seconds: float) -> float:
         """Lose the primary's machine and promote the standby `seconds` later; return when, in epoch seconds.
 
-        With asynchronous replication the standby is cut off for a second before, so that something is lost.
+        With asynchronous replication the standby is cut off before, so that something is lost.
         """
         if not self.is_synchronous:
             self.standby.machine.cut()
-            time.sleep(1.0)
+            time.sleep(BEHIND_SECONDS)
         self.primary.machine.switch_off()
         self.standby.machine.heal()
         time.sleep(seconds)
@@ -178,7 +187,7 @@ class Pair:
         transactions = len(re.findall(r"desc: COMMIT ", done.stdout))
         if self.is_synchronous or not transactions:
             return Lost(transactions, frozenset())
-        self.standby.start()  # its own machine, and no process of the product is asked to go there yet
+        self.standby.start(alone=True)  # as a primary: no process of the product may find it
         query = "SELECT idempotency_key FROM jobs"
         keys = {row[0] for row in self.standby.ask(query)} - {row[0] for row in self.primary.ask(query)}
         self.standby.machine.switch_off()

@@ -7,7 +7,8 @@ under load: first the database, then each host is drained and comes back with th
 
 The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck and
 wrong_state are 0, and 3 where machines cannot be made. With asynchronous replication a promotion loses
-transactions: requests that the database itself lost are counted apart (`lost_by_database`).
+transactions (`lost_transactions`). Requests among them are counted apart (`lost_by_database`) and posted
+again; so are mails that were sent again because their record was lost (`repeated_mails`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from benchmarks import cluster_faults, cluster_hosts, cluster_network, drill_peers, drill_schedule
 from benchmarks.cluster_faults import Injector, recovery_of
 from benchmarks.cluster_hosts import Cluster
-from benchmarks.drill_course import FLOOD_SHARE, Course, explain, kept_unless_good, options_of
+from benchmarks.drill_course import COUNTED, FLOOD_SHARE, Course, explain, kept_unless_good, options_of
 from benchmarks.drill_ledger import Verdict
 from benchmarks.drill_load import make_flood, make_requests
 from benchmarks.drill_peers import Peers
@@ -87,11 +88,12 @@ class ClusterDrill:
         course.start()
         injector.run(faults, course.started, course.is_late)
         drained = upgrade(cluster)
+        lost = _post_lost_again(cluster, course)
         unsettled = course.settle()
         with cluster.connect() as connection:
             books, verdict = course.reconcile(connection, unsettled)
             recovery = recovery_of(injector.hits, connection)
-        lost = _lost_by_database(cluster, verdict)
+        repeated = 0 if self.is_synchronous else _take_out_repeated_mails(verdict)
         explain(verdict)
         say(f"drill: answers other than 200 and 201: {dict(course.streams[0].refusals)}")
         recovered = round(percentile(recovery, 95), 2) if recovery else None
@@ -103,7 +105,7 @@ class ClusterDrill:
             "seed": self.seed,
             "replication": "synchronous" if self.is_synchronous else "asynchronous",
             **books,
-            **{name: len(getattr(verdict, name)) for name in ("lost", "duplicated", "stuck", "wrong_state")},
+            **{name: len(getattr(verdict, name)) for name in COUNTED},
             "failovers": len(cluster.pair.promotions),
             "failover_felt_p95_seconds": felt,
             "failover_restarts": injector.restarted,
@@ -115,6 +117,7 @@ class ClusterDrill:
             "drain_max_seconds": round(max(drained), 1),
             "lost_transactions": sum(one.transactions for one in cluster.pair.lost),
             "lost_by_database": lost,
+            "repeated_mails": repeated,
         }, verdict
 
 
@@ -133,12 +136,32 @@ def upgrade(cluster: Cluster) -> list[float]:
     return drained
 
 
-def _lost_by_database(cluster: Cluster, verdict: Verdict) -> int:
-    """Take out of `lost` what the promotions lost, as the old primaries' own files show; return how many."""
+def _post_lost_again(cluster: Cluster, course: Course) -> int:
+    """Forget answers about jobs that the promotions lost, and post those requests again; return how many.
+
+    Which ones is what the old primaries' own files show, so nothing that the product lost is among them.
+    """
     keys = {key for lost in cluster.pair.lost for key in lost.keys}
-    known = [case for case in verdict.lost if case.split(" ", 1)[0] in keys]
-    verdict.lost = [case for case in verdict.lost if case not in known]
-    return len(known)
+    if not keys:
+        return 0
+    with cluster.connect() as connection:
+        query = "SELECT idempotency_key, id FROM jobs WHERE idempotency_key = ANY(%s)"
+        jobs = dict(connection.execute(query, [list(keys)]).fetchall())
+    count = 0
+    for stream in course.streams:
+        lost = [entry for entry in stream.posted if entry.key in keys and jobs.get(entry.key) != entry.job]
+        stream.posted[:] = [entry for entry in stream.posted if entry not in lost]
+        stream.post_again({entry.key for entry in lost})
+        count += len(lost)
+    say(f"drill: {count} requests were lost with a primary and are posted again")
+    return count
+
+
+def _take_out_repeated_mails(verdict: Verdict) -> int:
+    """Take out of `duplicated` mails whose record a promotion lost: a mail server cannot deduplicate."""
+    mails = [case for case in verdict.duplicated if case.startswith("mail:")]
+    verdict.duplicated = [case for case in verdict.duplicated if case not in mails]
+    return len(mails)
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ import psycopg
 
 from benchmarks.cluster_hosts import Cluster, Host
 from benchmarks.drill_peers import Peers
-from benchmarks.drill_schedule import Fault
+from benchmarks.drill_schedule import Fault, at_their_moments
 from benchmarks.figures import say
 from benchmarks.ground import CannotRun, until
 
@@ -84,12 +84,7 @@ class Injector:
         """Do each fault at its moment (`started` is time.monotonic() of the start); wait for the last."""
         self._started = started
         threads = []
-        for fault in faults:
-            while (wait := started + fault.at - time.monotonic()) > 0 and not is_over():
-                time.sleep(min(wait, 0.5))
-            if is_over():
-                say("drill: time is up before the last fault")
-                break
+        for fault in at_their_moments(faults, started, is_over):
             threads.append(threading.Thread(target=self._do, args=(fault,), name=str(fault), daemon=True))
             threads[-1].start()
         for thread in threads:
@@ -102,7 +97,8 @@ class Injector:
             if verb in _PEERS:
                 self.peers.begin(fault)
             elif verb == "primary":
-                with self._database:
+                with self._database:  # the pair is whole again
+                    hit.at = time.time()
                     self._fail_over(hit)
             else:
                 with self._machine(fault) as host:

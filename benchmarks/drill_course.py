@@ -28,7 +28,7 @@ from benchmarks.ground import CannotRun
 FLOOD_SHARE = 0.5  # of the jobs: posted by another key besides, all at once
 FLOOD_AT = 0.25  # of the length of the run
 PULL_SHARE = 0.1  # of the jobs: pull requests besides those that faults open
-SETTLE_SECONDS = 180.0  # after the last fault; then what is not final is stuck
+SETTLE_SECONDS = 180.0  # after the last fault, and after the last job that ended: what is left then is stuck
 OVERTIME_SECONDS = 180.0  # for the faults, on a slow machine
 COUNTED = ("lost", "duplicated", "stuck", "wrong_state")
 Database = psycopg.Connection[Any]
@@ -82,17 +82,16 @@ class Course:
         """Cease every fault of the peers and wait for quiet; return what is not quiet when time is up."""
         self.peers.cease()
         say(f"drill: no more faults after {time.monotonic() - self.started:.0f} s")
-        until = time.monotonic() + SETTLE_SECONDS
-        unsettled = self._quiet(until)
+        unsettled = self._quiet()
         self.peers.host.push_to_all()
-        unsettled = unsettled or self._quiet(until)
+        unsettled = unsettled or self._quiet()
         for stream in self.streams:
             stream.stop()
         return unsettled
 
-    def _quiet(self, until: float) -> str:
+    def _quiet(self) -> str:
         """Wait until every job has an end and every role is filled; return what is not when time is up."""
-        said = 0.0
+        said, ended, until = 0.0, 0, time.monotonic() + SETTLE_SECONDS
         jobs = len(self.requests) + len(self.flooded)
         while True:
             try:
@@ -111,6 +110,8 @@ class Course:
             if is_empty and is_done and not missing and pulls.is_settled:
                 time.sleep(1.0)  # a worker that was thought dead may still be sending
                 return ""
+            if row and row[1] > ended:
+                ended, until = row[1], time.monotonic() + SETTLE_SECONDS
             if time.monotonic() > until:
                 return f"jobs, ended, queued: {row}; processes that are not back: {missing}"
             if time.monotonic() - said > 10:

@@ -26,7 +26,7 @@ import psutil
 import psycopg
 
 from benchmarks.drill_peers import Peers
-from benchmarks.drill_schedule import Fault
+from benchmarks.drill_schedule import Fault, at_their_moments
 from benchmarks.drill_stack import Installation
 from benchmarks.figures import say
 
@@ -64,12 +64,7 @@ class Injector:
     def run(self, faults: Sequence[Fault], started: float, is_over: Callable[[], bool]) -> None:
         """Do each fault at its moment (`started` is time.monotonic() of the start); wait for the last."""
         self._started = started
-        for fault in faults:
-            while (wait := started + fault.at - time.monotonic()) > 0 and not is_over():
-                time.sleep(min(wait, 0.5))
-            if is_over():
-                say("drill: time is up before the last fault")
-                break
+        for fault in at_their_moments(faults, started, is_over):
             thread = threading.Thread(target=self._do, args=(fault,), name=str(fault), daemon=True)
             self._threads.append(thread)
             thread.start()

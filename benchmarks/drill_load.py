@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import httpx
@@ -66,9 +66,18 @@ class Stream:
         for thread in self._threads:
             thread.join(15)
 
+    def post_again(self, keys: Collection[str]) -> None:
+        """Post those requests once more, as a client does that misses what it was told."""
+        with self._client() as client:
+            for request in self.requests:
+                if request.key in keys:
+                    self._post(client, request)
+
+    def _client(self) -> httpx.Client:
+        return httpx.Client(headers={"Authorization": f"Bearer {self.key}"}, trust_env=False, timeout=10)
+
     def _post_all(self) -> None:
-        headers = {"Authorization": f"Bearer {self.key}"}
-        with httpx.Client(headers=headers, trust_env=False, timeout=10) as client:
+        with self._client() as client:
             while not self._is_over.is_set():
                 try:
                     at, request = self._due.get_nowait()

@@ -7,8 +7,11 @@ and what it is doing then, is up to the machine.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from benchmarks.figures import say
 
 # Kind -> how often, as a share of all. Kills of a process (KILLS) are answered by a measured recovery.
 WEIGHTS = {
@@ -96,6 +99,17 @@ def schedule(
         )
         for number, kind in enumerate(kinds, 1)
     ]
+
+
+def at_their_moments(faults: Sequence[Fault], started: float, is_over: Callable[[], bool]) -> Iterator[Fault]:
+    """Yield each fault at its moment after `started` (time.monotonic()), until `is_over`."""
+    for fault in faults:
+        while (wait := started + fault.at - time.monotonic()) > 0 and not is_over():
+            time.sleep(min(wait, 0.5))
+        if is_over():
+            say("drill: time is up before the last fault")
+            return
+        yield fault
 
 
 def _kinds(count: int, dice: random.Random, weights: Mapping[str, int]) -> list[str]:
