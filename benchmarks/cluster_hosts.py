@@ -131,7 +131,7 @@ class Cluster:
         """Run a management command beside the hosts and return what it prints."""
         done = subprocess.run(
             manage(*arguments), env={**self.environment, **options}, stdout=subprocess.PIPE, check=True,
-            timeout=120,
+            timeout=400,
         )  # fmt: skip
         return done.stdout.decode().strip()
 
