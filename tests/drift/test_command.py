@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from reviews.drift import verify
+from reviews.drift.claims import Judgement, Reason, uncheckable
 from tests.sources.gitrepo import GitRepo
 
 
@@ -58,3 +60,60 @@ class GitRepoAt(GitRepo):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+
+def scanned(repository: GitRepo) -> str:
+    out = StringIO()
+    try:
+        call_command("check_docs", "main", all=True, repository=repository.path, stdout=out)
+    except CommandError as error:
+        return f"{out.getvalue()}{error}"
+    return out.getvalue()
+
+
+def test_a_scan_says_what_has_become_untrue_since_it_was_written(tmp_path: Path) -> None:
+    repository = GitRepo(tmp_path / "r")
+    text = "See `src/a.py` and `src/b.py`.\n\nSee `src/never.py`.\n"
+    repository.commit_files({"README.md": text, "src/a.py": "", "src/b.py": ""})
+    assert "health: 100 %" in scanned(repository)
+    repository.commit_files({"src/a.py": None})
+    repository.commit_files({"other.txt": "x\n"})
+    said = scanned(repository)
+    assert "README.md:1: `src/a.py` is not so" in said
+    assert "never" not in said
+    assert "1 holds, 1 refuted, 0 ambiguous, 1 uncheckable; 1 documents read, 0 not read" in said
+    assert "health: 50 %" in said
+    assert said.endswith("1 claim is untrue")
+
+
+def test_a_scan_without_claims_has_no_health(tmp_path: Path) -> None:
+    repository = GitRepo(tmp_path / "r")
+    repository.commit_files({"README.md": "Nothing to verify.\n"})
+    assert "health: unknown, nothing can be told" in scanned(repository)
+
+
+def test_a_scan_that_is_out_of_time_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = GitRepo(tmp_path / "r")
+    repository.commit_files({"README.md": "See `src/a.py` and `src/b.py`.\n", "src/a.py": "", "src/b.py": ""})
+    taken = iter([False, True])
+    monkeypatch.setattr("reviews.drift.change._judged", lambda *asked: _late(next(taken), judge(*asked)))
+    judge = verify.judge
+    said = scanned(repository)
+    assert "Scan timed out after verifying 1 of 2 claims." in said
+    assert "health: 100 %" in said
+
+
+def _late(is_late: bool, judged: Judgement) -> Judgement:
+    return uncheckable(Reason.NO_TIME) if is_late else judged
+
+
+def test_a_scan_runs_no_program_that_a_repository_names(tmp_path: Path) -> None:
+    repository = GitRepo(tmp_path / "r")
+    repository.commit_files({"README.md": "See `src/a.py` and `src/b.py`.\n", "src/a.py": "", "src/b.py": ""})
+    repository.write(".git/info/attributes", "*.md diff=evil\n")
+    repository.git("config", "diff.evil.textconv", f"sh -c 'touch {tmp_path}/ran; cat $1' x")
+    repository.commit_files({"src/a.py": None})
+    assert "1 refuted" in scanned(repository)
+    assert not (tmp_path / "ran").exists()

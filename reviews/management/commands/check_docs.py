@@ -1,4 +1,8 @@
-"""`manage.py check_docs --repository PATH BASE HEAD`: print what a change makes untrue in documents."""
+"""`manage.py check_docs`: print what is untrue in documents of a local git repository.
+
+`check_docs BASE HEAD` says what the change between two commits makes untrue, `check_docs --all HEAD` what
+has become untrue since it was written.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from criticizer.resilience.failures import Failure
-from reviews.drift.change import Drifted, compare
-from reviews.drift.claims import Verdict
+from reviews.drift.change import Report, compare
+from reviews.drift.claims import Claim, Verdict
 from reviews.drift.git_tree import GitTree, renames_between
+from reviews.drift.history_gate import scan_commit
 from reviews.sources.git_command import SHA, GitCommand
 from reviews.sources.paths import printable
 
@@ -20,25 +25,50 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("base", help="the commit, branch or tag before the change")
-        parser.add_argument("head", help="the one after it")
+        parser.add_argument("commits", nargs="+", help="commits, branches or tags: before and after a change")
+        parser.add_argument("--all", action="store_true", help="verify every claim of one commit instead")
         parser.add_argument("--repository", type=Path, default=Path(), help="its folder (default: this one)")
 
-    def handle(self, *, base: str, head: str, repository: Path, **options: Any) -> None:
+    def handle(self, *, commits: list[str], repository: Path, all: bool, **options: Any) -> None:  # noqa: A002
+        if len(commits) != (1 if all else 2):
+            raise CommandError("name two commits, before and after a change, or one with --all")
         try:
             git = GitCommand("check_docs", repository.resolve(), "git", timeout_seconds=60)
-            before, after = (_commit(git, name) for name in (base, head))
-            trees = GitTree(git, before), GitTree(git, after)
-            report = compare(*trees, renames_between(git, before, after))
+            named = [_commit(git, name) for name in commits]
+            untrue = self._scanned(git, *named) if all else self._compared(git, *named)
         except Failure as failure:
             raise CommandError(str(failure)) from failure
+        if untrue:
+            says = "untrue" if all else "untrue after this change"
+            raise CommandError(f"{untrue} claim{'s are' if untrue > 1 else ' is'} {says}")
+
+    def _compared(self, git: GitCommand, before: str, after: str) -> int:
+        trees = GitTree(git, before), GitTree(git, after)
+        report = compare(*trees, renames_between(git, before, after))
         for drifted in report.drifted:
-            self.stdout.write(_line(drifted))
+            self.stdout.write(_line(drifted.claim, drifted.says, drifted.instead))
+        self._count(report)
+        return len(report.drifted)
+
+    def _scanned(self, git: GitCommand, sha: str) -> int:
+        done = scan_commit(git, sha)
+        refuted = [(claim, one) for claim, one in done.found.items() if one.verdict is Verdict.REFUTED]
+        for claim, one in sorted(refuted, key=lambda each: (each[0].document, each[0].line, each[0].key)):
+            self.stdout.write(_line(claim, one.says, one.instead))
+        self._count(done.report)
+        health = "unknown, nothing can be told" if done.health is None else f"{done.health} %"
+        self.stdout.write(f"health: {health}")
+        if done.unverified:
+            total = len(done.found)
+            verified = total - done.unverified
+            self.stdout.write(f"Scan timed out after verifying {verified} of {total} claims.")
+        return len(refuted)
+
+    def _count(self, report: Report) -> None:
         counts = ", ".join(f"{report.counts[verdict]} {verdict}" for verdict in Verdict)
         self.stdout.write(f"{counts}; {report.documents} documents read, {report.unread} not read")
-        if report.drifted:
-            count = len(report.drifted)
-            raise CommandError(f"{count} claim{'s are' if count > 1 else ' is'} untrue after this change")
+        if report.left_out:
+            self.stdout.write(f"{report.left_out} statements left out beyond the limits")
 
 
 def _commit(git: GitCommand, name: str) -> str:
@@ -49,9 +79,8 @@ def _commit(git: GitCommand, name: str) -> str:
     return sha
 
 
-def _line(drifted: Drifted) -> str:
-    claim = drifted.claim
+def _line(claim: Claim, says: str, instead: str) -> str:
     text = f"{claim.document}:{claim.line}: `{claim.text}` is not so"
-    text += f": {drifted.says}" if drifted.says else ""
-    text += f"; write `{drifted.instead}`" if drifted.instead else ""
+    text += f": {says}" if says else ""
+    text += f"; write `{instead}`" if instead else ""
     return printable(text, 500)
