@@ -108,8 +108,12 @@ def test_text_files_are_still_looked_at_for_deleted_names(world: World, repo: Gi
 def test_documents_without_claims_are_said_to_have_none(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo, {"docs/plain.md": "# Plain\n\nNothing that can be verified.\n"})
     expected = "No verifiable claims found in the changed documentation files."
-    assert report_of(job).documents == expected
     assert expected in [notice.text for notice in notices_of(job, for_operator=False)]
+    assert world.api.get(f"/api/v1/reviews/{job.pk}/").json()["documents"]["summary"] == expected
+    assert expected in world.receiver.requests[0].body["data"]["status_lines"]
+    mail = world.mails()[0].get_body(("plain",))
+    assert mail is not None
+    assert expected in " ".join(str(mail.get_content()).split())
 
 
 def test_a_change_without_documents_says_nothing(world: World, repo: GitRepo) -> None:
