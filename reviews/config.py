@@ -263,8 +263,8 @@ def models() -> dict[str, LlmConfig]:
 
 
 def model() -> LlmConfig | None:
-    """Return the configuration of the language model, or None with LLM_PROVIDER=none."""
-    if settings.LLM_PROVIDER == "none":
+    """Return the configuration of the language model, or None without one of ours."""
+    if settings.LLM_PROVIDER in ("none", "agent"):
         return None
     return LlmConfig(
         base_url=settings.LLM_BASE_URL or _ANTHROPIC,

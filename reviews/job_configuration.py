@@ -108,6 +108,11 @@ def suppressed_in(job: ReviewJob) -> int:
     return FindingFate.of_newest_run(job).filter(fate=Fate.SUPPRESSED).count() if job.configuration else 0
 
 
+def wants_agents(job: ReviewJob) -> bool:
+    """Return whether a repository of the change has it read by its own agents, in place of our model."""
+    return any(values.get("agent", False) for values in _values(job))
+
+
 def blocks_at(job: ReviewJob) -> str:
     """Return the severity at which a check run fails, or `none`."""
     return strictest(_values(job), "check.block")

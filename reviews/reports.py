@@ -62,6 +62,7 @@ def report_of(job: ReviewJob) -> Report:
         findings=tuple(as_reported(row, verdicts.get(row.identity), row.rule_text) for row in findings),
         status_lines=(limited_to(job),) if job.series else (),
         documents=summary(job.documents),
+        footer=job.footer,
         configuration=job_configuration.lines_of(job),
         suppressed=job_configuration.suppressed_in(job),
         budget=job_configuration.budget_of(job),

@@ -16,7 +16,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 # Roles of API keys.
 TRIGGER, REVIEWER, OPERATOR = "trigger", "reviewer", "operator"
-APPROVER, AUDITOR = "approver", "auditor"
+APPROVER, AUDITOR, AGENT = "approver", "auditor", "agent"
 _READERS = (TRIGGER, REVIEWER, OPERATOR, APPROVER, AUDITOR)
 READS_ADDRESSES = (OPERATOR, APPROVER, AUDITOR)  # of recipients' webhooks; as staff on the pages
 
@@ -33,6 +33,12 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-verdict": {"POST": (REVIEWER, OPERATOR)},
     "api-perforce": {"POST": (TRIGGER,)},
     "api-config-validate": {"POST": _READERS},
+    "api-agent-tasks": {"GET": (AGENT,)},
+    "api-agent-claim-next": {"POST": (AGENT,)},
+    "api-agent-claim": {"POST": (AGENT,)},
+    "api-agent-heartbeat": {"POST": (AGENT,)},
+    "api-agent-release": {"POST": (AGENT,)},
+    "api-agent-result": {"POST": (AGENT,)},
     "api-dead-letters": {"GET": (OPERATOR, APPROVER, AUDITOR)},
     "api-dead-letter": {"GET": (OPERATOR, APPROVER, AUDITOR)},
 }

@@ -287,8 +287,9 @@ _WEB = (
     Variable("DEBUG", BOOLEAN, "Django's debug mode, for development only.", "false"),
 )
 _MODEL = (
-    Variable("LLM_PROVIDER", choice("none", "openai", "anthropic"),
-             "The kind of model server; `openai` is any compatible one.", "none"),
+    Variable("LLM_PROVIDER", choice("none", "openai", "anthropic", "agent"),
+             "The kind of model server; `openai` is any compatible one. `agent`: agents of the customer, with"
+             " models of their own: docs/agents.md.", "none"),
     Variable("LLM_REQUIRED", replace(BOOLEAN, accepts="false, or true with an LLM_PROVIDER"),
              "Whether a review waits for the model. false: while it is down, the deterministic checks "
              "are delivered with a banner. Unset: true with a provider.", example="true"),
@@ -503,7 +504,11 @@ def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
         (uses_s3 and letters in {raw, redacted}, "ARTIFACT_S3_BUCKET_LETTERS", shared),
         (unwatched, "GIT_WATCH", f"{', '.join(unwatched)} is not in GIT_REPOSITORIES"),
         (v["LLM_REQUIRED"] and provider == "none", "LLM_REQUIRED", "is true while LLM_PROVIDER is none"),
-        (provider != "none" and not v["LLM_MODEL"], "LLM_MODEL", "is not set while LLM_PROVIDER is"),
+        (
+            provider not in ("none", "agent") and not v["LLM_MODEL"],
+            "LLM_MODEL",
+            "is not set while LLM_PROVIDER is",
+        ),
         (
             provider == "openai" and not v["LLM_BASE_URL"],
             "LLM_BASE_URL",
@@ -515,9 +520,9 @@ def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
             "is not set while LLM_PROVIDER is anthropic",
         ),
         (
-            backup != "none" and provider == "none",
+            backup != "none" and provider in ("none", "agent"),
             "LLM_FALLBACK_PROVIDER",
-            "is set while LLM_PROVIDER is none",
+            f"is set while LLM_PROVIDER is {provider}",
         ),
         (backup != "none" and not v["LLM_FALLBACK_MODEL"], "LLM_FALLBACK_MODEL", no_backup),
         (backup == "openai" and not v["LLM_FALLBACK_BASE_URL"], "LLM_FALLBACK_BASE_URL", no_backup),

@@ -97,6 +97,7 @@ SPECTACULAR_SETTINGS = {
     # Of choices that several components share.
     "ENUM_NAME_OVERRIDES": {
         "FindingStatusEnum": "reviews.states.FindingStatus",
+        "AgentTaskStatusEnum": "reviews.states.AgentTaskStatus",
         "VerdictEnum": "reviews.api.schemas.VERDICT_CHOICES",
     },
 }

@@ -230,6 +230,7 @@ class Report:
     findings: tuple[ReportFinding, ...] = ()
     coverage: tuple[ReportFile, ...] = ()
     status_lines: tuple[str, ...] = ()
+    footer: str = ""  # what is missing where it is little; one more status line, for who may read all files
     configuration: tuple[ConfigurationLine, ...] = ()
     suppressed: int = 0  # findings that it hides
     documents: str = ""  # what verifying documents counted
@@ -287,7 +288,10 @@ def clean(report: Report) -> Report:
             ReportFile(line(file.file, MAX_PATH), line(file.status), line(file.reason))
             for file in report.coverage
         ),
-        status_lines=tuple(line(text) for text in report.status_lines[:MAX_STATUS_LINES]),
+        status_lines=tuple(
+            line(text) for text in (*report.status_lines[:MAX_STATUS_LINES], report.footer) if text
+        ),
+        footer="",
         configuration=tuple(replace(each, text=line(each.text, MAX_TEXT)) for each in report.configuration),
         since=since
         and replace(

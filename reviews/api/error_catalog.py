@@ -67,7 +67,7 @@ PAYLOAD_TOO_LARGE = ApiErrorKind(
     413,
     "PAYLOAD_TOO_LARGE",
     "CRITICIZER_E457",
-    "The body is over 64 KiB, 1 MiB of SARIF, or 5 MiB from a code host.",
+    "The body is over 64 KiB, 512 KiB of an agent's result, 1 MiB of SARIF, or 5 MiB from a code host.",
 )
 UNSUPPORTED_MEDIA_TYPE = ApiErrorKind(
     415, "UNSUPPORTED_MEDIA_TYPE", "CRITICIZER_E458", "The body must be JSON: Content-Type: application/json."
@@ -85,8 +85,22 @@ BUSY = ApiErrorKind(
     "Other requests for this changelist were recorded first, several times in a row. Post it again.",
 )  # fmt: skip
 
+TASK_NOT_FOUND = ApiErrorKind(404, "NOT_FOUND", "CRITICIZER_E462", "Task not found.")
+TASK_DONE = ApiErrorKind(409, "TASK_DONE", "CRITICIZER_E463", "Task already completed by another run.")
+TASK_EXPIRED = ApiErrorKind(410, "TASK_EXPIRED", "CRITICIZER_E464", "Task has expired. Result rejected.")
+TASK_CLAIMED = ApiErrorKind(409, "TASK_CLAIMED", "CRITICIZER_E465", "Task is claimed by another run.")
+CLAIM_LOST = ApiErrorKind(409, "CLAIM_LOST", "CRITICIZER_E466", "The claim is no longer yours: claim again.")
+RESULT_NOT_JSON = ApiErrorKind(
+    400, "RESULT_NOT_JSON", "CRITICIZER_E467", "Result data is not valid JSON. Retry with valid JSON."
+)
+RESULT_INVALID = ApiErrorKind(
+    400, "RESULT_INVALID", "CRITICIZER_E468",
+    "Result validation failed. See `details` for specific field errors.",
+)  # fmt: skip
+
 API_TABLE: tuple[ApiErrorKind, ...] = (
     SCHEMA_INVALID, INTERNAL_BUG, VERSION_CONFLICT, STATE_CONFLICT, AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND,
     METHOD_NOT_ALLOWED, NOT_ACCEPTABLE, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, RATE_LIMITED,
-    WRITE_CONFLICT, DATABASE_UNAVAILABLE, IN_DOUBT, BUSY,
+    WRITE_CONFLICT, DATABASE_UNAVAILABLE, IN_DOUBT, BUSY, TASK_NOT_FOUND, TASK_DONE, TASK_EXPIRED,
+    TASK_CLAIMED, CLAIM_LOST, RESULT_NOT_JSON, RESULT_INVALID,
 )  # fmt: skip

@@ -38,12 +38,12 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], ApiErrorKind], ...] = (
 
 
 class ApiError(Exception):
-    """An error answer from the catalog, with details of this request."""
+    """An error answer from the catalog, with details of this request; those of a result are a list."""
 
-    def __init__(self, kind: ApiErrorKind, details: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, kind: ApiErrorKind, details: Mapping[str, Any] | list[Any] | None = None) -> None:
         super().__init__(kind.error)
         self.kind = kind
-        self.details = dict(details or {})
+        self.details = {} if details is None else details
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> Response:
@@ -83,11 +83,13 @@ def server_error(request: HttpRequest) -> HttpResponse:
     return JsonResponse(_body(catalog.INTERNAL_BUG, {}), status=500)
 
 
-def _body(kind: ApiErrorKind, details: Mapping[str, Any]) -> dict[str, Any]:
+def _body(kind: ApiErrorKind, details: Mapping[str, Any] | list[Any]) -> dict[str, Any]:
     return {"error": kind.error, "code": kind.code, "message": kind.message, "details": details}
 
 
-def _answer(kind: ApiErrorKind, details: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+def _answer(
+    kind: ApiErrorKind, details: Mapping[str, Any] | list[Any], headers: Mapping[str, str]
+) -> Response:
     return Response(_body(kind, details), status=kind.status, headers=dict(headers))
 
 

@@ -228,6 +228,7 @@ def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient)
         "partial": False,
         "stopped": "",
         "banner": "",
+        "footer": "",
         "dead_letter": None,
         "findings_left_out": 0,
         "coverage_left_out": 0,
@@ -291,6 +292,7 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
     reason = no_recipients_reason(row["status"], recipients, mode, len(children["deliveries"]))
     for name in ("findings", "coverage"):
         row[f"{name}_left_out"] = max(0, row[f"{name}_left_out"] - len(children[name]))
+    row["footer"] = row["footer"] if client.scope.everything else ""
     row["banner"] = banner_within(row["banner"], row.pop("stopped"), client.scope)
     if not client.requested(*requester):
         if not client.scope.everything:

@@ -202,6 +202,9 @@ class JobSerializer(serializers.Serializer[Any]):
         help_text="What did not run or was not read, such as skipped files; for a key with prefixes only that"
         " the review is partial."
     )
+    footer = serializers.CharField(
+        help_text="How little agents left unanswered, where it is no banner; empty for a key with prefixes."
+    )
     stages = StageSerializer(many=True, help_text="All three stages.")
     deliveries = DeliverySerializer(
         many=True,

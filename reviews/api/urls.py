@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 
 from criticizer.codehosts.registry import HOSTS
-from reviews.api import views
+from reviews.api import agents, views
 from reviews.api.configuration import ConfigurationCheck
 from reviews.api.evidence import ReviewEvidence
 from reviews.api.findings import FindingList
@@ -31,6 +31,18 @@ urlpatterns = [
         rf"^v1/hosts/(?P<host>{'|'.join(HOSTS)})/webhook/$", HostWebhook.as_view(), name="api-host-webhook"
     ),
     path("v1/config/validate/", ConfigurationCheck.as_view(), name="api-config-validate"),
+    path("v1/agent-tasks/", agents.AgentTaskList.as_view(), name="api-agent-tasks"),
+    path("v1/agent-tasks/claim/", agents.AgentTaskClaimNext.as_view(), name="api-agent-claim-next"),
+    path("v1/agent-tasks/<uuid:task_id>/claim/", agents.AgentTaskClaim.as_view(), name="api-agent-claim"),
+    path(
+        "v1/agent-tasks/<uuid:task_id>/heartbeat/",
+        agents.AgentTaskHeartbeat.as_view(),
+        name="api-agent-heartbeat",
+    ),
+    path(
+        "v1/agent-tasks/<uuid:task_id>/release/", agents.AgentTaskRelease.as_view(), name="api-agent-release"
+    ),
+    path("v1/agent-tasks/<uuid:task_id>/result/", agents.AgentTaskResult.as_view(), name="api-agent-result"),
     path("v1/dead-letters/", views.DeadLetterList.as_view(), name="api-dead-letters"),
     path("v1/dead-letters/<int:letter_id>/", views.DeadLetterDetail.as_view(), name="api-dead-letter"),
     path("schema/", SchemaView.as_view(), name="api-schema"),

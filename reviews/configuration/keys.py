@@ -62,6 +62,11 @@ _TABLE = (
         "Whether a language model reads the change. It cannot switch on what the operator has off.",
         protects=True, limit=lambda ceiling: ceiling.llm,
     ),
+    Key(
+        "agent", Boolean(), False,
+        "Whether the repository's own agents read the change in place of the installation's model, by keys"
+        " that the operator gives them. Without a model of the installation nothing is asked.", protects=True,
+    ),
     *(
         Key(f"checks.{name}", Boolean(), True, f"Whether the check `{name}` runs.")
         for name in OPTIONAL_CHECKS

@@ -96,8 +96,9 @@ class _State:
 
     def __init__(self, ceiling: Ceiling, last_good: Mapping[str, Any] | None) -> None:
         self._ceiling = ceiling
-        # What an older version of the product stored may lack a key.
-        self._last_good = last_good if last_good is not None and set(last_good) >= PROTECTING else None
+        # What an older version of the product stored may lack a key; it knew none of `agent`.
+        known = None if last_good is None else {"agent": False, **last_good}
+        self._last_good = known if known is not None and set(known) >= PROTECTING else None
         self._consequence = _NO_MODEL if self._last_good is None else _HELD
         self._warnings: list[Fault] = []
         self._hidden = 0

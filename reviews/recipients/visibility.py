@@ -154,7 +154,8 @@ def part_of(report: Report, reach: Reach) -> Report:
         coverage=coverage,
         since=since,
         status_lines=(*report.status_lines, _not_shown(hidden)),
-        suppressed=0,  # of the whole change
+        footer="",  # as what the configuration hides, of the whole change
+        suppressed=0,
         hidden_files=len(report.coverage) - len(coverage),
     )
     if coverage or findings:

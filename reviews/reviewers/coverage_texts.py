@@ -67,10 +67,18 @@ OUT_OF_ROOM = (
     "not reviewed: the model used up its output before it answered; raise LLM_MAX_OUTPUT_TOKENS or lower"
     " its reasoning effort by LLM_EXTRA_BODY"
 )
+AGENT_TIMEOUT = "not reviewed: the agent did not respond within the time limit"
+AGENT_FAILED = "not reviewed: the agent could not finish this part"
+AGENT_LIMIT = (
+    "not reviewed: analysis exceeded the context limits of the agent's model; split the file or the change"
+)
+AGENT_TOO_LARGE = "not reviewed: too long for a task of an agent; lower LLM_MAX_INPUT_TOKENS"
+NO_AGENT_BANNER = "Agent not configured. Only syntactic checks were performed."
 UNREACHED: Mapping[Stopped, str] = {
     Stopped.ENDED: "not reviewed: the review was stopped before this part",
     Stopped.TIMED_OUT: "not reviewed: the review timed out before this part",
     Stopped.OVER_LIMIT: "not reviewed: the limit of tokens was reached before this part",
+    Stopped.UNANSWERED: AGENT_TIMEOUT,
 }
 UNAVAILABLE = "not reviewed: the language model could not be used; a rerun gets the full review"
 
@@ -120,6 +128,33 @@ def incomplete_banner(failed: int, parts: int) -> str:
         " model did not answer in time or its answers could not be used. The coverage says which files."
         " Check the model's configuration, then request a rerun."
     )
+
+
+def agents_banner(missing: int, total: int, completed: int, *, is_lost: bool) -> str:
+    """Return the banner of a review of whose `total` tasks agents did not finish `missing`, or "".
+
+    `is_lost`: an agent stopped in the middle of its work.
+    """
+    if not _is_much(missing, total):
+        return ""
+    percent = (200 * missing + total) // (2 * total)  # rounded, half up
+    text = (
+        f"Warning: {percent}% of claims could not be verified because the agent did not complete in time."
+        " Check your agent's configuration and model key."
+    )
+    crashed = f" The agent encountered an error. {completed} of {total} claims were verified."
+    return text + crashed if is_lost and completed else text
+
+
+def agents_footer(missing: int, total: int) -> str:
+    """Return the line at a report's end about the few tasks that agents did not finish, or ""."""
+    if not missing or _is_much(missing, total):
+        return ""
+    return f"{missing} claim(s) could not be verified due to timeout."
+
+
+def _is_much(missing: int, total: int) -> bool:
+    return 5 * missing > total
 
 
 def unseconded_banner(requests: int) -> str:

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -81,7 +82,7 @@ class ModelReview:
         around: ReviewContext,
     ) -> None:
         self.prepared = prepared
-        self._client = client
+        self.client = client
         self.limits = limits
         self.progress = progress
         self.around = around
@@ -115,7 +116,7 @@ class ModelReview:
         return lambda file: self.passes_of(file) >= turn
 
     def _client_of(self, part: Part) -> ModelClient:
-        return self.around.second or self._client if part.turn % 2 == 0 else self._client
+        return self.around.second or self.client if part.turn % 2 == 0 else self.client
 
     async def all_parts(self) -> list[PartResult]:
         """Review every part, a few at a time. Raises what ends the attempt."""
@@ -252,6 +253,11 @@ class ModelReview:
         if error.error_class in OF_THE_PART:
             return True
         return self.around.is_last_attempt and error.error_class in _OF_THE_PART_AT_LAST
+
+    @cached_property
+    def asked(self) -> list[tuple[Part, str, RedactedText]]:
+        """Return each part with its digest and its request, for others to answer it."""
+        return [(part, self._digest(part), self._request(part, lambda: self._mark)) for part in self._parts]
 
     def request_of(self, result: PartResult) -> RedactedText:
         """Return the request that led to a result."""

@@ -26,6 +26,7 @@ from reviews.reviewers.chunks import Chunk
 from reviews.reviewers.coverage_texts import (
     NO_MODEL_BANNER,
     UNAVAILABLE,
+    UNREACHED,
     degraded_banner,
     fallback_banner,
     incomplete_banner,
@@ -69,12 +70,17 @@ class ReviewOutcome:
     failed: Mapping[str, int] = field(default_factory=dict)
     stopped: Stopped | None = None
     limit: LimitReached | None = None
+    footer: str = ""
 
 
-def checks_only(prepared: Prepared, limits: ReviewLimits = ReviewLimits()) -> ReviewOutcome:  # noqa: B008
+def checks_only(
+    prepared: Prepared,
+    limits: ReviewLimits = ReviewLimits(),  # noqa: B008 - frozen
+    banner: str = NO_MODEL_BANNER,
+) -> ReviewOutcome:
     """Return the review of an installation without a language model."""
     findings = within_budget(merged(_of_checks(prepared)), limits.page_budget)
-    review = Review(findings, prepared.coverage_by_checks(), NO_MODEL_BANNER, Usage(), "")
+    review = Review(findings, prepared.coverage_by_checks(), banner, Usage(), "")
     return ReviewOutcome(review, fates=_fates(findings))
 
 
@@ -139,6 +145,20 @@ def review_without_model(
     banner = degraded_banner(why, reviewed, len(first) + spared)
     outcome = _outcome(prepared, client, asking, results, Verified(findings), banner)
     return replace(outcome, fates=(*outcome.fates, *reported))
+
+
+def review_by_agents(
+    asking: ModelReview, missing: Mapping[tuple[int, int], list[PartResult]], banner: str, footer: str
+) -> ReviewOutcome:
+    """Return the results of checks and of what agents answered, which is in the progress of `asking`.
+
+    `missing` holds the parts without an answer by pass and place. Nothing is kept for other reviews: the
+    agents of another customer may read those.
+    """
+    results = asking.known_parts(UNREACHED[Stopped.UNANSWERED], missing)
+    known = Verified(merged([*_of_checks(asking.prepared), *_of_parts(results)]))
+    outcome = _outcome(asking.prepared, asking.client, asking, results, known, banner)
+    return replace(outcome, units=(), footer=footer)
 
 
 def _of_checks(prepared: Prepared) -> list[Finding]:

@@ -56,7 +56,7 @@ from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of
 from reviews.sources.allowlist import AllowList
 from reviews.sources.passes import Passes
-from reviews.stages import units, versions
+from reviews.stages import agent_review, units, versions
 from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, verifier_of, wait_of
 from reviews.token_ledger import TokenLedger
 
@@ -69,7 +69,8 @@ _SUMMARISE = """
 WITH old_findings AS (DELETE FROM findings WHERE job_id = %(job)s),
 old_coverage AS (DELETE FROM coverage WHERE job_id = %(job)s),
 old_rules AS (DELETE FROM rule_uses WHERE job_id = %(job)s)
-UPDATE jobs SET banner = %(banner)s, stopped = %(stopped)s, model_name = %(model)s, usage = %(usage)s
+UPDATE jobs SET banner = %(banner)s, footer = %(footer)s, stopped = %(stopped)s, model_name = %(model)s,
+       usage = %(usage)s
  WHERE id = %(job)s"""
 
 
@@ -96,6 +97,8 @@ async def run(claim: StageClaim) -> Written:
 
 
 async def _run(claim: StageClaim) -> Written:
+    if await in_thread(lambda: with_reconnect(lambda: agent_review.is_by_agents(claim))):
+        return await _with_change(claim, lambda change_of: _by_agents(claim, change_of()))
     models = await open_models()
     if not models:
         if settings.LLM_REQUIRED:
@@ -266,6 +269,10 @@ def _checked(claim: StageClaim, prepared: Prepared) -> Written:
     return _stored(claim, checks_only(prepared, recipe.limits()), prepared, {})
 
 
+def _by_agents(claim: StageClaim, change: RedactedChange) -> Written:
+    return _stored(claim, agent_review.review(claim, change), change.prepared, {})
+
+
 def _stored(
     claim: StageClaim, outcome: ReviewOutcome, prepared: Prepared, progress: Mapping[str, str]
 ) -> Written:
@@ -340,6 +347,7 @@ def _stored(
             {
                 "job": claim.job_id,
                 "banner": _banner(claim, outcome)[:512],
+                "footer": outcome.footer,
                 "stopped": outcome.stopped or "",
                 "model": clean(review.model, 128),
                 "usage": Jsonb({**asdict(review.usage), "asked": review.asked}),
@@ -354,7 +362,8 @@ def _stored(
         fold_dismissed(claim.job_id, findings)
         units.save_units(claim, outcome.units)
         if outcome.stopped:
-            units.keep_answers(claim, progress)
+            if outcome.stopped is not Stopped.UNANSWERED:  # the tasks keep what agents answered
+                units.keep_answers(claim, progress)
             _log_partial(claim, outcome)
         _raise_alerts(claim, outcome)
 
@@ -407,7 +416,7 @@ def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
 
 
 def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
-    if not outcome.stopped and not outcome.limit:
+    if outcome.stopped in (None, Stopped.UNANSWERED) and not outcome.limit:
         return outcome.review.banner
     if outcome.limit and outcome.stopped is not Stopped.ENDED:
         return (

@@ -50,6 +50,8 @@ def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool)
         notices.append(Notice("warn", "This review finished after its deadline."))
     if banner := banner_within(job.banner, job.stopped, scope):
         notices.append(Notice("warn" if job.stopped else "info", banner))
+    if job.footer and scope.everything:
+        notices.append(Notice("info", job.footer))
     if job.series:
         notices.append(Notice("info", limited_to(job)))
     notices += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,10 +15,19 @@ from reviews.agents import offer
 from reviews.agents.rows import Caller
 from reviews.models import AgentTask, ReviewJob, StageRun
 from reviews.states import AgentTaskType, Stage, StageStatus
-from tests import factories
+from tests import factories, scripted
+from tests.pipeline.conftest import make_due, post, work  # noqa: F401  fixtures
 
 MAIN, OTHER = "//depot/main/", "//depot/other/"
+PAYLOAD = {"type": "review_chunk", "instructions": "review", "request": "x", "answer_schema": {}}
 CHUNK: dict[str, Any] = {"type": "review_chunk", "findings": []}
+
+
+@pytest.fixture(autouse=True)
+def _scripted() -> Iterator[None]:
+    scripted.reset()
+    yield
+    scripted.reset()
 
 
 def caller(*prefixes: str, key: str = "ci") -> Caller:
@@ -40,10 +49,7 @@ def waiting_job(minutes: float = 60, **fields: Any) -> ReviewJob:
 def add_tasks(job: ReviewJob, count: int = 1, directory: str = MAIN, digest: str = "d") -> list[AgentTask]:
     """Offer tasks of a job's stage llm; return them in their order."""
     run = StageRun.objects.get(job=job, stage=Stage.LLM)
-    drafts = [
-        offer.Draft(AgentTaskType.REVIEW_CHUNK, n, f"{digest}{n}", {"type": "review_chunk", "request": "x"})
-        for n in range(count)
-    ]
+    drafts = [offer.Draft(AgentTaskType.REVIEW_CHUNK, n, f"{digest}{n}", PAYLOAD) for n in range(count)]
     with transaction.atomic():
         offer.offer(job.pk, run.pk, drafts, [directory])
     return list(AgentTask.objects.filter(job=job).order_by("ordinal"))

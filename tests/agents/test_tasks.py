@@ -21,7 +21,7 @@ from reviews.agents.submit import Answer, Invalid, Result
 from reviews.models import AgentSubmission, AgentTask, JobEvent
 from reviews.states import SubmissionVerdict
 from tests import factories
-from tests.agents.conftest import CHUNK, MAIN, OTHER, add_tasks, caller, is_due, waiting_job
+from tests.agents.conftest import CHUNK, MAIN, OTHER, PAYLOAD, add_tasks, caller, is_due, waiting_job
 
 pytestmark = pytest.mark.django_db
 
@@ -69,7 +69,7 @@ ACCEPTED = Answer(SubmissionVerdict.ACCEPTED)
 def test_a_claim_hands_out_payload_and_token_once(tasks: Tasks) -> None:
     (task,) = tasks()
     found = claim.claim(caller(), task.pk, "ci-1")
-    assert found["payload"] == {"type": "review_chunk", "request": "x"}
+    assert found["payload"] == PAYLOAD
     assert found["status"] == "in_progress"
     assert refused(lambda: claim.claim(caller(), task.pk)) == Refusal.CLAIMED
     stored = AgentTask.objects.filter(pk=task.pk).values().get()

@@ -46,7 +46,9 @@ max_findings: 10
 suppress: [{file: "src/a.py", category: style, until: 2030-01-01, reason: old}]
 check: {block: high}
 """
-LAST_GOOD = {"paths.include": ["src/**"], "paths.exclude": ["vendor/", "src/secret/**"], "llm": False}
+LAST_GOOD = {
+    "paths.include": ["src/**"], "paths.exclude": ["vendor/", "src/secret/**"], "llm": False, "agent": False,
+}  # fmt: skip
 
 
 def read(text: str | bytes, last_good: dict[str, Any] | None = None, ceiling: Ceiling = CEILING) -> Resolved:

@@ -159,6 +159,7 @@ def callers(db: None) -> dict[str, Client]:
     found = {"none": Client(raise_request_exception=False), "unknown": bearing("crz_" + "x" * 43)}
     for role in ("trigger", "reviewer", "operator", "approver", "auditor"):
         found[role] = bearing(api_keys.create(role, role))
+    found["agent"] = bearing(api_keys.create("agent", "agent", ["//okapi/..."]))
     found["revoked"] = bearing(api_keys.create("revoked", "operator"))
     api_keys.revoke("revoked")
     return found

@@ -179,6 +179,12 @@ API = {
     "api-verdict": {"POST": {"reviewer", "operator"}},
     "api-perforce": {"POST": {"trigger"}},
     "api-config-validate": {"POST": {"trigger", "reviewer", "operator", "approver", "auditor"}},
+    "api-agent-tasks": {"GET": {"agent"}},
+    "api-agent-claim-next": {"POST": {"agent"}},
+    "api-agent-claim": {"POST": {"agent"}},
+    "api-agent-heartbeat": {"POST": {"agent"}},
+    "api-agent-release": {"POST": {"agent"}},
+    "api-agent-result": {"POST": {"agent"}},
     "api-dead-letters": {"GET": {"operator", "approver", "auditor"}},
     "api-dead-letter": {"GET": {"operator", "approver", "auditor"}},
 }
@@ -193,6 +199,8 @@ OPEN |= {"unsubscribe"}  # the signed link is the right: tests/notifications/tes
 MESSAGES = {"delivery-message-html", "job-message-html"}
 # Unnamed: the admin's redirect from /<id>/ to /<id>/change/, and its catch-all.
 UNNAMED = {"<path:object_id>/", "(?P<url>.*)$"}
+
+OF_A_TASK = {"api-agent-claim", "api-agent-heartbeat", "api-agent-release", "api-agent-result"}
 
 # (list, action) -> who may do it.
 ACTIONS = {
@@ -494,6 +502,7 @@ def check_api(name: str, callers: dict[str, Client], world: World) -> None:
     args = [world.ids["deadletters_deadletter"]] if name == "api-dead-letter" else args
     args = [world.job.pk, "csv"] if name == "api-review-findings-file" else args
     args = [world.job.findings.get().pk] if name == "api-verdict" else args
+    args = [world.ids["reviews_agenttask"]] if name in OF_A_TASK else args
     address = reverse(name, args=args)
     for method in METHODS:
         allowed = API[name].get("GET" if method == "HEAD" else method)
@@ -509,7 +518,7 @@ def check_api(name: str, callers: dict[str, Client], world: World) -> None:
             elif (name, caller) == ("api-review-cancel", "trigger"):
                 assert status == 403  # not its own
             else:
-                assert status in {200, 202, 400, 409}, (caller, method, status)
+                assert status in {200, 202, 204, 400, 409}, (caller, method, status)
             assert_hardened(response, address)
 
 
@@ -518,6 +527,7 @@ def test_a_key_with_another_scope_reaches_no_row(world: World) -> None:
         "api-dead-letter": [world.ids["deadletters_deadletter"]],
         "api-review-findings-file": [world.job.pk, "csv"],
         "api-verdict": [world.job.findings.get().pk],
+        **{name: [world.ids["reviews_agenttask"]] for name in OF_A_TASK},
     }
     reached = []
     for role in sorted({role for methods in API.values() for roles in methods.values() for role in roles}):
@@ -557,6 +567,7 @@ def test_metrics_are_for_this_machine_and_for_operators(callers: dict[str, Clien
         "operator": 200,
         "approver": 403,
         "auditor": 403,
+        "agent": 403,
     }
     proxied = callers["none"].get("/metrics", headers={"X-Forwarded-For": "203.0.113.9"})
     assert proxied.status_code == 401

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from criticizer.wsgi import application
 from reviews.intake import api_keys
 from tests import factories
+from tests.agents.conftest import add_tasks, waiting_job
 
 pytestmark = pytest.mark.django_db
 
@@ -42,6 +43,12 @@ OPERATIONS = (
     "POST /api/v1/findings/{finding_id}/verdict/",
     "POST /api/v1/config/validate/",
     "POST /api/v1/triggers/perforce/",
+    "GET /api/v1/agent-tasks/",
+    "POST /api/v1/agent-tasks/claim/",
+    "POST /api/v1/agent-tasks/{task_id}/claim/",
+    "POST /api/v1/agent-tasks/{task_id}/heartbeat/",
+    "POST /api/v1/agent-tasks/{task_id}/release/",
+    "POST /api/v1/agent-tasks/{task_id}/result/",
     "GET /api/v1/dead-letters/",
     "GET /api/v1/dead-letters/{letter_id}/",
 )
@@ -89,16 +96,17 @@ def test_every_operation_is_tried(document: Any) -> None:
 
 
 # One caller who may use the operation and one who may not; the rest is long.
-CALLERS = [
-    "trigger",
-    "operator",
-    *(pytest.param(c, marks=pytest.mark.long) for c in ("none", "revoked", "reviewer")),
+CALLERS = ("trigger", "operator", "none", "revoked", "reviewer", "agent")
+CASES = [
+    pytest.param(label, caller, marks=() if caller in (first, "operator") else pytest.mark.long)
+    for label in OPERATIONS
+    for first in ["agent" if "agent-tasks" in label else "trigger"]
+    for caller in CALLERS
 ]
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"])
-@pytest.mark.parametrize("caller", CALLERS)
-@pytest.mark.parametrize("label", OPERATIONS)
+@pytest.mark.parametrize(("label", "caller"), CASES)
 def test_no_answer_is_undocumented(label: str, caller: str, mode: GenerationMode, document: Any) -> None:
     job = factories.job_with_stages()
     known = {
@@ -106,12 +114,12 @@ def test_no_answer_is_undocumented(label: str, caller: str, mode: GenerationMode
         "finding_id": factories.FindingRowFactory(job=job).pk,
         "letter_id": factories.DeadLetterFactory().pk,
         "form": "sarif",
+        "task_id": str(add_tasks(waiting_job())[0].pk),
     }
     headers = {}
     if caller != "none":
-        headers["Authorization"] = (
-            f"Bearer {api_keys.create(caller, 'operator' if caller == 'revoked' else caller)}"
-        )
+        role, prefixes = caller.replace("revoked", "operator"), ["//depot/..."] if caller == "agent" else []
+        headers["Authorization"] = f"Bearer {api_keys.create(caller, role, prefixes)}"
     if caller == "revoked":
         api_keys.revoke("revoked")
     operation = operations(document)[label]

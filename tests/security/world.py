@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
+
+from django.utils import timezone
 
 from criticizer.models import SecurityEvent
 from deadletters.models import LetterArchive, LetterEdit, ReplayBatch, ReplayItem
 from reviews.models import (
+    AgentTask,
     HostChange,
     HostDelivery,
     HostInstallation,
@@ -85,6 +89,12 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
         full_name=f"acme/{mark}",
         job=job,
     )
+    task = AgentTask.objects.create(
+        job=job, stage_run=job.stages.get(stage="llm"), type="review_chunk", ordinal=0, digest=mark,
+        directories=[f"{files[-1].rpartition('/')[0]}/"], expires_at=timezone.now() + timedelta(hours=1),
+        payload=[{"type": "review_chunk", "instructions": "x", "request": mark, "answer_schema": {}}],
+        claimed_by=f"{mark} agent", detail=f"{mark} task",
+    )  # fmt: skip
     seen = SecurityEvent.objects.create(
         kind="artifact_read", changelist_id=job.changelist_id, path=f"{mark}-artifact", reason=f"{mark} read"
     )
@@ -92,6 +102,7 @@ def review_rows(mark: str, *files: str) -> dict[str, Any]:
         "criticizer_securityevent": seen.pk,
         "reviews_reviewjob": job.pk,
         "reviews_attempt": attempt.pk,
+        "reviews_agenttask": task.pk,
         "reviews_ledgerentry": call.pk,
         "reviews_artifact": factories.ArtifactFactory(job=job, name=f"{mark}-artifact").pk,
         "reviews_sourceevent": event.pk,

@@ -1,0 +1,233 @@
+"""The review by agents of the customer: each part of the change is a task, and their answers are collected.
+
+first attempt ─► tasks offered, attempt given back, in one commit
+next attempt ──► a task is open: given back again;  all are final: findings, coverage, banner
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db.models import Min
+from django.db.models.functions import Now
+
+from criticizer.redaction import RedactionBlocked, clean
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    PermanentFailure,
+)
+from criticizer.wording import plural_count
+from reviews import pipeline
+from reviews.agents import expire, offer, rows
+from reviews.artifacts import recipe
+from reviews.artifacts.redactor import RedactedChange
+from reviews.job_configuration import wants_agents
+from reviews.models import AgentTask, ReviewJob
+from reviews.pipeline import StageClaim
+from reviews.pipeline.executor import with_reconnect
+from reviews.reviewers.answer import answer_schema
+from reviews.reviewers.base import Stopped, Usage
+from reviews.reviewers.coverage_texts import (
+    AGENT_FAILED,
+    AGENT_LIMIT,
+    AGENT_TIMEOUT,
+    AGENT_TOO_LARGE,
+    NO_AGENT_BANNER,
+    NOT_REVIEWED,
+    agents_banner,
+    agents_footer,
+    incomplete_banner,
+)
+from reviews.reviewers.model import ModelAnswer
+from reviews.reviewers.model_review import ModelReview, PartResult
+from reviews.reviewers.plaintext import plain
+from reviews.reviewers.prompt_leaks import marks_of, without_leaks
+from reviews.reviewers.review import ReviewOutcome, checks_only, review_by_agents
+from reviews.reviewers.review_context import ReviewContext
+from reviews.sources.passes import Passes
+from reviews.states import OPEN_TASK, AgentTaskStatus, AgentTaskType
+
+log = structlog.get_logger(__name__)
+
+MODEL = "agent"
+# By the class of a failed task: what the coverage says, and the class of the part's failure.
+_FAILED = {
+    "llm_parse_error": (NOT_REVIEWED[ErrorClass.SCHEMA_INVALID], ErrorClass.SCHEMA_INVALID),
+    "token_limit": (AGENT_LIMIT, ErrorClass.TOKEN_LIMIT),
+    "refused": (NOT_REVIEWED[ErrorClass.POLICY_REJECTED], ErrorClass.POLICY_REJECTED),
+}
+
+
+class _Nobody:
+    """The client (`ModelClient`) of a review that calls no model."""
+
+    model = MODEL
+
+    async def complete(self, *args: Any, **options: Any) -> ModelAnswer:
+        raise AssertionError("agents are not called: they come for their tasks")
+
+    async def aclose(self) -> None:
+        pass
+
+
+def is_by_agents(claim: StageClaim) -> bool:
+    """Return whether a change is reviewed by agents: the installation has it so, or the repository."""
+    if settings.LLM_PROVIDER in ("none", "agent"):
+        return bool(settings.LLM_PROVIDER == "agent")
+    return wants_agents(ReviewJob.objects.only("configuration").get(pk=claim.job_id))
+
+
+def review(claim: StageClaim, change: RedactedChange) -> ReviewOutcome:
+    """Return the review once all its tasks are final.
+
+    Raises DependencyUnavailable until then, whose `write` offers the tasks; REDACTION_BLOCKED from the guard.
+    """
+    limits = recipe.limits()
+    around = ReviewContext(passes=Passes(settings.REVIEW_PASSES))
+    asking = ModelReview(change.prepared, _Nobody(), limits, {}, around)
+    if not asking.asked:
+        return review_by_agents(asking, {}, "", "")
+    if expire.OFFERED not in with_reconnect(lambda: pipeline.progress_of(claim)):
+        directories = rows.directories_of(clean(path) for path in _paths(change))
+        if not with_reconnect(lambda: offer.is_configured(directories)):
+            log.warning("agent_not_configured", job=claim.job_id)
+            return checks_only(change.prepared, limits, NO_AGENT_BANNER)
+        if drafts := _drafts(asking):
+            raise _offering(claim, drafts, directories)
+    with_reconnect(lambda: expire.settle(claim.stage_run_id))
+    with_reconnect(lambda: _refuse_open(claim))
+    tasks = with_reconnect(lambda: list(AgentTask.objects.filter(stage_run=claim.stage_run_id)))
+    return _collected(asking, {task.digest: task for task in tasks})
+
+
+def _paths(change: RedactedChange) -> set[str]:
+    """Return every path that a task may say something of."""
+    prepared = change.prepared
+    rules = (rule.path for rule in prepared.text.rules)
+    return {*filter(None, (*change.paths, *prepared.old_paths, *prepared.context_paths, *rules))}
+
+
+def _drafts(asking: ModelReview) -> list[offer.Draft]:
+    schema = answer_schema(asking.limits.max_findings_per_chunk)
+    drafts = []
+    for ordinal, (_, digest, request) in enumerate(asking.asked):
+        try:
+            drafts.append(
+                offer.draft(AgentTaskType.REVIEW_CHUNK, ordinal, digest, asking.calls.system, request, schema)
+            )
+        except offer.TooLarge:
+            log.warning("agent_task_too_large", part=ordinal + 1)
+        except RedactionBlocked as blocked:
+            raise PermanentFailure(
+                ErrorClass.REDACTION_BLOCKED,
+                Component.INTERNAL,
+                "the guard refused a task for an agent",
+                context={"reason_code": blocked.reason_code},
+            ) from None
+    return drafts
+
+
+def _offering(
+    claim: StageClaim, drafts: Sequence[offer.Draft], directories: Sequence[str]
+) -> DependencyUnavailable:
+    waiting = _waiting(len(drafts), with_reconnect(lambda: offer.seconds_left(claim.job_id)))
+
+    def write() -> None:
+        offer.offer(claim.job_id, claim.stage_run_id, drafts, directories)
+        pipeline.keep_progress(claim, {expire.OFFERED: str(len(drafts))})
+        if not _open(claim).exists():  # all of them were answered before
+            waiting.seconds = 0.0
+
+    waiting.write = write
+    return waiting
+
+
+def _refuse_open(claim: StageClaim) -> None:
+    """Raise DependencyUnavailable while a task is open."""
+    found = _open(claim).aggregate(first=Min("expires_at") - Now())
+    if found["first"] is None:
+        return
+    waiting = _waiting(_open(claim).count(), found["first"].total_seconds())
+
+    def write() -> None:
+        rows.hold_stage(claim.stage_run_id)
+        if not _open(claim).exists():  # the last one came since
+            waiting.seconds = 0.0
+
+    waiting.write = write
+    raise waiting
+
+
+def _waiting(count: int, seconds: float) -> DependencyUnavailable:
+    # A second later, by the same clock, the first of them is over.
+    return DependencyUnavailable(
+        "", max(seconds, 0.0) + 1, f"waiting for agents: {plural_count(count, 'task')}"
+    )
+
+
+def _open(claim: StageClaim) -> Any:
+    return AgentTask.objects.filter(stage_run=claim.stage_run_id, status__in=OPEN_TASK)
+
+
+def _collected(asking: ModelReview, tasks: Mapping[str, AgentTask]) -> ReviewOutcome:
+    """Put the answers into the progress of the review, and say of the other parts why they have none."""
+    offered = {task.ordinal for task in tasks.values()}
+    missing: dict[tuple[int, int], list[PartResult]] = {}
+    ends: Counter[str] = Counter()
+    for ordinal, (part, digest, _) in enumerate(asking.asked):
+        task = tasks.get(digest)
+        if task is not None and task.status == AgentTaskStatus.COMPLETED and task.result:
+            asking.progress[digest] = _finished(task)
+            ends["completed"] += 1
+            continue
+        reason, error_class = _why(task, was_offered=ordinal in offered)
+        failure = PermanentFailure(error_class, Component.REVIEWER, reason) if error_class else None
+        missing[part.turn, part.index] = [PartResult(part, reason=reason, failure=failure)]
+        ends["unusable" if failure else "missing"] += 1
+        ends["lost"] += task is not None and task.error_class == expire.LOST
+    total, count = len(asking.asked), ends["missing"]
+    banners = [
+        agents_banner(count, total, ends["completed"], is_lost=ends["lost"] > 0),
+        incomplete_banner(ends["unusable"], total),
+    ]
+    outcome = review_by_agents(asking, missing, " ".join(filter(None, banners)), agents_footer(count, total))
+    return replace(outcome, stopped=Stopped.UNANSWERED) if count else outcome
+
+
+def _why(task: AgentTask | None, *, was_offered: bool) -> tuple[str, ErrorClass | None]:
+    """Return what the coverage says of a part without an answer, and the class of its failure.
+
+    None: the agent was too slow, or crashed.
+    """
+    if not was_offered:
+        return AGENT_TOO_LARGE, ErrorClass.TOKEN_LIMIT
+    if task is not None and task.error_class in _FAILED:
+        return _FAILED[task.error_class]
+    is_failed = task is not None and task.status == AgentTaskStatus.FAILED
+    return AGENT_FAILED if is_failed else AGENT_TIMEOUT, None
+
+
+def _finished(task: AgentTask) -> str:
+    """Return an answer as the progress of a review holds it; its cost is the agent's, not ours."""
+    request = task.payload[0]["request"] if task.payload else ""
+    marks = marks_of(request)
+    answer, leaked = without_leaks(task.result[0], marks)
+    if leaked:
+        log.warning("answer_repeats_request", task=str(task.pk), findings=leaked)
+    boundary = marks[0] if marks else ""
+    said = plain(str(task.metadata.get("model_used") or ""))[:100]
+    return json.dumps(
+        {
+            "answer": {**answer, "request_cut": False, "boundary": boundary},
+            "usage": asdict(Usage()),
+            "model": f"{MODEL}: {said}" if said else MODEL,
+        }
+    )
