@@ -78,6 +78,7 @@ _READ_OPERATIONS = (
     "reviews.view_hostchange",
     "reviews.view_hostdelivery",
     "reviews.view_ledgerentry",
+    "reviews.view_agenttask",
     "reviews.view_teamrule",
     "reviews.view_teamruleevent",
 )
@@ -125,6 +126,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "reviews.delete_teamrule",
         "notifications.lift_suppression",
         "reviews.accept_late",
+        "reviews.decide_agenttask",
         JUDGE,
         DISMISS_WIDELY,
         REQUEST,

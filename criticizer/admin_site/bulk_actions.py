@@ -84,6 +84,11 @@ class ActionResult:
         return " ".join([f"{counted}.", *self.notes])
 
 
+def _keys(rows: QuerySet[Any]) -> list[Any]:
+    """Return the primary keys of rows as JSON can hold them."""
+    return [pk if isinstance(pk, int) else str(pk) for pk in rows.values_list("pk", flat=True)]
+
+
 def summarize_reasons(reasons: Mapping[str, int], text: Callable[[int, str], str]) -> str:
     """Return the reasons with their number of rows, the most frequent first; rare ones are only counted."""
     ranked = Counter(reasons).most_common()
@@ -184,10 +189,10 @@ class ConfirmedActionsMixin(ScopedAdmin):
         if is_answer:
             ids, seen = self._unsigned(request.POST["selection"])
             if ids and visible_to(request.user) is not None:  # it may be another user's answer
-                seen_rows = set(self.get_queryset(request).filter(pk__in=ids).values_list("pk", flat=True))
+                seen_rows = set(_keys(self.get_queryset(request).filter(pk__in=ids)))
                 ids = [pk for pk in ids if pk in seen_rows]
         else:
-            ids, seen = list(chosen.values_list("pk", flat=True)[: self.max_chosen + 1]), self.stamp()
+            ids, seen = _keys(chosen[: self.max_chosen + 1]), self.stamp()
         if problem := self._selection_problem(ids):
             self.message_user(request, problem, messages.ERROR)
             return None

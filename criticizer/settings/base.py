@@ -145,6 +145,7 @@ REAUTH_VIEWS = {
             "notifications_delivery",
             "notifications_suppression",
             "criticizer_circuit",
+            "reviews_agenttask",
         )
     },
     "admin:deadletters_deadletter_change": "post",

@@ -1,6 +1,7 @@
 """Admin of reviews, the allow-list and API keys. Importing this package registers it."""
 
 from reviews.admin import (
+    agent_tasks,
     allow_list,
     api_keys,
     artifacts,
@@ -15,6 +16,7 @@ from reviews.admin import (
 )
 
 __all__ = [
+    "agent_tasks",
     "allow_list",
     "api_keys",
     "artifacts",

@@ -282,6 +282,21 @@ def test_a_repository_has_its_own_agents_in_place_of_the_model(bench: Bench, set
     assert FindingRow.objects.filter(job=job).count() == 1
 
 
+def test_a_stage_that_is_due_while_a_task_is_open_waits_again(
+    bench: Bench, make_due: Callable[[], None]
+) -> None:
+    job = bench.job(big(2))
+    bench.answer(job, 1)
+    make_due()
+    bench.work()
+    run = StageRun.objects.get(job=job, stage="llm")
+    assert (run.status, run.attempts) == ("pending", 0)
+    assert OutboxMessage.objects.get(aggregate_id=run.pk).available_at > timezone.now()
+    bench.answer(job, 1)
+    bench.work()
+    assert fresh(job).status == "succeeded"
+
+
 def test_the_arithmetic_of_banners() -> None:
     assert agents_banner(0, 0, 0, is_lost=False) == agents_footer(0, 0) == ""
     assert agents_banner(1, 5, 4, is_lost=True) == ""

@@ -73,6 +73,7 @@ TABLES = {
     "reviews_apikey": {**read_only(SECURITY), "add": "SX"},
     "reviews_attempt": read_only("ROAUX"),
     "reviews_ledgerentry": read_only(TROUBLE),
+    "reviews_agenttask": read_only(TROUBLE),
     "reviews_sourceevent": read_only(TROUBLE),
     "reviews_sourceposition": read_only(TROUBLE),
     "reviews_hostinstallation": read_only(TROUBLE),
@@ -232,6 +233,8 @@ ACTIONS = {
         )
     },
     ("reviews_apikey", "revoke"): "SX",
+    ("reviews_agenttask", "expire"): "OX",
+    ("reviews_agenttask", "offer_again"): "OX",
     ("notifications_delivery", "decide"): "OX",
     ("notifications_suppression", "lift"): "OX",
     ("notifications_recipientpreference", "unmute"): "OX",
