@@ -147,6 +147,7 @@ class Machine:
         self.heal()
         if self._holder is None:
             return
+        self.cut()  # first: a machine without power closes no connection
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._init, signal.SIGKILL)  # the kernel ends all others of the namespace
         self._holder.wait()

@@ -17,7 +17,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TRY_SECONDS = 0.5  # between connections to a server that is away
-TURN_SECONDS = 5.0  # so long the servers of DATABASE_URL keep their order
+# So long the servers of DATABASE_URL keep their order: a try of the lost one that began before fails later.
+TURN_SECONDS = 30.0
 _CONFLICTS = {"40001", "40P01"}  # serialization failure, deadlock
 # The server stops, crashed, starts, or ended an idle session or transaction; or a standby answers
 # for the server from which it took over.

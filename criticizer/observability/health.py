@@ -92,9 +92,9 @@ def not_ready_reason() -> str | None:
             return None if all(workers_alive().values()) else "workers_missing"
     except ProgrammingError:
         return "migrations_missing"  # a table or column is not there
-    except DatabaseError:
-        return "database_unavailable"
-    except InterfaceError:
+    except (DatabaseError, InterfaceError) as error:
+        if reconnect.is_disconnect(error):
+            reconnect.note_loss()
         return "database_unavailable"
 
 
