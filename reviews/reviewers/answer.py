@@ -116,7 +116,7 @@ def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnusableAnswer("the answer is too long")
-    reading = read_answer(text)
+    reading = read_answer(text.replace("\r\n", "\n"))
     if not reading.is_answer and not reading.raw:
         raise UnusableAnswer(_nothing_said(text, reading))
     coerced: Counter[str] = Counter()

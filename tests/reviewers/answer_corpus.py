@@ -301,6 +301,6 @@ NO_ANSWERS: Mapping[str, str] = {
 AROUND: dict[str, Callable[[str], str]] = {
     "nothing": str,
     "reasoning": lambda text: f'<think>\n{{"findings": []}} maybe? The discount [1] ...\n</think>\n\n{text}',
-    "prose": lambda text: f"Here is my review:\n\n{text}\n\nLet me know if you need anything else!",
+    "prose": lambda text: f"Here is my review of the change:\n\n{text}",
     "lines of Windows": lambda text: text.replace("\r\n", "\n").replace("\n", "\r\n"),
 }
