@@ -77,6 +77,11 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []
 
 
+def test_no_page_holds_the_marks_of_a_conflict() -> None:
+    marked = [page for page in PAGES if re.search(r"^(?:<<<<<<<|>>>>>>>) ", page.read_text(), re.MULTILINE)]
+    assert [str(page.relative_to(ROOT)) for page in marked] == []
+
+
 def test_pages_have_at_most_150_lines() -> None:
     lengths = {str(page.relative_to(ROOT)): len(page.read_text().splitlines()) for page in PAGES}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
