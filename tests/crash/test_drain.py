@@ -5,11 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from io import StringIO
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections
+from django.db import connection, connections
+from django.db.models import F
 
 from criticizer.models import WorkerCluster
 from criticizer.observability.health import not_ready_reason
@@ -63,3 +68,27 @@ def test_a_machine_without_workers_is_named_with_those_that_have_some() -> None:
     WorkerCluster.objects.create(queue="llm", host="app2", pid=1, workers=1)
     with pytest.raises(CommandError, match=r"no worker runs on app1\. Workers run on: app2\."):
         call_command("drain", "app1", stdout=StringIO())
+
+
+@pytest.mark.django_db
+def test_a_beat_that_came_before_the_mark_is_not_taken_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guarantee G482: a cluster whose last beat saw no mark may still take something."""
+    WorkerCluster.objects.create(queue="llm", host="app1", pid=1, workers=1)
+    seen: list[bool] = []
+
+    def beat(*_: object) -> None:
+        seen.append(WorkerCluster.objects.get().draining)
+        WorkerCluster.objects.update(beat_at=F("beat_at") + timedelta(seconds=1))
+
+    def beat_before_the_mark(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if sql.startswith("UPDATE") and '"draining" =' in sql:
+            beat()
+        return execute(sql, *rest)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=beat)
+    monkeypatch.setattr("reviews.management.commands.drain.time", clock)
+    with connection.execute_wrapper(beat_before_the_mark):
+        call_command("drain", "app1", stdout=StringIO())
+    assert seen == [False, True]

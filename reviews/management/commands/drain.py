@@ -23,14 +23,15 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, wait: float, **options: object) -> None:
         clusters = beating().filter(host=host)
-        before = dict(clusters.values_list("pk", "beat_at"))
         if not clusters.update(draining=True):
             known = sorted(set(beating().values_list("host", flat=True)))
             raise CommandError(
                 f"no worker runs on {host}. Workers run on: {', '.join(known) or 'no machine'}."
             )
         until = time.monotonic() + wait
-        # A cluster reads its row with each heartbeat: before that it may still take something.
+        # A cluster reads its row with each heartbeat: before that it may still take something. Beats are read
+        # after the update: one between them would count for what came before it.
+        before = dict(clusters.values_list("pk", "beat_at"))
         while unaware := [pk for pk, at in clusters.values_list("pk", "beat_at") if before.get(pk) == at]:
             if time.monotonic() > until:
                 raise CommandError(f"{len(unaware)} clusters of {host} have not read it within {wait:g} s.")
