@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 
+from criticizer.management.commands import up
 from criticizer.models import Circuit
 from criticizer.queue import outbox
 from reviews import config
@@ -34,7 +36,11 @@ def test_content_security_policy_has_no_unsafe_source(bob: Client) -> None:
 
 def test_banner_names_queues_without_a_worker(bob: Client) -> None:
     factories.WorkerClusterFactory(queue="stages")
-    assert "No worker is serving the queues llm, notify." in bob.get("/").content.decode()
+    text = bob.get("/").content.decode()
+    assert "No worker is serving the queues llm, notify." in text
+    (said,) = re.findall(r"<code>manage\.py up (--.+?)</code>", text)
+    options = up.Command().create_parser("manage.py", "up").parse_args(said.split())
+    assert options.only == ["llm", "notify"]
 
 
 def test_banner_ignores_clusters_without_a_recent_lease(bob: Client) -> None:
