@@ -56,8 +56,9 @@ def read_sarif(body: object) -> tuple[tuple[LinterResult, ...], Counter[str]]:
     left_out: Counter[str] = Counter()
     found: dict[LinterResult, None] = {}
     for run in runs:
+        rules = _rules_by_id(run)
         for raw in _list(run.get("results")):
-            read = _result(run, raw)
+            read = _result(run, rules, raw)
             if isinstance(read, str):
                 left_out[read] += 1
             elif read not in found and len(found) == MAX_RESULTS:
@@ -67,14 +68,16 @@ def read_sarif(body: object) -> tuple[tuple[LinterResult, ...], Counter[str]]:
     return tuple(found), left_out
 
 
-def _result(run: Mapping[str, Any], raw: object) -> LinterResult | str:
+def _result(
+    run: Mapping[str, Any], rules: Mapping[str, Mapping[str, Any]], raw: object
+) -> LinterResult | str:
     """Return a result, or why it is left out."""
     if not isinstance(raw, dict):
         return NO_RESULT
     is_open = raw.get("kind", "fail") in ("fail", "open", "review")
     if not is_open or raw.get("baselineState") == "absent" or _is_suppressed(raw):
         return NOT_OPEN
-    rule = _rule_of(run, raw)
+    rule = _rule_of(run, rules, raw)
     message = _message(raw.get("message"), rule)
     place = next(_places(run, raw), None)
     if not message or place is None:
@@ -93,14 +96,26 @@ def _is_suppressed(raw: Mapping[str, Any]) -> bool:
     return bool(states) and all(state == "accepted" for state in states)
 
 
-def _rule_of(run: Mapping[str, Any], raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def _rules_of(run: Mapping[str, Any]) -> Sequence[Any]:
+    return _list(_object(_object(run.get("tool")).get("driver")).get("rules"))
+
+
+def _rules_by_id(run: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the rules of a run, the first of each id: a search for each result would take minutes."""
+    rules = [_object(rule) for rule in reversed(_rules_of(run))]
+    return {rule["id"]: rule for rule in rules if isinstance(rule.get("id"), str)}
+
+
+def _rule_of(
+    run: Mapping[str, Any], rules: Mapping[str, Mapping[str, Any]], raw: Mapping[str, Any]
+) -> Mapping[str, Any]:
     reference = _object(raw.get("rule"))
-    rules = _list(_object(_object(run.get("tool")).get("driver")).get("rules"))
+    listed = _rules_of(run)
     index = raw.get("ruleIndex", reference.get("index"))
-    if isinstance(index, int) and 0 <= index < len(rules):
-        return _object(rules[index])
+    if isinstance(index, int) and 0 <= index < len(listed):
+        return _object(listed[index])
     wanted = raw.get("ruleId", reference.get("id"))
-    return next((_object(rule) for rule in rules if _object(rule).get("id") == wanted), {"id": wanted})
+    return rules.get(wanted, {"id": wanted}) if isinstance(wanted, str) else {}
 
 
 def _message(raw: object, rule: Mapping[str, Any]) -> str:

@@ -66,6 +66,26 @@ def test_what_a_result_refers_to_is_looked_up() -> None:
     assert found == LinterResult("x", "E1", "note", "work/src/b c.py", 1, 1, "a is b")
 
 
+class Counted(dict[str, Any]):
+    """A rule that counts how often it is looked at."""
+
+    looks = 0
+
+    def get(self, *given: Any) -> Any:
+        Counted.looks += 1
+        return super().get(*given)
+
+
+def test_many_results_of_unknown_rules_do_not_search_all_rules_each_time() -> None:
+    """A body of 1 MiB holds so many of both that it would take a thread of the web server for an hour."""
+    Counted.looks = 0
+    rules = [Counted(id=f"E{n}") for n in range(100)]
+    results = [result(ruleId=f"unknown {n}") for n in range(100)]
+    found, _ = read_sarif(sarif(*results, tool={"driver": {"name": "x", "rules": rules}}))
+    assert len(found) == 100
+    assert Counted.looks <= 3 * len(rules)
+
+
 @pytest.mark.parametrize(
     "uri", ["/work/src/a.py", "./src/a.py", "src\\a.py", "file:///src/a.py", "C:\\w\\a.py"]
 )
