@@ -50,6 +50,7 @@ TABLE: list[tuple[str, str, Ask, int, str]] = [
     ("no UTF-8", "trigger", raw(b'{"changelist_id": "\xff"}'), 400, "SCHEMA_INVALID"),
     ("no object", "trigger", post([1]), 400, "SCHEMA_INVALID"),
     ("nested too deeply", "trigger", raw(b"[" * 30_000), 400, "SCHEMA_INVALID"),
+    ("half a surrogate pair", "trigger", raw(b'{"\\ud800": 1}'), 400, "SCHEMA_INVALID"),
     ("nothing at all", "trigger", raw(b""), 400, "SCHEMA_INVALID"),
     ("an unknown field", "trigger", post({**review(), "extra": 1}), 400, "SCHEMA_INVALID"),
     ("a bad recipient", "trigger", post(review(recipients=["x"])), 400, "SCHEMA_INVALID"),
