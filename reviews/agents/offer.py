@@ -96,7 +96,8 @@ def offer(job_id: int, stage_run_id: int, drafts: Iterable[Draft], directories: 
             )
         elif not (task.status == AgentTaskStatus.COMPLETED and task.digest == one.digest and task.result):
             again = AgentTask.objects.filter(pk=task.pk, status=task.status)
-            again.update(**{**AFRESH, **fields})
+            # By the day of its first offer the payload of an old task would be emptied within minutes.
+            again.update(**{**AFRESH, **fields, "created_at": Now()})
     AgentTask.objects.bulk_create(made)
     left = AgentTask.objects.filter(pk__in=[task.pk for task in before.values()], status__in=OPEN_TASK)
     left.update(status=AgentTaskStatus.CANCELLED, lease_expires_at=None, finished_at=Now())

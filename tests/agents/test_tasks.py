@@ -182,6 +182,7 @@ def test_garbage_without_the_token_costs_nobody_a_claim(tasks: Tasks) -> None:
     for _ in range(3):
         assert send(task, b"{" * 100) == Answer(SubmissionVerdict.NOT_JSON)
         assert send(task, b"[" * 100_000) == Answer(SubmissionVerdict.NOT_JSON)
+        assert send(task, b'{"\\ud800": 1}') == Answer(SubmissionVerdict.NOT_JSON)
         assert send(task, b"[]") == Refusal.CLAIM_LOST
         assert send(task, body("crt_" + "x" * 43, data="bad")) == Refusal.CLAIM_LOST
         assert send(task, b"{", OTHER) == Refusal.NOT_FOUND
@@ -214,6 +215,18 @@ def test_a_failure_of_the_agent_is_tried_once_more_and_a_token_limit_is_not(task
     assert send(second, body(token, **{**said, "error": "token_limit_exceeded"})) == ACCEPTED
     assert AgentTask.objects.get(pk=second.pk).error_class == "token_limit"
     assert is_due(first.job)
+
+
+def test_a_refusal_is_final_and_a_refused_connection_is_not(tasks: Tasks) -> None:
+    for task, error, ends_as in zip(
+        tasks(3),
+        ("refused", "refused: a policy of the model", "the model: connection refused"),
+        ("failed", "failed", "pending"),
+        strict=True,
+    ):
+        token = claim.claim(caller(), task.pk)["claim_token"]
+        assert send(task, body(token, success=False, data=None, error=error)) == ACCEPTED
+        assert status(task) == ends_as, error
 
 
 def test_tasks_of_a_cancelled_review_are_cancelled_in_its_commit(tasks: Tasks) -> None:
@@ -302,6 +315,11 @@ def test_payload_and_result_are_emptied_when_they_expire(
     stored = AgentTask.objects.get(pk=task.pk)
     assert (stored.payload, stored.result) == ([], [])
     assert dict(lifetimes.overdue(timedelta(0))) == {}
+
+    add_tasks(task.job)  # its stage is replayed
+    monkeypatch.setattr(lifetimes, "_ran_at", None)
+    assert lifetimes.empty_expired() == 0
+    assert claim.claim(caller(), task.pk)["payload"]
 
 
 def test_directories_hold_all_paths_without_those_inside_another() -> None:
