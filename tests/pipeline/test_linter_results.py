@@ -108,7 +108,10 @@ def test_a_file_whose_name_is_escaped_in_the_depot_is_found(bench: Bench) -> Non
     assert LinterResultRow.objects.get().file == f"{D}src/b%40c.py"
 
 
-def test_repeating_a_post_changes_nothing_and_late_results_are_shown_only(bench: Bench) -> None:  # noqa: F811
+def test_repeating_a_post_changes_nothing_and_late_results_are_shown_only(
+    bench: Bench,  # noqa: F811 - the fixture
+    admin_client: Client,
+) -> None:
     job, ci = start(bench), client("operator")
     bench.work()
     calls = len(bench.llm.requests)
@@ -116,6 +119,7 @@ def test_repeating_a_post_changes_nothing_and_late_results_are_shown_only(bench:
     assert post(ci, job, at(2)) == (200, {"accepted": 0, "repeated": 1, "left_out": {}})
     (row,) = listed(ci, job)["results"]
     assert (row["is_given"], len(bench.llm.requests)) == (False, calls)
+    assert "came after the model was asked" in admin_client.get(f"/reviews/{job}/").content.decode()
 
 
 def test_a_result_that_comes_between_two_attempts_changes_no_request(bench: Bench) -> None:  # noqa: F811
@@ -187,10 +191,16 @@ def test_what_is_no_sarif_or_too_long_is_refused(bench: Bench) -> None:  # noqa:
     assert not LinterResultRow.objects.exists()
 
 
-def test_without_a_model_the_results_are_shown_all_the_same(bench: Bench) -> None:  # noqa: F811 - the fixture
+def test_without_a_model_the_results_are_shown_all_the_same(
+    bench: Bench,  # noqa: F811 - the fixture
+    admin_client: Client,
+) -> None:
     bench.settings.LLM_PROVIDER = "none"
     bench.settings.LLM_REQUIRED = False
     job, ci = start(bench), client()
     post(ci, job, at(2))
     bench.work()
     assert [row["line"] for row in listed(ci, job)["results"]] == [2]
+    html = admin_client.get(f"/reviews/{job}/").content.decode()
+    assert "Reported by your linters (1)" in html
+    assert "came after the model was asked" not in html
