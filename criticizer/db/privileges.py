@@ -20,6 +20,7 @@ APPEND_ONLY = (
     "job_events",
     "finding_fates",
     "finding_events",
+    "agent_submissions",
     "circuit_events",
     "reviews_viewerscopeevent",
     "reviews_teamruleevent",

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection
+from django.utils import timezone
 
 from criticizer.db import embedded
 from criticizer.db.privileges import APPEND_ONLY, KEPT, harden
@@ -17,7 +18,15 @@ from deadletters import batches, groups
 from deadletters.models import LetterArchive
 from notifications.preferences import policy
 from reviews.audit.history import AllowListEntryEvent
-from reviews.models import AllowListEntry, AuditSeal, JobEvent, Subscription, ViewerScope
+from reviews.models import (
+    AgentSubmission,
+    AgentTask,
+    AllowListEntry,
+    AuditSeal,
+    JobEvent,
+    Subscription,
+    ViewerScope,
+)
 from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,7 +68,13 @@ def audited() -> None:
     batches.draft(filter={}, ids=[factories.DeadLetterFactory().pk], actor="ann", reason="OPS-1")
     factories.FindingFateFactory()
     factories.FindingEventFactory()
-    JobEvent.objects.create(job=factories.ReviewJobFactory(), kind=JobEvent.Kind.ALERT)
+    job = factories.ReviewJobFactory()
+    JobEvent.objects.create(job=job, kind=JobEvent.Kind.ALERT)
+    task = AgentTask.objects.create(
+        job=job, stage_run=factories.StageRunFactory(job=job), type="review_chunk", ordinal=0, digest="0",
+        directories=["//depot/main/"], payload=[], expires_at=timezone.now(),
+    )  # fmt: skip
+    AgentSubmission.objects.create(task=task, verdict="accepted", sha256="0", size_bytes=1, key="ci")
     AuditSeal.objects.create(
         table="t", from_id=0, to_id=1, row_count=1, rows_sha256="0", chain="0", mac="0", key_id="0"
     )
@@ -81,6 +96,7 @@ COLUMNS = {
     "reviews_teamruleevent": "pgh_label",
     "reviews_subscriptionevent": "pgh_label",
     "notifications_recipientpreferenceevent": "pgh_label",
+    "agent_submissions": "verdict",
     "audit_seals": "chain",
     "pghistory_context": "metadata",
 }
