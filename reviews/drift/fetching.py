@@ -102,14 +102,7 @@ class DocumentVerifier:
         if not roots:
             return change
         self._until, self._room = self._now() + MAX_SECONDS, MAX_BYTES
-        try:
-            found = [self._verified(change, root) for root in roots]
-        except Failure as failure:
-            log.warning("documents_not_verified", changelist=change.changelist_id, **failure.facts)
-            return replace(change, documents=VerifiedDocuments(note=FAILED.format(_why(failure))))
-        except Exception:  # a defect here must not keep a change from its review
-            log.exception("documents_failed", changelist=change.changelist_id)
-            return replace(change, documents=VerifiedDocuments(note=FAILED.format("an internal error")))
+        found = [self._verified(change, root) for root in roots]
         counts: Counter[str] = Counter()
         for each in found:
             counts.update(each.counts)
@@ -123,6 +116,19 @@ class DocumentVerifier:
         return replace(change, documents=together)
 
     def _verified(self, change: Change, root: Root) -> VerifiedDocuments:
+        """Return what became of one root's documents: a failure of it takes nothing from the others."""
+        if self._left() <= 0:
+            return VerifiedDocuments(note=FAILED.format("there was no time left"))
+        try:
+            return self._compared(change, root)
+        except Failure as failure:
+            log.warning("documents_not_verified", changelist=change.changelist_id, **failure.facts)
+            return VerifiedDocuments(note=FAILED.format(_why(failure)))
+        except Exception:  # a defect here must not keep a change from its review
+            log.exception("documents_failed", changelist=change.changelist_id)
+            return VerifiedDocuments(note=FAILED.format("an internal error"))
+
+    def _compared(self, change: Change, root: Root) -> VerifiedDocuments:
         listed = self._source.tree(change, root.path, most=MAX_ENTRIES, seconds=self._left())
         if listed is None:
             return VerifiedDocuments(note=FAILED.format(f"the tree has more than {MAX_ENTRIES:,} files"))

@@ -219,6 +219,30 @@ def test_a_failure_never_costs_the_review(made: Repository, failure: Exception, 
     assert found == VerifiedDocuments(note=note)
 
 
+def test_a_part_of_the_depot_that_fails_takes_nothing_from_the_others(made: Repository) -> None:
+    before = {"a/README.md": "See `src/b.py`.\n", "a/src/b.py": "x = 1\n", "c/d.md": "x\n"}
+    change = made.change(before, {path: text for path, text in before.items() if path != "a/src/b.py"})
+    asked: list[str] = []
+
+    def compare(recording: bytes) -> bytes:
+        asked.append("c" if b"d.md" in recording else "a")
+        if asked[-1] == "c":
+            raise ValueError("x")
+        return redactor.verify_documents(recording)
+
+    sight = Sight(AllowList(["//demo/..."]), literal_names=True)
+    roots = [Root(f"//demo/{name}/", sight, lambda path: True, ALL, 50) for name in ("c", "a")]
+    found = DocumentVerifier(made.source, compare).added_to(change, roots).documents
+    assert found is not None
+    assert [claim.path for claim in found.untrue] == ["//demo/a/README.md"]
+    assert found.note == "Documents were not verified: an internal error."
+
+    moments = iter([0.0])  # then the time is over
+    late = DocumentVerifier(made.source, compare, lambda: next(moments, 31.0)).added_to(change, roots)
+    assert late.documents is not None
+    assert late.documents.note == "Documents were not verified: there was no time left."
+
+
 def test_a_tree_with_too_many_files_is_not_compared(
     made: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
