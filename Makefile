@@ -55,6 +55,7 @@ test: $(VENV)/dev check
 test-all: $(VENV)/nightly check
 	@.ci/browser
 	@.ci/imap
+	@.ci/emulator
 	CRITICIZER_TEST_RUN=all $(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster" --cov --cov-report= $(PYTEST_ARGS)
 	CRITICIZER_TEST_RUN=all $(BIN)/python -m pytest -m cluster --cov --cov-append --cov-report= $(PYTEST_ARGS)
 	@$(BIN)/coverage report --skip-covered --sort=cover | tail -40
