@@ -27,6 +27,7 @@ from reviews.sources.mirror_space import delete_unused
 from reviews.sources.pull import PullHead, PullSource
 from reviews.sources.rules import RuleReader
 from tests.fakes.git_http import GitHost, PullRequests
+from tests.sources.gitrepo import GitRepo
 
 TOKEN = "ghs_99_eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmVk-by_nobody"
 ID = "github:acme/website#7"
@@ -364,6 +365,32 @@ def test_submodules_links_and_other_branches_are_not_fetched(
     assert {path.split("/")[2] for path in host.asked} == {"website.git"}
     refs = (config.directory / "packed-refs", *config.directory.rglob("refs/**/*"))
     assert not [path for path in refs if path.is_file() and hidden in path.read_text()]
+
+
+def test_hooks_and_alternates_of_the_host_do_not_come_with_a_fetch_and_no_hook_runs(
+    repository: PullRequests, config: MirrorConfig, tmp_path: Path
+) -> None:
+    elsewhere, ran = GitRepo(tmp_path / "elsewhere", bare=True), tmp_path / "ran"
+    (repository.bare.path / "objects" / "info" / "alternates").write_text(f"{elsewhere.path}/objects\n")
+    names = ("reference-transaction", "post-checkout", "post-merge", "pre-auto-gc")
+
+    def plant(directory: Path, command: str) -> None:
+        directory.mkdir(exist_ok=True)
+        for name in names:
+            (directory / name).write_text(f"#!/bin/sh\n{command}\n")
+            (directory / name).chmod(0o755)
+
+    repository.branch("topic")
+    first = repository.pull(7, {"src/b.py": "two = 2\n"})
+    plant(repository.bare.path / "hooks", "exit 0")
+    fetched(config, first, repository.base)
+    assert not (config.directory / "objects" / "info" / "alternates").exists()
+    assert not (config.directory / "hooks").exists()
+    written = (config.directory / "config").read_text()
+    assert not [word for word in ("hook", "include", "remote", "url", "alternate") if word in written]
+    plant(config.directory / "hooks", f"touch {ran}")  # however they came to be there
+    fetched(config, repository.pull(7, {"src/b.py": "two = 3\n"}), repository.base)
+    assert not ran.exists()
 
 
 def test_what_a_killed_fetch_left_and_a_damaged_mirror_are_put_right(
