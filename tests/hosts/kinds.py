@@ -34,6 +34,7 @@ class Kind:
     unknown: tuple[str, Json]  # an event that asks for nothing
     # Name and content of the event of a comment on pull request 7: `comment(text, has_rights=True)`.
     comment: Callable[..., tuple[str, Json]]
+    needed: tuple[str, ...]  # paths of fields without which a pull request's event is unreadable
 
     @property
     def path(self) -> str:
@@ -141,20 +142,30 @@ def github_headers(body: bytes, event: str = "pull_request", delivery: str = "")
     return deliveries.headers(body, event, delivery=delivery)
 
 
+_NEEDED = (
+    "number", "pull_request", "pull_request.head", "pull_request.base", "pull_request.state",
+    "pull_request.updated_at", "pull_request.head.sha", "pull_request.base.sha", "pull_request.base.ref",
+    "repository", "repository.id", "repository.full_name",
+)  # fmt: skip
 KINDS = {
     kind.name: kind
     for kind in (
         Kind(
             "github", deliveries.pull_request, github_headers, "X-GitHub-Delivery", "X-Hub-Signature-256",
-            ("star", {"action": "created"}), github_comment,
+            ("star", {"action": "created"}), github_comment, _NEEDED,
         ),
         Kind(
             "gitea", gitea_event, gitea_headers, "X-Gitea-Delivery", "X-Hub-Signature-256",
-            ("push", {"ref": "refs/heads/main"}), gitea_comment,
+            ("push", {"ref": "refs/heads/main"}), gitea_comment, _NEEDED,
         ),
         Kind(
             "gitlab", gitlab_event, gitlab_headers, "Idempotency-Key", "Webhook-Signature",
             ("", {"object_kind": "push"}), gitlab_comment,
+            (
+                "object_kind", "object_attributes.iid", "object_attributes.state",
+                "object_attributes.updated_at", "object_attributes.target_branch",
+                "object_attributes.last_commit.id", "project", "project.id", "project.path_with_namespace",
+            ),
         ),
     )
 }  # fmt: skip

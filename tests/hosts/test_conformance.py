@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from criticizer.codehosts.registry import HOSTS
 from criticizer.resilience import gate
@@ -181,17 +184,52 @@ def test_what_asks_for_nothing_is_200_with_the_reason(kind: Kind, post: Post) ->
 def test_wrong_forms_are_refused_after_the_proof(post: Post) -> None:
     for content in (b"[]", b"{", b"\xff", b'{"a": NaN}'):
         assert post(content=content)[0] == 400
-    for given in (
+    for wrong in (
         {"head": "main"},
         {"number": -1},
         {"base_ref": "../x y"},
         {"repository": {"id": 5, "full_name": "a/../b"}},
     ):
-        status, answer = post(**given)
+        status, answer = post(**wrong)
         assert (status, answer["error"]) == (400, "SCHEMA_INVALID")
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert post(headers=form)[0] == 415
     assert not HostDelivery.objects.exists()
+
+
+_JUNK = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.text(max_size=8), st.just([]), st.just({}),
+    st.sampled_from(["..", "a/b c/d", "\x00", "-", "refs/heads/x y", "A" * 40, "\ud800", 1.5]),
+)  # fmt: skip
+
+
+@examples(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(field=st.integers(0, 99), junk=_JUNK, cut=st.integers(1, 200), how=st.integers(0, 3))
+def test_malformed_events_are_refused_and_leave_nothing(
+    kind: Kind, post: Post, field: int, junk: Any, cut: int, how: int
+) -> None:
+    content: Any = kind.event()
+    body, headers = as_bytes(content), {}
+    if how == 0:
+        content = body[:-cut]
+    elif how == 1:
+        headers = {kind.proof: kind.headers(body[cut:])[kind.proof]}
+    else:
+        *path, name = kind.needed[field % len(kind.needed)].split(".")
+        target = content
+        for step in path:
+            target = target[step]
+        target[name] = None if may_be(name, junk) else junk
+    assert post(content=content, headers=headers)[0] == (401 if how == 1 else 400)
+    assert not HostDelivery.objects.exists()
+    assert not ReviewJob.objects.exists()
+
+
+def may_be(name: str, junk: Any) -> bool:
+    """Return whether the junk is what the field may hold."""
+    if name in ("number", "iid", "id") and isinstance(junk, int) and not isinstance(junk, bool):
+        return 0 < junk < (2**63 if name == "id" else 2**31)
+    return isinstance(junk, str) and name in ("ref", "target_branch", "object_kind")
 
 
 @pytest.fixture

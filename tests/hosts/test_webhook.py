@@ -13,8 +13,6 @@ from typing import Any
 import httpx
 import pytest
 from django.db.models.functions import Now
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from criticizer.resilience.failures import PermanentFailure
 from reviews.config import source_of_job
@@ -329,8 +327,10 @@ def test_a_delivery_that_was_refused_by_configuration_counts_when_it_is_sent_aga
 
 
 def test_recorded_payloads_are_all_answered_and_make_no_work_they_do_not_ask_for(send: Send) -> None:
+    if not (payloads := deliveries.recorded()):
+        pytest.skip("the recorded webhooks are not here")
     answers: Counter[int] = Counter()
-    for event, content in deliveries.recorded():
+    for event, content in payloads:
         before = ReviewJob.objects.count()
         status, answer = send(event, content)
         answers[status] += 1
@@ -341,52 +341,6 @@ def test_recorded_payloads_are_all_answered_and_make_no_work_they_do_not_ask_for
                 ("pull_request", one) for one in ("opened", "reopened", "ready_for_review", "synchronize")
             }
     assert set(answers) <= {200, 202}
-
-
-_JUNK = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.text(max_size=8), st.just([]), st.just({}),
-    st.sampled_from(["..", "a/b/c", "\x00", "-", "refs/heads/x y", "A" * 40, "\ud800", 1.5]),
-)  # fmt: skip
-_FIELDS = (
-    *(("pull_request", name) for name in ("head", "base", "state", "updated_at")),
-    *(("pull_request", side, "sha") for side in ("head", "base")),
-    ("pull_request", "base", "ref"),
-    *(("repository", "id"), ("repository", "full_name"), ("number",), ("pull_request",), ("repository",)),
-)
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(path=st.sampled_from(_FIELDS), junk=_JUNK, cut=st.integers(1, 200), kind=st.integers(0, 3))
-def test_malformed_events_are_refused_and_leave_nothing(
-    send: Send, path: tuple[str, ...], junk: Any, cut: int, kind: int
-) -> None:
-    content = pull_request()
-    body = json.dumps(content).encode()
-    sent: Any = content
-    headers = {}
-    if kind == 0:
-        sent = body[:-cut]
-    elif kind == 1:
-        headers = {"X-Hub-Signature-256": deliveries.signature(body[cut:])}
-    else:
-        target = content
-        for name in path[:-1]:
-            target = target[name]
-        if is_valid(path, junk):
-            junk = None
-        target[path[-1]] = junk
-    status, _ = send("pull_request", sent, **headers)
-    assert status == (401 if kind == 1 else 400)
-    assert not HostDelivery.objects.exists()
-    assert not ReviewJob.objects.exists()
-
-
-def is_valid(path: tuple[str, ...], junk: Any) -> bool:
-    """Return whether the junk is what the field may hold."""
-    if path in (("number",), ("repository", "id")):
-        limit = 2**31 if path == ("number",) else 2**63
-        return isinstance(junk, int) and not isinstance(junk, bool) and 0 < junk < limit
-    return path[-1] == "ref" and isinstance(junk, str)
 
 
 def succeed(job_id: int) -> None:
