@@ -41,6 +41,11 @@ def test_every_guarantee_names_a_module_and_a_test_that_exist() -> None:
     assert wrong == []
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    named = [one for page in PAGES for one in _TEST.findall(page.read_text())]
+    assert [f"{path}::{name}" for path, name in named if name not in names_of_tests(path)] == []
+
+
 def test_code_cites_guarantees_that_exist() -> None:
     known = set(guarantees())
     sources = [file for app in APPS for file in (ROOT / app).rglob("*.py")]

@@ -6,6 +6,7 @@ It serves the bare repositories below a directory by smart HTTP, as `/<owner>/<n
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -38,6 +39,8 @@ class _Quiet(WSGIRequestHandler):
 class GitHost:
     """`token`: the password that is asked for, or "" for none. `answer`: a status instead of git's answer.
 
+    `accepts` says of a password whether it is good, instead of `token`.
+
     `api` answers what lies in no repository: some hosts serve both under one address.
     """
 
@@ -46,6 +49,7 @@ class GitHost:
         self.answers: list[str] = []  # each serves one request; then git again
         self.location = "http://127.0.0.1:9/elsewhere"
         self.asked: list[str] = []
+        self.accepts: Callable[[str], bool] | None = None
         self.api: Callable[[Asked], Said] | None = None
         self.waits_for: threading.Event | None = None  # silent until then
         self.changes_pack: Callable[[bytes], bytes] | None = None
@@ -77,8 +81,7 @@ class GitHost:
             headers = [("Location", self.location)] if self.answers[0].startswith("30") else []
             start(self.answers.pop(0), headers)
             return [b""]
-        login = base64.b64encode(f"x-access-token:{self.token}".encode()).decode()
-        if self.token and environ.get("HTTP_AUTHORIZATION") != f"Basic {login}":
+        if not self._is_let_in(environ.get("HTTP_AUTHORIZATION", "")):
             start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="git"')])
             return [b""]
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -92,6 +95,16 @@ class GitHost:
         if self.changes_pack is not None and b"PACK" in content:
             content = self.changes_pack(content)
         return [content]
+
+    def _is_let_in(self, authorization: str) -> bool:
+        if not self.token and self.accepts is None:
+            return True
+        with contextlib.suppress(ValueError):
+            login = base64.b64decode(authorization.removeprefix("Basic ")).decode()
+            user, _, password = login.partition(":")
+            is_good = password == self.token if self.accepts is None else self.accepts(password)
+            return user == "x-access-token" and is_good
+        return False
 
     def _cgi(self, environ: dict[str, Any]) -> dict[str, str]:
         kept = ("PATH_INFO", "QUERY_STRING", "REQUEST_METHOD", "CONTENT_TYPE", "HTTP_CONTENT_ENCODING")

@@ -133,7 +133,8 @@ class Repo:
 class Act:
     """What happens to one call: is it done (`keep`), and then answered, dropped or refused.
 
-    `then` is `reply`, `hang` or `reset`; a `status` from 300 replaces the answer. `before` runs first.
+    `then` is `reply`, `hang` or `reset`; a `status` from 300 replaces the answer. `before` runs first, and
+    `after` once it is done, before its answer.
     """
 
     keep: bool = True
@@ -142,6 +143,7 @@ class Act:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
 
 
 @dataclass(slots=True)
@@ -213,6 +215,12 @@ class GitHubServer:
         with self._lock:
             return self._keep_comment(self.repos[repo.lower()], number, body, login)
 
+    def accepts(self, value: str) -> bool:
+        """Say whether a token of an installation is good now: here, and as git's password."""
+        token, now = self.tokens.get(value), self.now()
+        is_known = token is not None and now - token.made_at >= self.lag_seconds
+        return is_known and self.is_installed and token is not None and token.expires_at > now
+
     def count(self, method: str, path: str) -> int:
         return sum(call.method == method and re.fullmatch(path, call.path) is not None for call in self.calls)
 
@@ -242,6 +250,8 @@ class GitHubServer:
         if act.status >= 300 and not act.keep:
             return Said(act.status, act.body or {"message": "scripted"}, act.headers)
         said = self._judged(asked) if act.keep else Said()
+        if act.after is not None:
+            act.after()
         if act.then != "reply":
             return Said(said.status, hang=act.then == "hang", reset=act.then == "reset")
         return Said(act.status, act.body or {}, act.headers) if act.status >= 300 else said
@@ -341,9 +351,7 @@ class GitHubServer:
 
     def _of_repository(self, asked: Asked, name: str, path: str, value: str) -> Said:
         token = self.tokens.get(value)
-        if token is None or not self.is_installed or token.expires_at <= self.now():
-            return _refusal(401, "Bad credentials")
-        if self.now() - token.made_at < self.lag_seconds:
+        if token is None or not self.accepts(value):
             return _refusal(401, "Bad credentials")
         if moved := self._moved(asked, name, path):
             return moved
