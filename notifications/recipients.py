@@ -25,9 +25,9 @@ MAX_LENGTH = 500  # of the whole text; the column holds 512
 _MAX_MAIL = 254  # RFC 5321, 4.5.3.1.3 less the angle brackets
 _MAX_LOCAL_PART = 64
 _SLACK_ID = re.compile(r"[CGD][A-Z0-9]{6,20}")
-_PART = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
-_PULL_REQUEST = re.compile(rf"({_PART}/{_PART})#0*([1-9][0-9]{{0,9}})")
-_MERGE_REQUEST = re.compile(rf"({_PART}(?:/{_PART})+)#0*([1-9][0-9]{{0,9}})")  # also in groups of groups
+_PULL_REQUESTS = {
+    host: re.compile(rf"({kind.repositories.in_ids})#0*([1-9][0-9]{{0,9}})") for host, kind in HOSTS.items()
+}
 _SWARM_TOPIC = re.compile(r"(review|change)s?[-/]0*([1-9][0-9]{0,9})")
 
 _valid_mail = EmailValidator(allowlist=["localhost"])
@@ -168,7 +168,7 @@ _CHANNELS: Mapping[str, Callable[[str], str]] = {
     "slack": _slack,
     "swarm": _swarm,
     **{
-        channel: partial(_pull_request, channel, form=_MERGE_REQUEST if host == "gitlab" else _PULL_REQUEST)
+        channel: partial(_pull_request, channel, form=_PULL_REQUESTS[host])
         for channel, host in _HOST_OF.items()
     },
 }
@@ -177,9 +177,7 @@ CHANNELS = tuple(_CHANNELS)
 VARIABLES = {
     "slack": ("SLACK_BOT_TOKEN",),
     "swarm": ("SWARM_URL", "SWARM_USER", "SWARM_TICKET"),
-    "github": ("GITHUB_APP_ID", "GITHUB_PRIVATE_KEY"),
-    "gitea": ("GITEA_URL", "GITEA_TOKEN"),
-    "gitlab": ("GITLAB_URL", "GITLAB_TOKEN"),
+    **{host: kind.credentials for host, kind in HOSTS.items()},
 }
 
 

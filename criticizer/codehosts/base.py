@@ -82,6 +82,12 @@ class Host(Protocol):
 
     name: str  # in ids of changelists, depot paths and addresses: lower case
     label: str
+    repositories: type[Repository]  # says which names they have
+    address: tuple[str, str]  # the variable of its address, and an example
+    credentials: tuple[str, ...]  # the variables that connect it
+    set_up: tuple[
+        str, ...
+    ]  # what a person chooses there: permissions or scopes, and the events of its webhook
     has_own_checks: bool  # each review has a check run; False: a commit has one status for all of its reviews
     has_threads: bool  # each inline comment is posted alone; False: all of them as one review, or none
     lag_pauses_seconds: Sequence[float]  # before a refused token that is fresh is shown again

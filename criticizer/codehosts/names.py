@@ -15,6 +15,7 @@ _NAME = re.compile(rf"{_PART}/{_PART}")  # an owner on Gitea may have dots as we
 # webhook of GitLab off.
 _GROUP = _PART.replace("{1,100}", "+")
 _PATH = re.compile(rf"{_GROUP}(?:/{_GROUP})+")
+_ID_PART = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Repository:
 
     form: ClassVar = _NAME
     shape: ClassVar = "<owner>/<name>"
+    in_ids: ClassVar = rf"{_ID_PART}/{_ID_PART}"  # its pattern in ids of changes, and in recipients
 
     name: str
     number: int = 0
@@ -40,6 +42,7 @@ class Project(Repository):
 
     form = _PATH
     shape = "<group>/<name>"
+    in_ids = rf"{_ID_PART}(?:/{_ID_PART})+"
 
 
 def dependency_of(api_url: str, owner: str) -> str:

@@ -23,6 +23,7 @@ class TokenHost(ProvenWebhooks, ABC):
 
     name: ClassVar[str]
     label: ClassVar[str]
+    repositories: ClassVar[type[Repository]] = Repository
     api: ClassVar[str]  # its path below the site
     scheme: ClassVar[str]  # how the token is shown
     has_own_checks: ClassVar[bool] = False
@@ -55,6 +56,9 @@ class TokenHost(ProvenWebhooks, ABC):
 
     def git_password(self, repository: Repository) -> str:
         return self.client.account()[0] if self.is_connected else ""
+
+    def repository(self, full_name: str, number: int = 0) -> Repository:
+        return self.repositories(full_name, number)
 
     def dependency(self, full_name: str) -> str:
         return f"{self.name}:{host_and_port(self._config.url)}"

@@ -17,8 +17,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from criticizer.codehosts.base import Host
-from criticizer.codehosts.github.host import EVENTS
-from criticizer.codehosts.github.tokens import PERMISSIONS
 from criticizer.codehosts.registry import HOSTS
 from criticizer.redaction import clean
 from criticizer.resilience.failures import classify
@@ -31,22 +29,6 @@ from reviews.roles import READS_REPOSITORIES
 MAX_REPOSITORIES = 50
 _reads = permission_required(READS_REPOSITORIES, raise_exception=True)
 _tests = permission_required(["notifications.test_provider", "reviews.view_all_files"], raise_exception=True)
-# What a person chooses on the host: permissions or scopes, and the events of its webhook.
-_SET_UP = {
-    "github": (
-        "Permissions of repositories: "
-        + ", ".join(f"{name.replace('_', ' ')} ({level})" for name, level in PERMISSIONS.items()),
-        "Events: " + ", ".join(event.replace("_", " ") for event in EVENTS),
-    ),
-    "gitea": (
-        "Permissions of the account's token: issue and repository (read and write), user (read)",
-        "Events: pull request, pull request synchronized, pull request comment, repository",
-    ),
-    "gitlab": (
-        "Scopes of the token: api, read_repository; role Developer",
-        "Triggers: merge request events, comments",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,7 @@ def _view(name: str) -> HostView:
         len(getattr(settings, f"{variable}_WEBHOOK_SECRETS")),
         ", ".join(patterns) or f"those below //{name}/ in the allow-list",
         _url(reverse("api-host-webhook", args=[name])),
-        _SET_UP[name],
+        host.set_up,
         list(HostInstallation.objects.filter(host=name).order_by("account")[:MAX_REPOSITORIES]),
         list(by_repository.order_by("-last")[:MAX_REPOSITORIES]),
         HostDelivery.objects.filter(host=name).order_by("-received_at", "-id").first(),

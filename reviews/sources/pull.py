@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from criticizer.codehosts.registry import HOSTS
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources.base import Change
 from reviews.sources.git import GitSource
@@ -13,10 +14,8 @@ from reviews.sources.git_command import GitCommand, not_found
 from reviews.sources.mirror import Mirror, MirrorConfig, kept_as, made_anew
 
 _MAX_MESSAGES_BYTES = 200_000
-_NAME = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
-_TWO = rf"(?:github|gitea):{_NAME}/{_NAME}"
-_MORE = rf"gitlab:{_NAME}(?:/{_NAME})+"  # projects may lie in groups of groups
-_PULL_ID = re.compile(rf"({_TWO}|{_MORE})#[1-9][0-9]{{0,9}}")
+_NAMES = "|".join(f"{host}:{kind.repositories.in_ids}" for host, kind in HOSTS.items())
+_PULL_ID = re.compile(rf"({_NAMES})#[1-9][0-9]{{0,9}}")
 
 
 def pull_request_id(host: str, full_name: str, number: int) -> str:

@@ -29,6 +29,12 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
     label = "Gitea"
     api = "/api/v1"
     scheme = "token"
+    address = ("GITEA_URL", "https://gitea.example.com")
+    credentials = ("GITEA_URL", "GITEA_TOKEN")
+    set_up = (
+        "Permissions of the account's token: issue and repository (read and write), user (read)",
+        "Events: pull request, pull request synchronized, pull request comment, repository",
+    )
     has_threads = False
 
     def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
@@ -51,9 +57,6 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
 
     def head_reference(self, number: int) -> str:
         return f"refs/pull/{number}/head"
-
-    def repository(self, full_name: str, number: int = 0) -> Repository:
-        return Repository(full_name, number)
 
     def pull(self, repository: Repository, number: int) -> Pull:
         return pull_of(

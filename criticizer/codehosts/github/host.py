@@ -25,6 +25,14 @@ class GitHubHost(Webhooks):
 
     name = "github"
     label = "GitHub"
+    repositories = Repository
+    address = ("GITHUB_API_URL", "https://ghe.example.com/api/v3")
+    credentials = ("GITHUB_APP_ID", "GITHUB_PRIVATE_KEY")
+    set_up = (
+        "Permissions of repositories: "
+        + ", ".join(f"{name.replace('_', ' ')} ({level})" for name, level in PERMISSIONS.items()),
+        "Events: " + ", ".join(event.replace("_", " ") for event in EVENTS),
+    )
     has_new_account = False  # an App keeps its number
     has_own_checks = True
     has_threads = False
@@ -64,7 +72,7 @@ class GitHubHost(Webhooks):
         return self.client.token(repository) if self.is_connected else ""
 
     def repository(self, full_name: str, number: int = 0) -> Repository:
-        return Repository(full_name, number)
+        return self.repositories(full_name, number)
 
     def dependency(self, full_name: str) -> str:
         return dependency_of(self._config.api_url, full_name.partition("/")[0])

@@ -35,6 +35,13 @@ class GitLabHost(TokenHost, Webhooks):
     label = "GitLab"
     api = "/api/v4"
     scheme = "Bearer"
+    repositories = Project
+    address = ("GITLAB_URL", "https://gitlab.example.com")
+    credentials = ("GITLAB_URL", "GITLAB_TOKEN")
+    set_up = (
+        "Scopes of the token: api, read_repository; role Developer",
+        "Triggers: merge request events, comments",
+    )
     has_threads = True
     _diff: tuple[object, Mapping[str, object]] = ((), {})  # the newest: whose, and between which commits
 
@@ -43,9 +50,6 @@ class GitLabHost(TokenHost, Webhooks):
 
     def head_reference(self, number: int) -> str:
         return f"refs/merge-requests/{number}/head"
-
-    def repository(self, full_name: str, number: int = 0) -> Repository:
-        return Project(full_name, number)
 
     def pull(self, repository: Repository, number: int) -> Pull:
         found = self.client.call("GET", _path(repository, number)).content
