@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from criticizer.checks import OUTSIDE, Messages, check, message
+from criticizer.codehosts.registry import HOSTS
 
 SHORTEST_SECRET = 16  # characters
 
@@ -22,11 +23,12 @@ def git_repositories() -> Messages:
     """Check that the repositories of the source git exist (criticizer.E005, E006)."""
     if "git" not in settings.CHANGE_SOURCES:
         return
-    if not settings.GIT_REPOSITORIES:
+    takes_pull_requests = any(getattr(settings, f"{host.upper()}_WEBHOOK_SECRETS") for host in HOSTS)
+    if not settings.GIT_REPOSITORIES and not takes_pull_requests:
         yield message(
             "E005",
-            "GIT_REPOSITORIES: is not set while git is in CHANGE_SOURCES.",
-            "Set GIT_REPOSITORIES to name=/absolute/path,name2=/path2.",
+            "GIT_REPOSITORIES: is not set while git is in CHANGE_SOURCES, and no code host is either.",
+            "Set GIT_REPOSITORIES to name=/absolute/path,name2=/path2, or connect a code host.",
         )
     for name, path in settings.GIT_REPOSITORIES.items():
         if problem := _problem_of_repository(path):
@@ -51,12 +53,8 @@ def _problem_of_repository(path: Path) -> str:
 @check()
 def code_hosts() -> Messages:
     """Check what the variables of each code host mean together (criticizer.E008, W018, W019)."""
-    addresses = {
-        "github": ("GITHUB_API_URL", "https://ghe.example.com/api/v3"),
-        "gitea": ("GITEA_URL", "https://gitea.example.com"),
-        "gitlab": ("GITLAB_URL", "https://gitlab.example.com"),
-    }
-    for host, (variable, example) in addresses.items():
+    for host, kind in HOSTS.items():
+        variable, example = kind.address
         site = urlsplit(getattr(settings, variable))
         if site.scheme == "http" and site.hostname not in {"127.0.0.1", "::1", "localhost"}:
             yield message(

@@ -35,6 +35,12 @@ def test_git_without_repositories_is_an_error(settings: Any) -> None:
     assert start_checks.git_repositories(None) == []
 
 
+def test_pull_requests_need_no_repository_of_this_machine(settings: Any) -> None:
+    settings.CHANGE_SOURCES, settings.GIT_REPOSITORIES = ["git"], {}
+    settings.GITLAB_WEBHOOK_SECRETS = ["0123456789abcdef"]
+    assert start_checks.git_repositories(None) == []
+
+
 def test_variables_of_github_are_checked_together(settings: Any) -> None:
     assert start_checks.code_hosts(None) == []
     settings.GITHUB_WEBHOOK_SECRETS = ["0123456789abcdef"]
