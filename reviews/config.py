@@ -22,7 +22,7 @@ from criticizer.resilience.failures import Component, ErrorClass, PermanentFailu
 from criticizer.resilience.gate import guarded, name_of
 from notifications import config as notification_config
 from notifications.recipients import normalise
-from reviews.models import AllowListEntry, HostChange, HostVersion, ReviewJob
+from reviews.models import AllowListEntry, HostChange, HostVersion, ReviewJob, SkippedPath
 from reviews.models import TeamRule as TeamRuleRow
 from reviews.reviewers.model import LlmConfig
 from reviews.sources import pull
@@ -35,6 +35,7 @@ from reviews.sources.perforce.client import PerforceConfig
 from reviews.sources.pull import PullHead, PullSource
 from reviews.sources.registry import SourcesConfig, depot_prefix, source_for
 from reviews.sources.rules import TeamRule
+from reviews.sources.skipped_paths import SkippedPaths
 
 log = structlog.get_logger(__name__)
 _ANTHROPIC = "https://api.anthropic.com/v1"  # the other kind has no address of its own
@@ -238,6 +239,12 @@ def team_rules() -> list[TeamRule]:
     fields = ("name", "pattern", "severity", "text", "good", "bad")
     rows = TeamRuleRow.objects.filter(since__lte=timezone.now().date()).order_by("name").values(*fields)
     return [TeamRule(**row) for row in rows[:MAX_TEAM_RULES]]
+
+
+def skipped_paths(source: Source) -> SkippedPaths:
+    """Return the paths that operators keep from the model, as a source compares names."""
+    patterns = list(SkippedPath.objects.order_by("pattern").values_list("pattern", flat=True))
+    return SkippedPaths(patterns, case_sensitive=source.case_sensitive)
 
 
 def default_recipients() -> tuple[str, ...]:

@@ -81,6 +81,8 @@ _READ_OPERATIONS = (
     "reviews.view_agenttask",
     "reviews.view_teamrule",
     "reviews.view_teamruleevent",
+    "reviews.view_skippedpath",
+    "reviews.view_skippedpathevent",
 )
 _READ_SECURITY = (
     "criticizer.view_securityevent",
@@ -124,6 +126,9 @@ ROLES: dict[str, tuple[str, ...]] = {
         "reviews.add_teamrule",
         "reviews.change_teamrule",
         "reviews.delete_teamrule",
+        "reviews.add_skippedpath",
+        "reviews.change_skippedpath",
+        "reviews.delete_skippedpath",
         "notifications.lift_suppression",
         "reviews.accept_late",
         "reviews.decide_agenttask",
@@ -165,7 +170,7 @@ PURPOSE = {
     "reviewer": "Reads and judges reviews and requests them again, as far as the viewing scopes of their"
     " groups reach.",
     "operator": "Keeps reviews going: requests them again, cancels them; dead letters, replays, late results,"
-    " circuits, subscriptions, rules of the team.",
+    " circuits, subscriptions, rules of the team, skipped paths.",
     "approver": "Approves large replays and edits of dead letters, decides what is delivered late; reads what"
     " operators read.",
     "auditor": "Reads everything that is recorded, artifacts' contents excepted; changes nothing.",

@@ -35,6 +35,7 @@ from reviews.models import (
     FindingFate,
     FindingRow,
     ReviewJob,
+    SkippedPath,
     StageRun,
     TeamRule,
 )
@@ -276,6 +277,14 @@ class TeamRuleFactory(_Row):
     text = "Money is never a float."
     owner = "payments"
     reason = "TICKET-2"
+
+
+class SkippedPathFactory(_Row):
+    class Meta:
+        model = SkippedPath
+
+    pattern = factory.Sequence(lambda n: f"//depot/main/docs{n}/...")
+    reason = "TICKET-3"
 
 
 class DeliveryFactory(_Row):

@@ -24,6 +24,7 @@ APPEND_ONLY = (
     "circuit_events",
     "reviews_viewerscopeevent",
     "reviews_teamruleevent",
+    "reviews_skippedpathevent",
     "reviews_subscriptionevent",
     "notifications_recipientpreferenceevent",
 )

@@ -123,6 +123,7 @@ REAUTH_VIEWS = {
         for table in (
             "reviews_allowlistentry",
             "reviews_viewerscope",
+            "reviews_skippedpath",
             "reviews_subscription",
             "reviews_apikey",
             "auth_user",

@@ -18,9 +18,10 @@ from criticizer.resilience.failures import PermanentFailure
 from reviews import config
 from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import AllowListEntryEvent
-from reviews.models import AllowListEntry
+from reviews.models import AllowListEntry, SkippedPath
 from reviews.sources.allowlist import AllowList, AllowListDecision
 from reviews.sources.paths import canonical_case, encode_path, path_fault, printable
+from reviews.sources.skipped_paths import SkippedPaths
 from reviews.web.forms import AllowListEntryForm, PathForm
 
 
@@ -98,6 +99,7 @@ class Explanation:
     compared: str
     steps: tuple[ExplainStep, ...]
     advice: str = ""
+    skipped: str = ""  # why no model reads it
 
 
 def explain(path: str, *, case_sensitive: bool = True) -> Explanation:
@@ -118,7 +120,9 @@ def explain(path: str, *, case_sensitive: bool = True) -> Explanation:
         row = next((row for row in reversed(rows) if _text(row) == found.line), None)
         steps.append(ExplainStep("The lines of the admin", found, row))
     compared = canonical_case(path, case_sensitive=case_sensitive)
-    return Explanation(printable(path), decision, printable(compared), tuple(steps))
+    patterns = list(SkippedPath.objects.values_list("pattern", flat=True))
+    skipped = SkippedPaths(patterns, case_sensitive=case_sensitive).reason(path)
+    return Explanation(printable(path), decision, printable(compared), tuple(steps), skipped=skipped)
 
 
 def _rows_alone(rows: list[AllowListEntry], case_sensitive: bool) -> AllowList:

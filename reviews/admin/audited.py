@@ -13,6 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter, list_column
 from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin
@@ -38,7 +39,14 @@ class HistoryMixin(ScopedAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         return super().changelist_view(
-            request, {"edits_address": self._edits_address(request), **(extra_context or {})}
+            request,
+            {
+                "title": capfirst(
+                    self.opts.verbose_name_plural
+                ),  # not "Select … to change": many may only read
+                "edits_address": self._edits_address(request),
+                **(extra_context or {}),
+            },
         )
 
     def _edits_address(self, request: HttpRequest) -> str:

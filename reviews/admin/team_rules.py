@@ -15,8 +15,7 @@ from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import TeamRuleEvent
 from reviews.models import RuleUse, TeamRule
 from reviews.reviewers.base import FindingSeverity
-from reviews.sources.allowlist import validate_line
-from reviews.web.forms import ReasonedEdit
+from reviews.web.forms import ReasonedEdit, checked_pattern
 
 
 class TeamRuleForm(ReasonedEdit[TeamRule]):
@@ -28,13 +27,7 @@ class TeamRuleForm(ReasonedEdit[TeamRule]):
         widgets = {name: forms.Textarea(attrs={"rows": 4, "cols": 80}) for name in ("text", "good", "bad")}
 
     def clean_pattern(self) -> str:
-        pattern = str(self.cleaned_data["pattern"]).strip()
-        if pattern.startswith("-"):
-            raise forms.ValidationError("Write the path without the leading -: a rule excludes nothing.")
-        try:
-            return validate_line(pattern)
-        except ValueError as error:
-            raise forms.ValidationError(str(error).replace("allow-list line", "pattern")) from error
+        return checked_pattern(self.cleaned_data["pattern"])
 
 
 @admin.register(TeamRule)

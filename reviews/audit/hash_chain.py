@@ -71,6 +71,7 @@ _TEXTS = {
         "since",
         "reason",
     ),
+    "reviews_skippedpathevent": _edits("reviews_skippedpathevent", "pattern", "reason"),
     "reviews_subscriptionevent": _edits(
         "reviews_subscriptionevent",
         "owner_id",

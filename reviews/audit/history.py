@@ -1,4 +1,4 @@
-"""Edit history of the allow-list, viewing scopes, rules, subscriptions and preferences."""
+"""Edit history of the allow-list, viewing scopes, rules, skipped paths, subscriptions and preferences."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ AllowListEntryEvent: Any = apps.get_model("reviews", "AllowListEntryEvent")
 ViewerScopeEvent: Any = apps.get_model("reviews", "ViewerScopeEvent")
 SubscriptionEvent: Any = apps.get_model("reviews", "SubscriptionEvent")
 TeamRuleEvent: Any = apps.get_model("reviews", "TeamRuleEvent")
+SkippedPathEvent: Any = apps.get_model("reviews", "SkippedPathEvent")
 PreferenceEvent: Any = apps.get_model("notifications", "RecipientPreferenceEvent")
 
 MAX_EDITS = 200
@@ -30,6 +31,7 @@ _FIELDS = {
     ViewerScopeEvent: ("group_id", "prefix", "reason"),
     SubscriptionEvent: ("owner_id", "recipient", "pattern", "author", "reason"),
     TeamRuleEvent: ("name", "pattern", "severity", "text", "good", "bad", "owner", "since", "reason"),
+    SkippedPathEvent: ("pattern", "reason"),
     PreferenceEvent: ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason"),
 }
 

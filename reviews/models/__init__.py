@@ -8,6 +8,7 @@ from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, Host
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
 from reviews.models.linters import LinterResultRow
 from reviews.models.results import (
+    FILE_NAME,
     FINDING_FACETS,
     FINDING_WORDS,
     WORD_MARKS,
@@ -18,12 +19,13 @@ from reviews.models.results import (
     ReviewUnit,
 )
 from reviews.models.rollup import Rollup
-from reviews.models.rules import RuleUse, TeamRule
+from reviews.models.rules import RuleUse, SkippedPath, TeamRule
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
 from reviews.models.tokens import LedgerEntry, TokenUse
 
 __all__ = [
+    "FILE_NAME",
     "FINDING_FACETS",
     "FINDING_WORDS",
     "WORD_MARKS",
@@ -55,6 +57,7 @@ __all__ = [
     "ReviewUnit",
     "Rollup",
     "RuleUse",
+    "SkippedPath",
     "SourceEvent",
     "SourcePosition",
     "StageRun",

@@ -11,7 +11,7 @@ from django.contrib.postgres.search import SearchVector
 from django.db import models
 from django.db.models import Case, F, Func, Q, Value, When
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Now
+from django.db.models.functions import Collate, Lower, Now
 
 from criticizer.db.triggers import append_only
 from criticizer.security.sealed_field import SealedListField
@@ -205,6 +205,12 @@ class FindingRow(models.Model):
         return evidence_note(self.demoted, self.confidence)
 
 
+# The name of a file without its folders, for `reviews.search.jobs_with_file`; its index serves prefixes.
+FILE_NAME = Collate(
+    Lower(Func(F("file"), Value("[^/]*$"), function="substring", output_field=models.TextField())), "C"
+)
+
+
 class CoverageRow(models.Model):
     """How far one file of a job's change was reviewed."""
 
@@ -217,6 +223,8 @@ class CoverageRow(models.Model):
         db_table = "coverage"
         verbose_name = "covered file"
         ordering = ["id"]
+        # Reviews of a file, by its name.
+        indexes = [models.Index(FILE_NAME, name="coverage_of_name")]
 
     def __str__(self) -> str:
         return f"{self.file}: {self.status}"

@@ -1,4 +1,4 @@
-"""Rules of the team, and which of them a review had."""
+"""Rules of the team, which of them a review had, and the paths that no model reads."""
 
 from __future__ import annotations
 
@@ -59,6 +59,35 @@ class TeamRule(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+@pghistory.track(
+    pghistory.InsertEvent(),
+    pghistory.UpdateEvent(),
+    pghistory.DeleteEvent(),
+    append_only=True,
+    meta={"verbose_name": "skipped-path edit"},
+    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
+)
+class SkippedPath(models.Model):
+    """Depot files that the checks alone read, as no model needs to; audited by pghistory."""
+
+    pattern = models.CharField(
+        max_length=1024,
+        unique=True,
+        help_text="Such as //depot/project/docs/..., //depot/project/*.svg or one file.",
+    )
+    reason = models.CharField(
+        max_length=255, help_text="Why the model need not read them: a ticket or a sentence."
+    )
+
+    class Meta:
+        db_table = "skipped_paths"
+        verbose_name = "skipped path"
+        ordering = ["pattern"]
+
+    def __str__(self) -> str:
+        return self.pattern
 
 
 class RuleUse(models.Model):

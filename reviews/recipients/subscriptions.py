@@ -13,7 +13,7 @@ from notifications.recipients import normalise
 from reviews import config
 from reviews.models import RecipientOrigin, Subscription
 from reviews.recipients.scopes import Scope, scopes_of
-from reviews.sources.allowlist import validate_line
+from reviews.sources.allowlist import validate_line, whole_folder
 from reviews.sources.line_index import LineIndex
 
 log = structlog.get_logger(__name__)
@@ -87,12 +87,12 @@ def address_of(user: Any) -> str:
 
 
 def check_pattern(pattern: str, scope: Scope | None = None) -> str:
-    """Return a pattern in its stored form.
+    """Return a pattern in its stored form: `//depot/lib/` becomes `//depot/lib/...`.
 
     Raises ValueError, with what to write instead, unless it is an including line in the allow-list's
     syntax, inside the allow-list and, with `scope`, inside the files that may be read.
     """
-    pattern = pattern.strip()
+    pattern = whole_folder(pattern)
     if pattern.startswith("-"):
         raise ValueError("A subscription cannot exclude: write the path without the leading -.")
     if not pattern:

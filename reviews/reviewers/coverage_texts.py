@@ -32,6 +32,7 @@ SKIPPED: Mapping[SkipReason, str] = {
 TOO_LARGE = "too large to compare: only the checks read it"
 GENERATED = "generated file, only the checks read it"
 LOCK_FILE = "lock file, only the checks read it"
+SKIPPED_PATH = "on a skipped path, only the checks read it"
 LEFT_OUT = "named by LLM_SKIP_PATHS, only the checks read it"
 EXCLUDED = "excluded by configuration, only the checks that protect read it"
 MODEL_OFF = "no language model by configuration, only the checks read it"
@@ -42,6 +43,7 @@ _SAID = {why: why for reason, why in SKIPPED.items() if reason is not SkipReason
     TOO_LARGE: "too large to compare",
     GENERATED: "generated file",
     LOCK_FILE: "lock file",
+    SKIPPED_PATH: "on a skipped path",
     LEFT_OUT: "named by LLM_SKIP_PATHS",
     EXCLUDED: "excluded by configuration",
     MODEL_OFF: "no language model by configuration",

@@ -182,6 +182,12 @@ def effective(ceiling: AllowList, rows: Sequence[str]) -> AllowList:
     return AllowList(rows, ceiling.case_sensitive, ceiling) if rows else ceiling
 
 
+def whole_folder(line: str) -> str:
+    """Return a line as people mean it who end a folder with its slash: `//depot/a/` is `//depot/a/...`."""
+    line = line.strip()
+    return f"{line}..." if line.endswith("/") and line.strip("/") else line
+
+
 def validate_line(line: str) -> str:
     """Return a line as it will be stored. Raises ValueError saying what to write instead."""
     return parse_line(line.strip(), case_sensitive=True).text

@@ -29,6 +29,7 @@ from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.pull import PullSource
 from reviews.sources.registry import source_for
 from reviews.sources.rules import RuleReader
+from reviews.sources.skipped_paths import SkippedPaths
 
 
 def run(claim: StageClaim) -> Written:
@@ -117,9 +118,10 @@ def _fetch(
     )
     dependency = config.source_dependency(changelist_id)
     with gate.guarded(dependency) if dependency else nullcontext():
-        change = configurations.applied(fetcher.fetch(changelist_id))
+        skipped = config.skipped_paths(source)
+        change = skipped.applied(configurations.applied(fetcher.fetch(changelist_id)))
         change = _with_documents(change, source, scope, configurations)
-        return _for_model(change, source, scope, configurations)
+        return _for_model(change, source, scope, configurations, skipped)
 
 
 def _with_documents(change: Change, source: Source, scope: Scope, configurations: Configurations) -> Change:
@@ -139,7 +141,9 @@ def _with_documents(change: Change, source: Source, scope: Scope, configurations
     return DocumentVerifier(source, verify_documents).added_to(change, roots)
 
 
-def _for_model(change: Change, source: Source, scope: Scope, configurations: Configurations) -> Change:
+def _for_model(
+    change: Change, source: Source, scope: Scope, configurations: Configurations, skipped: SkippedPaths
+) -> Change:
     """Return the change with its rules and with the files it uses, where a model will read it."""
     limits = recipe.limits()
     if settings.LLM_PROVIDER == "none" or limits.is_compact:
@@ -147,7 +151,7 @@ def _for_model(change: Change, source: Source, scope: Scope, configurations: Con
 
     def may_read(path: str) -> bool:
         is_open = scope.allows(path) and not unsent_reason(path, limits.skip_paths)
-        return is_open and configurations.may_send(path)
+        return is_open and not skipped.reason(path) and configurations.may_send(path)
 
     change = RuleReader(source, config.allow_list(), may_read).added_to(change, config.team_rules())
     if limits.context_share == 0:

@@ -10,7 +10,7 @@ from django.db.models import Model
 
 from reviews.intake.api_keys import check_tree
 from reviews.models import AllowListEntry, ApiKey
-from reviews.sources.allowlist import AllowList, validate_line
+from reviews.sources.allowlist import AllowList, validate_line, whole_folder
 
 M = TypeVar("M", bound=Model)
 
@@ -31,6 +31,17 @@ class ReasonedEdit(forms.ModelForm[M]):
         return cleaned
 
 
+def checked_pattern(text: str) -> str:
+    """Return a pattern in the allow-list's language. Raises ValidationError saying what to write instead."""
+    pattern = whole_folder(text)
+    if pattern.startswith("-"):
+        raise forms.ValidationError("Write the path without the leading -: only the allow-list excludes.")
+    try:
+        return validate_line(pattern)
+    except ValueError as error:
+        raise forms.ValidationError(str(error).replace("allow-list line", "pattern")) from error
+
+
 class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
     """An allow-list line: canonical, and inside the ceiling that DEPOT_ALLOW_LIST sets (G223)."""
 
@@ -38,7 +49,7 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
         required=False,
         label="End whole changes (for Exclude)",
         help_text="An excluded path is not skipped: every change that touches it ends as PATH_DENIED, with"
-        " all its other files. To keep files from the model only, name them in LLM_SKIP_PATHS instead.",
+        " all its other files. To keep files from the model only, add them to Skipped paths instead.",
     )
 
     class Meta:

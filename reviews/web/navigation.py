@@ -46,6 +46,7 @@ _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Pull requests", "reviews_hostchange"),
         ("Webhook deliveries", "reviews_hostdelivery"),
         ("Allow-list", "reviews_allowlistentry"),
+        ("Skipped paths", "reviews_skippedpath"),
         ("Rules of the team", "reviews_teamrule"),
     ),
     "Access": (

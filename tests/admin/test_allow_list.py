@@ -75,7 +75,7 @@ def test_an_exclusion_may_point_anywhere_and_is_written_without_its_sign(ann: Cl
     assert "choose the kind Exclude" in add(ann, kind="exclude", pattern="-//depot/main/x/...")
     asked = add(ann, kind="exclude", pattern="//depot/main/x/...")
     assert "will end as PATH_DENIED" in asked
-    assert "LLM_SKIP_PATHS" in asked
+    assert "Skipped paths" in asked
     assert not AllowListEntry.objects.exists()
     add(ann, kind="exclude", pattern="//depot/main/x/...", stops_changes="on")
     assert AllowListEntry.objects.get().kind == "exclude"

@@ -20,6 +20,7 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
     letter = factories.DeadLetterFactory()
     entry = factories.AllowListEntryFactory()
     rule = factories.TeamRuleFactory()
+    skipped = factories.SkippedPathFactory()
     key = factories.ApiKeyFactory()
     event = factories.SecurityEventFactory()
     cluster = factories.WorkerClusterFactory()
@@ -40,6 +41,9 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
         ("reviews_teamrule_change", [rule.pk]),
         ("reviews_teamrule_history", [rule.pk]),
         ("reviews_teamrule_delete", [rule.pk]),
+        ("reviews_skippedpath_changelist", []),
+        ("reviews_skippedpath_add", []),
+        ("reviews_skippedpath_delete", [skipped.pk]),
         ("reviews_apikey_changelist", []),
         ("reviews_apikey_add", []),
         ("reviews_apikey_change", [key.pk]),

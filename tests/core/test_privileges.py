@@ -60,6 +60,7 @@ def audited() -> None:
             group=Group.objects.get(name="reviewer"), prefix="//depot/main/...", reason="OPS-1"
         )
         factories.TeamRuleFactory()
+        factories.SkippedPathFactory()
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/main/...")
         policy.mute("mail:ann@example.com", None, "ann")
     CircuitEvent.objects.create(name="llm:test", change="opened", generation=1)
@@ -94,6 +95,7 @@ COLUMNS = {
     "reviews_allowlistentryevent": "pgh_label",
     "reviews_viewerscopeevent": "pgh_label",
     "reviews_teamruleevent": "pgh_label",
+    "reviews_skippedpathevent": "pgh_label",
     "reviews_subscriptionevent": "pgh_label",
     "notifications_recipientpreferenceevent": "pgh_label",
     "agent_submissions": "verdict",

@@ -78,6 +78,12 @@ def test_invalid_path_is_rejected_with_a_reason(pattern: str, words: str) -> Non
     assert not Subscription.objects.exists()
 
 
+def test_a_folder_with_its_slash_is_all_below_it_and_the_answer_says_so() -> None:
+    done = person().post(PAGE, {"action": "add", "pattern": "//depot/main/docs/", "author": ""}, follow=True)
+    assert "Subscribed to //depot/main/docs/...." in said(done)
+    assert Subscription.objects.get().pattern == "//depot/main/docs/..."
+
+
 def test_duplicate_path_and_too_many_paths_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription_views, "MAX_OWN", 2)
     ann = person()

@@ -20,6 +20,7 @@ from reviews.api.auth_failures import REFUSALS
 from reviews.audit.history import (
     AllowListEntryEvent,
     PreferenceEvent,
+    SkippedPathEvent,
     SubscriptionEvent,
     TeamRuleEvent,
     ViewerScopeEvent,
@@ -96,6 +97,7 @@ class World:
             "reviews_apikey": factories.ApiKeyFactory().pk,
             "reviews_viewerscope": scope.pk,
             "reviews_teamrule": factories.TeamRuleFactory().pk,
+            "reviews_skippedpath": factories.SkippedPathFactory().pk,
             "reviews_subscription": Subscription.objects.create(
                 recipient=recipient, pattern="//depot/main/...", reason="OPS-1"
             ).pk,
@@ -114,6 +116,7 @@ class World:
                     AllowListEntryEvent,
                     ViewerScopeEvent,
                     TeamRuleEvent,
+                    SkippedPathEvent,
                     SubscriptionEvent,
                     PreferenceEvent,
                 )

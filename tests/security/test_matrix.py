@@ -61,6 +61,10 @@ TABLES = {
         "changelist": TROUBLE, "change": TROUBLE, "history": TROUBLE, "add": "OX", "delete": "OX",
     },
     "reviews_teamruleevent": read_only(TROUBLE),
+    "reviews_skippedpath": {
+        "changelist": TROUBLE, "change": TROUBLE, "history": TROUBLE, "add": "OX", "delete": "OX",
+    },
+    "reviews_skippedpathevent": read_only(TROUBLE),
     "reviews_subscription": {
         "changelist": "OUSX", "change": "OUSX", "history": "OUSX", "add": "OX", "delete": "OX",
     },
@@ -362,7 +366,8 @@ def test_admin_posts_need_the_same_permission(world: World, people: People) -> N
 def check_admin_post(table: str, view: str, world: World, people: People) -> None:
     address = reverse(f"admin:{table}_{view}", args=[] if view == "add" else [world.ids[table]])
     may = {"change": {"reviews_allowlistentry": "SX", "reviews_viewerscope": "SX",
-                      "reviews_subscription": "OX", "reviews_teamrule": "OX", "auth_user": "X",
+                      "reviews_subscription": "OX", "reviews_teamrule": "OX",
+                      "reviews_skippedpath": "OX", "auth_user": "X",
                       "auth_group": "X"}.get(table, "")}.get(view, TABLES[table][view])  # fmt: skip
     may = with_scopes(may, table, is_row=view != "add")
     for letter, client in people.clients.items():
