@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import structlog
 from django.conf import settings
 
+from criticizer.bounded_cache import BoundedCache
 from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.artifacts import recipe, store
@@ -33,6 +34,8 @@ from reviews.sources.enforcement import without_old_side
 Check = Callable[[Sequence[str], Sequence[str]], Collection[str]]
 
 _LARGE_BYTES = 4_000_000
+# By the digest of the stored change; the room is in its bytes, of which each takes about three.
+_READ = BoundedCache[str, tuple[FileDiffText, ...]](16_000_000)
 log = structlog.get_logger(__name__)
 
 
@@ -128,8 +131,17 @@ def paths(job_id: int) -> tuple[str, ...]:
 
 
 def diffs(job_id: int) -> tuple[FileDiffText, ...]:
-    """Return the redacted diff of a job for people. Raises ValueError, and what `store.load` raises."""
-    return prepared_codec.diffs_of(store.load(job_id, Artifact.Kind.REDACTED))
+    """Return the redacted diff of a job for people. Raises ValueError, and what `store.load` raises.
+
+    An artifact never changes, and a reader opens one file after the other: the newest stay read, each as
+    long as its row says that it is stored.
+    """
+    artifact = store.newest(job_id, Artifact.Kind.REDACTED)
+    found = _READ.get(artifact.sha256)
+    if found is None:
+        found = prepared_codec.diffs_of(store.opened(artifact))
+        _READ.put(artifact.sha256, found, artifact.size_bytes)
+    return found
 
 
 def refused_edits(job_id: int, edits: Sequence[tuple[str, Edit]]) -> list[str]:

@@ -98,6 +98,11 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
     Raises PermanentFailure: NOT_FOUND when it has expired, CONFIG_INVALID when no key opens it,
     SCHEMA_INVALID when it does not match its digest; and what `store` raises.
     """
+    return opened(newest(job_id, kind))
+
+
+def newest(job_id: int, kind: Artifact.Kind) -> Artifact:
+    """Return the newest artifact of the kind, unopened. Raises PermanentFailure NOT_FOUND as `load`."""
     artifact = _newest(job_id, kind)
     if artifact is None:
         raise PermanentFailure(
@@ -105,7 +110,12 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
             Component.SOURCE,
             f"the {kind.value} artifact has expired; restart from fetch",
         )
-    log.info("artifact_opened", job=job_id, kind=kind.value, raw=artifact.is_raw)
+    return artifact
+
+
+def opened(artifact: Artifact) -> bytes:
+    """Return the plain bytes of an artifact, with a line in the log. Raises what `load` raises."""
+    log.info("artifact_opened", job=artifact.job_id, kind=artifact.kind, raw=artifact.is_raw)
     return content_of(artifact)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Max, Min, Q, QuerySet
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
-from reviews.models import FindingRow
+from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.search import AT_NEWEST_VERSION, ids_through_index, is_one_of, without_index, words_of_findings
 from reviews.verdicts import verdicts_of
@@ -22,8 +22,8 @@ log = structlog.get_logger(__name__)
 
 _NEWEST = ("-job__created_at", "-job__id", "-pk")
 _CURSOR = re.compile(r"(?P<job>[0-9]{1,17}-[0-9]{1,18})-(?P<finding>[0-9]{1,18})", re.ASCII)
-# Newest findings that are read at once.
-_WINDOW, _GROWTH, _MAX_WINDOW = 400, 8, 16_000
+_STEP, _MOST_READ = 200, 6_000  # newest findings that are read at once at least, and in all
+_NEWEST_JOBS = 12_000  # newest reviews whose findings are looked up before all are
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,16 @@ def matching_findings(wanted: Mapping[str, Any], user: Any, scope: Scope) -> Que
 def finding_page(wanted: Mapping[str, Any], user: Any, scope: Scope, after: str = "") -> FindingPage:
     """Return a page of the findings that match the filters and that the reader may see."""
     in_order = FindingRow.objects.filter(of_changes(wanted, user, "job__")).order_by(*_NEWEST)
+    days = {name: wanted[name] for name in ("since", "until") if name in wanted}
+    jobs = ReviewJob.objects.filter(of_changes(days, user)).order_by("-created_at", "-id")
     cursor = _CURSOR.fullmatch(after)
     start = Cursor.parse(cursor["job"]) if cursor else None
     if cursor and start:
         in_order = in_order.filter(_older(start, int(cursor["finding"])))
+        jobs = jobs.filter(created_at__lte=start.created_at)
     try:
         with statement_timeout(PAGE_MILLISECONDS, ALONE):
-            found = _newest(in_order, _matching(wanted, scope), PAGE_SIZE + 1)
+            found = _newest(in_order, jobs, _matching(wanted, scope), PAGE_SIZE + 1)
             shown = found[:PAGE_SIZE]
             verdicts = verdicts_of((row.identity for row in shown), scope)
     except StatementTimeout:
@@ -74,31 +77,68 @@ def _matching(wanted: Mapping[str, Any], scope: Scope) -> Q:
     return found
 
 
-def _newest(in_order: QuerySet[FindingRow], matching: Q, count: int) -> list[FindingRow]:
-    """Return the first findings that match, each at its newest version.
+def _newest(
+    in_order: QuerySet[FindingRow], jobs: QuerySet[ReviewJob], matching: Q, count: int
+) -> list[FindingRow]:
+    """Return the first findings that match, each at its newest version; `jobs` are the reviews of that time.
 
     PostgreSQL cannot know how often conditions occur together, so the plan is chosen here: what fills a
-    page from the newest is read in order, and the rest is looked up in the index.
+    page from the newest is read in order. The rest is looked up in the index, first of the newest reviews:
+    of what is not too rare, that is enough, and few rows are read.
     """
     rows = in_order.filter(AT_NEWEST_VERSION).select_related("job").defer("excerpt")
     read = rows.filter(without_index(matching))
-    window = _WINDOW
-    while window <= _MAX_WINDOW:
-        ids = list(in_order.values_list("pk", flat=True)[:window])
-        found = list(read.filter(is_one_of(ids))[:count])
-        if len(found) == count or len(ids) < window:
-            return found
-        if not found:
+    found = _among_newest(in_order, read, count, is_narrowed=bool(matching))
+    if found is not None:
+        return found
+    if not matching:
+        return list(rows[:count])
+    newest = jobs[:_NEWEST_JOBS].aggregate(
+        count=Count("pk"), least=Min("pk"), most=Max("pk"), since=Min("created_at")
+    )
+    for of_job, since in (
+        (Q(job_id__gte=newest["least"], job_id__lte=newest["most"]), Q(job__created_at__gte=newest["since"])),
+        (Q(), Q()),
+    ):
+        rare = ids_through_index(FindingRow.objects.filter(matching, of_job))
+        if rare is None:
+            return list(read[:count])
+        found = _first(rows, in_order.filter(since), rare, count)
+        if len(found) == count or newest["count"] < _NEWEST_JOBS:
             break
-        enough = window * count * 3 // (2 * len(found))
-        window = min(enough, _GROWTH * window)  # few tell little about their number
-    rare = ids_through_index(FindingRow.objects.filter(matching)) if matching else None
-    if rare is None:
-        return list(read[:count])
+    return found or []
+
+
+def _among_newest(
+    in_order: QuerySet[FindingRow], read: QuerySet[FindingRow], count: int, *, is_narrowed: bool
+) -> list[FindingRow] | None:
+    """Return the first of `read` if the newest findings have enough of them, or if there are no others."""
+    found: list[FindingRow] = []
+    known: set[int] = set()
+    step = _STEP
+    while len(known) < _MOST_READ:
+        ids = list(in_order.values_list("pk", flat=True)[: len(known) + step])
+        found += read.filter(is_one_of([pk for pk in ids if pk not in known]))[: count - len(found)]
+        if len(found) == count or len(ids) < len(known) + step:
+            return found
+        known.update(ids)
+        if found:
+            # How many hold the rest of the page, if it goes on like this; few tell little about it.
+            enough = (count - len(found)) * len(known) * 3 // (2 * len(found))
+            step = min(max(enough, _STEP), 8 * len(known))
+        if is_narrowed and (step > _MOST_READ if found else len(known) >= 4 * _STEP):
+            break
+    return None
+
+
+def _first(
+    rows: QuerySet[FindingRow], in_order: QuerySet[FindingRow], rare: Sequence[int], count: int
+) -> list[FindingRow]:
+    """Return the first of `rows` among those ids, in order."""
     ids = list(in_order.filter(is_one_of(rare)).values_list("pk", flat=True))
-    found = []
-    for start in range(0, len(ids), _WINDOW):
-        found += rows.filter(is_one_of(ids[start : start + _WINDOW]))
+    found: list[FindingRow] = []
+    for start in range(0, len(ids), _STEP):
+        found += rows.filter(is_one_of(ids[start : start + _STEP]))
         if len(found) >= count:
             break
     return found[:count]

@@ -6,7 +6,7 @@ or reorder text (bidirectional overrides, zero-width, control) are shown by name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
@@ -18,6 +18,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import find_lexer_class_for_filename
 from pygments.token import STANDARD_TYPES, Token, _TokenType
 
+from criticizer.bounded_cache import BoundedCache
 from criticizer.invisible_characters import name_invisible
 from reviews.web.budget import Budget
 from reviews.web.changed_words import MAX_COMPARED, changed_words
@@ -26,6 +27,7 @@ MAX_ROWS = 40
 MAX_LINE_CHARS = 400
 _KINDS = {"+": "added", "-": "removed"}
 _UNSTYLED = {Token, Token.Text, Token.Text.Whitespace, Token.Error, Token.Name, Token.Punctuation}
+_MADE = BoundedCache[Hashable, Sequence[SafeString]](8_000_000)  # characters
 _SIGNS = {"+": "+", "-": "\N{MINUS SIGN}"}
 
 
@@ -67,13 +69,26 @@ def code_rows(
 
     `budget`: what the page may spend on comparing words; by default these lines have one of their own.
     """
-    rows = [(number, kind, _bounded(text)) for number, kind, text in lines]
-    marks = changed_words(rows, budget or Budget(MAX_COMPARED))
-    htmls = _highlighted([text for _, _, text in rows], _lexer_name_part(file), marks)
+    rows = tuple((number, kind, text) for number, kind, text in lines)
+    htmls = _htmls(_lexer_name_part(file), rows, budget or Budget(MAX_COMPARED))
     return [
         CodeRow(number, _KINDS.get(kind, "context"), _SIGNS.get(kind, " "), html, is_meant(number, kind))
         for (number, kind, _), html in zip(rows, htmls, strict=True)
     ]
+
+
+def _htmls(name: str, rows: Sequence[tuple[int | None, str, str]], budget: Budget) -> Sequence[SafeString]:
+    """Return the lines as HTML; those of the last pages are kept, as a reader comes back to them."""
+    key = name, tuple((kind, text) for _, kind, text in rows)
+    if (known := _MADE.get(key)) is not None:
+        return known
+    bounded = [(number, kind, _bounded(text)) for number, kind, text in rows]
+    refused = budget.refused
+    marks = changed_words(bounded, budget)
+    htmls = _highlighted([text for _, _, text in bounded], name, marks)
+    if budget.refused == refused:  # otherwise another page may have room to mark more
+        _MADE.put(key, htmls, sum(map(len, htmls)) + sum(len(text) for _, _, text in rows))
+    return htmls
 
 
 def rows_html(rows: Iterable[CodeRow], file_number: int | None = None) -> SafeString:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from reviews.models import Artifact, ReviewJob
 from reviews.web import files_tab
@@ -62,6 +63,19 @@ def test_a_finding_stands_below_its_line_with_both_sides_of_the_change(bob: Clie
     assert "<b>" not in file
     assert fake_token() not in text
     assert text.count("Wrong in //depot/main") == text.count(f'id="finding-{job.findings.first().pk}"') == 1  # type: ignore[union-attr]
+
+
+def test_a_diff_that_was_read_before_ends_with_its_artifact(bob: Client) -> None:
+    """Diffs are kept in memory; what is deleted, or replaced by a rerun of the stage, is not shown."""
+    job = reviewed()
+    assert "line twelve" in page(bob, job)
+    assert "line twelve" in page(bob, job)
+    store_diff(job, edited(APP, OLD, OLD.replace("line 12\n", "line a dozen\n")))
+    assert "line a dozen" in page(bob, job)
+    Artifact.objects.update(deleted_at=timezone.now())
+    text = page(bob, job)
+    assert "line a dozen" not in text
+    assert "The diff is no longer stored" in text
 
 
 def test_the_words_that_differ_are_marked(bob: Client) -> None:
