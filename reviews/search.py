@@ -28,7 +28,15 @@ from django.db.models.lookups import Contains
 
 from criticizer.db.full_text import FullTextFilter, match, prefixes
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
-from reviews.models import FINDING_FACETS, FINDING_WORDS, WORD_MARKS, FindingRow, ReviewJob
+from reviews.models import (
+    FILE_NAME,
+    FINDING_FACETS,
+    FINDING_WORDS,
+    WORD_MARKS,
+    CoverageRow,
+    FindingRow,
+    ReviewJob,
+)
 from reviews.states import ACTIVE_JOB
 
 MOST_RARE = 10_000
@@ -38,27 +46,29 @@ _MOST_RARE_FINDINGS = 30_000
 _MILLISECONDS = 3_000
 # With less memory (in kB) it would keep pages instead of rows, and read the text of all rows on them.
 _THROUGH_INDEX = {"enable_seqscan": "off", "enable_indexscan": "off", "work_mem": "65536"}
-_COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]{7,40})")
+_COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]{4,40})")
 _TEXT = Lower(Concat("title", Value(" "), "message", Value(" "), "file", output_field=TextField()))
 _ENDED = Q(finished_at__isnull=False)
 AT_NEWEST_VERSION = ~Exists(FindingRow.objects.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk")))
 
 
-def words_of_jobs(words: Sequence[str]) -> Q:
+def words_of_jobs(words: Sequence[str], also: Sequence[int] = ()) -> Q:
     """Return the condition that each word begins a word of the title or the author. Runs queries.
+
+    `also`: ids of jobs that are found whatever their words.
 
     PostgreSQL estimates all words as equally common, and would read a million titles for one that does
     not occur. So common words are searched among the newest jobs, and rare ones in the index first.
     """
     expression = match(("title", "author"), words)
     found = Q(expression)
-    of_change = _of_change(words)
+    named_so = [*_of_change(words), *also]
     rare = None if _is_common(found) else _jobs_with(found)
     if rare is None:
         # Keeps PostgreSQL from taking the words for rare: it reads the list in its order.
         common = Q(Coalesce(expression, Value(False), output_field=BooleanField()))
-        return common | is_one_of(of_change) if of_change else common
-    return is_one_of(rare + of_change)
+        return common | is_one_of(named_so) if named_so else common
+    return is_one_of(rare + named_so)
 
 
 def words_of_findings(words: Sequence[str]) -> Q:
@@ -66,6 +76,25 @@ def words_of_findings(words: Sequence[str]) -> Q:
     found = _words_of_findings(words)
     of_change = _of_change(words)
     return found | Q(job__in=of_change) if of_change else found
+
+
+def jobs_with_file(words: Sequence[str], seen: Q) -> list[int]:
+    """Return the newest jobs that covered a file whose name is the one word.
+
+    `seen`: the condition on coverage rows of files that may be seen. Of a name with an ending its beginning
+    is enough, and folders before it must be those of the file.
+    """
+    if len(words) != 1 or not (name := words[0].rpartition("/")[2].lower()):
+        return []
+    way = "startswith" if "." in name else "exact"
+    rows = CoverageRow.objects.filter(seen).annotate(name=FILE_NAME).filter(**{f"name__{way}": name})
+    if "/" in words[0]:
+        rows = rows.filter(file__icontains=f"/{words[0].lstrip('/')}")
+    try:
+        with statement_timeout(_MILLISECONDS):
+            return list(dict.fromkeys(rows.order_by("-job_id").values_list("job_id", flat=True)[:_LOOKED_AT]))
+    except StatementTimeout:
+        return []
 
 
 def _of_change(words: Sequence[str]) -> list[int]:

@@ -66,7 +66,10 @@ def _of_visible_letters(visible: Visible) -> Any:
 
 
 APPROVE = "deadletters.approve_replaybatch"
-_LIVE = ("admin/deadletters/replaybatch/_progress.html", "admin/deadletters/replaybatch/_items.html")
+_LIVE = tuple(
+    f"admin/deadletters/replaybatch/_{part}.html"
+    for part in ("progress", "rate_over", "batch", "items", "history")
+)
 # A draft has its settings; an ended batch has no rate.
 _PACED = (BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
 
@@ -196,7 +199,6 @@ class ReplayBatchAdmin(DeadLetterPages):
         changed: Sequence[ReplayBatchEvent] | None = None,
     ) -> HttpResponse:
         parts = self._live_context(request, row)
-        is_paced = self.may_replay(request) and row.status in _PACED
         context = {
             "title": title_of(row),
             "original": row,
@@ -210,10 +212,8 @@ class ReplayBatchAdmin(DeadLetterPages):
             "verdicts": verdict_rows(row),
             "checked_at": parse_datetime(str(row.report.get("checked_at", ""))) if row.report else None,
             "may_check": _may_check(request, row),
-            **facts_of(row),
-            "events": events_of(row),
             "last_event": last_event(row),
-            "pace_form": (pace_form or PaceForm(initial=pace_of(row))) if is_paced else None,
+            "pace_form": (pace_form or PaceForm(initial=pace_of(row))) if parts["is_paced"] else None,
             "live_have": digest(live_html(request, _LIVE, parts)),
             "live_query": urlencode({name: request.GET.get(name, "") for name in ("outcome", "after")}),
             "live_seconds": LIVE_SECONDS if parts["goes_on"] else 0,
@@ -226,6 +226,9 @@ class ReplayBatchAdmin(DeadLetterPages):
             "batch": batch,
             "actions": self.buttons(request, batch),
             "may_pause": self.may_replay(request) and batch.status == BatchStatus.RUNNING,
+            "is_paced": self.may_replay(request) and batch.status in _PACED,
+            **facts_of(batch),
+            "events": events_of(batch),
             **progress_context(batch),
             **({} if visible_to(request.user) is None else {"new_since": 0}),  # counts all reviews
             **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),

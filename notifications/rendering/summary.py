@@ -28,7 +28,11 @@ class ReadFiles:
     partial: int = 0
     total: int = 0
     hidden: int = 0
-    checks_only: bool = False
+    checked: int = 0  # of those read: by the checks alone
+
+    @property
+    def checks_only(self) -> bool:
+        return bool(self.checked) and self.checked == self.read and not self.partial
 
     @classmethod
     def count(cls, by_status: Mapping[str, int], hidden: int = 0) -> ReadFiles:
@@ -40,18 +44,18 @@ class ReadFiles:
             partial=partial,
             total=sum(by_status.values()),
             hidden=hidden,
-            checks_only=bool(checked) and not reviewed and not partial,
+            checked=checked,
         )
 
     def __str__(self) -> str:
-        """Return such as `4 of 6 files read, 1 in part`."""
+        """Return such as `4 of 6 files read (1 by checks only), 1 in part`."""
         if self.hidden and not self.total:
             return "none of its files are open to you"
         read = f"{self.read} of {plural_count(self.total, 'file')} read"
+        if self.checked:
+            read += ", by checks only" if self.checks_only else f" ({self.checked} by checks only)"
         if self.partial:
             read += f", {self.partial} in part"
-        if self.checks_only:
-            read += ", by checks only"
         if self.hidden:
             read += f"; {self.total} of {self.total + self.hidden} files are open to you"
         return read

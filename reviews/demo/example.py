@@ -62,10 +62,13 @@ def refund(gateway: Gateway, order: int, cents: int, paid: int) -> int:
     gateway.pay_out(order, cents)
     return paid - cents
 '''
-_COMMITS = (
-    ("Take payments", FILE, _BEFORE),
-    ("Give payments back", "src/refunds.py", _REFUNDS),
-    (SUBJECT, FILE, _AFTER),
+_PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2_000)
+_LOCKED = '{\n  "name": "shop",\n  "lockfileVersion": 3,\n  "packages": {}\n}\n'
+_COMMITS: tuple[tuple[str, dict[str, str | bytes]], ...] = (
+    ("Take payments", {FILE: _BEFORE}),
+    ("Give payments back", {"src/refunds.py": _REFUNDS}),
+    # Beside the code what a model does not read, so that the coverage has something to explain.
+    (SUBJECT, {FILE: _AFTER, "web/retries.png": _PICTURE, "web/package-lock.json": _LOCKED}),
 )
 
 
@@ -82,11 +85,13 @@ def make(directory: Path, git: str) -> str:
     draft = directory.with_name(f".{directory.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        (draft / FILE).parent.mkdir(parents=True)
+        draft.mkdir(parents=True)
         _git(git, draft, "init", "--quiet", "--template=")
-        for subject, file, text in _COMMITS:
-            (draft / file).write_text(text)
-            _git(git, draft, "add", file)
+        for subject, files in _COMMITS:
+            for name, content in files.items():
+                (draft / name).parent.mkdir(exist_ok=True)
+                (draft / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+                _git(git, draft, "add", name)
             _git(git, draft, "commit", "--quiet", f"--message={subject}")
         commit = _git(git, draft, "rev-parse", "HEAD")
         shutil.rmtree(directory, ignore_errors=True)

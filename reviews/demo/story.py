@@ -22,7 +22,8 @@ make demo REPO=/path, with the model of LLM_PROVIDER or with the checks alone.""
 OVERVIEW = """
 What to look at:
   - the review with two versions: each finding is new, still there or not reported
-    again; the one that was marked wrong stays dismissed; Progress of version 1 has the timeout
+    again; the one that was marked wrong stays dismissed; Progress of version 1 has the timeout;
+    its coverage says why a picture was not read, and a lock file by the checks only
   - Findings: a search over both reviews
   - the admin, Failures, Show all: the resolved group, its dead letter and the replay"""
 

@@ -138,7 +138,7 @@ def verdict_forms(context: Context, address: str, finding: FindingView) -> SafeS
         for value, label in offered.items()
         if value != kind and (kind or said.proposal or value != "undone")
     )
-    more, reach = ("Dismiss", _reach(context, finding)) if is_alone else (_WONT_FIX, "")
+    more, reach = ("Dismiss", _reach(context, finding)) if is_alone else ("Dismiss with a reason", "")
     return SafeString(
         f"{form}{buttons}</form> <details><summary>{more}\N{HORIZONTAL ELLIPSIS}</summary>{form}"
         f'<label>Reason <input name="reason" maxlength="{MAX_REASON}" autocomplete="off" required></label>'

@@ -90,7 +90,7 @@ class ReviewFilter(FindingFilter):
         max_length=_MAX_TEXT,
         required=False,
         label="Words",
-        help_text="Words of the title or the author, a commit's hash, or a path.",
+        help_text="Words of the title or the author, a commit's hash, a path, or a file's name.",
     )
     every = forms.BooleanField(required=False, label="Every version")
     field_order = ("changelist", "status", "text")

@@ -1,4 +1,4 @@
-"""The login page: operators go on to what needs them, everybody else to the reviews."""
+"""The login page: people go on to what they asked for, operators first to what needs them now."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from django.contrib.auth.views import LoginView
 from django.http import HttpRequest
 from django.urls import reverse
 
+from reviews.dashboard.now import needs_now
+
 
 class Login(LoginView):
-    """Django's login; a page that was asked for comes first, except the front page."""
+    """Django's login. Who asked for the front page gets it, unless something needs an operator."""
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
         wanted = super().get_redirect_url()
-        return "" if wanted == reverse("reviews:list") else wanted
+        if wanted != reverse("reviews:list") or not self._is_operator():
+            return wanted
+        now = needs_now(self.request.user)
+        return reverse("admin:index") if now and now.needs else wanted
 
     def get_default_redirect_url(self) -> str:
+        return reverse("admin:index") if self._is_operator() else super().get_default_redirect_url()
+
+    def _is_operator(self) -> bool:
         user = self.request.user
-        if user.is_active and user.is_staff and user.has_perm("deadletters.view_deadlettergroup"):
-            return reverse("admin:index")
-        return super().get_default_redirect_url()
+        return user.is_active and user.is_staff and user.has_perm("deadletters.view_deadlettergroup")

@@ -43,7 +43,7 @@ from reviews.web.reader_page import reader_page
 MILLISECONDS = 5_000  # of all figures together; slower ones are cancelled, and the page says so
 MOST = 10  # categories and paths
 _WEEKS = (("4", "4 weeks"), ("12", "12 weeks"), ("26", "26 weeks"))
-_LOOKS = {"critical": "s-danger", "high": "s-severe", "medium": "s-1", "low": "s-muted"}
+_LOOKS = {"critical": "s-danger", "high": "s-severe", "medium": "s-warn", "low": "s-muted"}
 _NONE = "\N{EN DASH}"
 log = structlog.get_logger(__name__)
 
@@ -230,7 +230,7 @@ class Figures:
             Tile("Findings", charts.whole(self._found.total()), f"{total} judged", self._rows()),
             *shares,
             Tile(
-                "Time to result",
+                "Review time",
                 _NONE if median is None else charts.seconds(median),
                 f"median of {reviews} review{'' if reviews == 1 else 's'}",
                 self._reviews(),
@@ -290,7 +290,7 @@ class Figures:
             for name, look, key in (("median", "s-1", "median"), ("95th percentile", "s-2", "p95"))
         ]
         sentence = "Time from the request to the result of reviews that succeeded, by week"
-        yield charts.lines("times", "Time to result", self._names, times, charts.seconds, sentence)
+        yield charts.lines("times", "Review time", self._names, times, charts.seconds, sentence)
         tokens = [
             by_week[week]["tokens"] / by_week[week]["n"] if by_week[week] else 0 for week in self._weeks
         ]

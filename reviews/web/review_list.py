@@ -17,7 +17,7 @@ from notifications.rendering.summary import ReadFiles
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers.base import FindingSeverity
-from reviews.search import named, words_of_jobs
+from reviews.search import jobs_with_file, named, words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 from reviews.verdicts import DISMISSED, severity_or_dismissed
 from reviews.web.filters import of_reviews
@@ -114,8 +114,9 @@ def list_page(
 
     Of each changelist the newest version, or all of them where they or one changelist are asked for.
 
-    `text` holds words: each begins a word of the title or the author. `narrowed`: the other filters
-    (`filters.of_reviews`). Only jobs and files of `scope` are found, shown and counted.
+    `text` holds words: each begins a word of the title or the author, or the one is the name of a file.
+    `narrowed`: the other filters (`filters.of_reviews`). Only jobs and files of `scope` are found, shown
+    and counted.
     """
     jobs = scope.jobs().defer("recipients", "usage")
     if changelist:
@@ -130,7 +131,8 @@ def list_page(
     if status:
         jobs = jobs.filter(status=status)
     if text:
-        jobs = jobs.filter(words_of_jobs(text.split()[:MAX_WORDS]))
+        words = text.split()[:MAX_WORDS]
+        jobs = jobs.filter(words_of_jobs(words, jobs_with_file(words, scope.files())))
     jobs = jobs.filter(narrowed)
     is_narrowed = changelist or status or text or narrowed or not scope.everything
     try:

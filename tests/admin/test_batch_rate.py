@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from deadletters import batches
 from deadletters.models import ReplayBatch, ReplayItem
@@ -92,6 +93,17 @@ def live(client: Client, batch: ReplayBatch, **query: Any) -> Any:
 
 def rows_of(html: str) -> list[str]:
     return re.findall(r'<tr id="item-(\d+)">', html)
+
+
+def test_an_update_of_an_ended_batch_has_no_rate_and_tells_its_end(ann: Client) -> None:  # noqa: F811
+    batch = running(ann)
+    assert 'id="batch-rate"' not in live(ann, batch).content.decode(), "a form in use is never replaced"
+    ReplayBatch.objects.filter(pk=batch.pk).update(status="finished", finished_at=timezone.now())
+    html = live(ann, batch).content.decode()
+    assert '<div id="batch-rate"></div>' in html
+    facts = html[html.index('id="batch-facts"') :]
+    assert re.search(r"<dt>Finished</dt><dd>\s*<time", facts)
+    assert 'id="batch-history"' in html
 
 
 def test_the_rows_follow_what_happens_to_them(ann: Client) -> None:  # noqa: F811

@@ -149,6 +149,8 @@ def test_login_leads_operators_to_what_needs_them(role: str, is_staff: bool, wan
     User.objects.update(is_staff=is_staff)
     form = {"username": "ann", "password": factories.PASSWORD}
     assert Client().post("/login/", form)["Location"] == wanted
+    assert Client().post("/login/?next=/", form)["Location"] == "/"
+    factories.DeadLetterFactory()
     assert Client().post("/login/?next=/", form)["Location"] == wanted
     assert Client().post("/login/?next=/subscriptions/", form)["Location"] == "/subscriptions/"
 

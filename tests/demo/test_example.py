@@ -32,9 +32,10 @@ def test_example_change_has_a_secret_a_conflict_and_a_debugger_call(tmp_path: Pa
     change = ChangeFetcher(source, AllowList(["//example/..."]), pytest.fail).fetch(f"git:example@{commit}")
     assert change.description.strip() == demo_example.SUBJECT
     found = run_checks(change, [diff_file(file) for file in change.files])
-    assert [(finding.severity, finding.title, finding.line) for finding in found] == [
+    assert sorted((finding.severity, finding.title, finding.line) for finding in found) == [
         ("critical", "Secret added: github token", 10),
         ("high", "Unresolved merge conflict", 5),
+        ("low", "Binary file added", None),
         ("medium", "Debugger call left in the code", 19),
     ]
 

@@ -137,6 +137,12 @@ def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Pat
             assert rows("SELECT title FROM findings WHERE ending = 'not_reported_again'") == [
                 ("All attempts follow each other at once",)
             ]
+            covered = rows(
+                "SELECT DISTINCT file, status FROM coverage WHERE file LIKE '//example/web/%' ORDER BY 1"
+            )
+            assert covered == [
+                ("//example/web/package-lock.json", "checked"), ("//example/web/retries.png", "skipped"),
+            ]  # fmt: skip
             assert rows("SELECT kind, actor FROM finding_events") == [("wrong", "demo")]
             assert rows("SELECT error_class FROM attempts WHERE outcome = 'failed' ORDER BY 1") == [
                 ("NETWORK_TIMEOUT",), ("PERMISSION_DENIED",),

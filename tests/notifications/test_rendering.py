@@ -82,7 +82,7 @@ def filled(text: str, count: int = 1) -> Report:
         ({"findings": (), "coverage": files(skipped=1)}, "no findings, 0 of 1 file read"),
         ({"coverage": files(reviewed=3, partial=2)}, "3 of 5 files read, 2 in part"),
         ({"coverage": files(checked=4)}, "4 of 4 files read, by checks only"),
-        ({"coverage": files(reviewed=1, checked=3)}, "4 of 4 files read"),
+        ({"coverage": files(reviewed=1, checked=3)}, "4 of 4 files read (3 by checks only)"),
     ],
 )
 def test_findings_are_never_counted_without_what_was_read(changes: dict[str, object], says: str) -> None:

@@ -114,7 +114,13 @@ def test_text_filter_searches_title_and_author(bob: Client, text: str, is_found:
 
 @pytest.mark.parametrize(
     "text",
-    ["git:shop@0123456789ab", "shop@0123456789AB", "0123456", "0123456789abcdef0123456789abcdef01234567"],
+    [
+        "git:shop@0123456789ab",
+        "shop@0123456789AB",
+        "0123456",
+        "01234",
+        "0123456789abcdef0123456789abcdef01234567",
+    ],
 )
 def test_a_commit_is_found_by_what_pages_show_of_it(bob: Client, settings: Any, text: str) -> None:
     settings.GIT_REPOSITORIES = {"app": "/srv/app", "shop": "/srv/shop"}
@@ -122,6 +128,30 @@ def test_a_commit_is_found_by_what_pages_show_of_it(bob: Client, settings: Any, 
     factories.ReviewJobFactory(changelist_id="git:shop@1123456789abcdef0123456789abcdef01234567")
     assert [row.job.pk for row in list_page(text=text).rows] == [job.pk]
     assert [row.job.pk for row in list_page(changelist=text).rows] == [job.pk]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("termui.py", True),
+        ("TermUI.py", True),
+        ("termui.p", True),
+        ("click/termui.py", True),
+        ("src/termui.py", False),
+        ("Makefile", True),
+        ("Make", False),  # without an ending, the whole name
+        ("ui.py", False),
+        ("secret.py", False),  # of files that may not be seen
+        ("100%.py", False),
+    ],
+)
+def test_a_review_is_found_by_the_name_of_a_file_that_may_be_seen(text: str, is_found: bool) -> None:
+    job = factories.ReviewJobFactory(title="Ask again")
+    for file in ("//app/click/termui.py", "//app/Makefile", "//other/secret.py"):
+        factories.CoverageRowFactory(job=job, file=file)
+    factories.CoverageRowFactory(job=factories.ReviewJobFactory(title="Another"), file="//app/term.py")
+    page = list_page(text=text, scope=Scope(prefixes=("//app/",)))
+    assert [row.job.pk for row in page.rows] == ([job.pk] if is_found else [])
 
 
 def test_versions_of_a_change_are_one_row_and_all_of_them_where_it_is_asked_for(bob: Client) -> None:
@@ -139,7 +169,7 @@ def test_versions_of_a_change_are_one_row_and_all_of_them_where_it_is_asked_for(
 def test_slow_list_query_is_cancelled_and_reported(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     factories.ReviewJobFactory(title="Tiles")
     slow = Q(RawSQL("pg_sleep(5) IS NOT NULL", [], output_field=BooleanField()))
-    monkeypatch.setattr(review_list, "words_of_jobs", lambda words: slow)
+    monkeypatch.setattr(review_list, "words_of_jobs", lambda words, also: slow)
     monkeypatch.setattr(review_list, "PAGE_MILLISECONDS", 50)
     text = bob.get("/", {"text": "tiles"}).content.decode()
     assert "The search took too long" in text
@@ -154,7 +184,7 @@ def test_list_row_shows_findings_and_coverage(bob: Client) -> None:
         factories.CoverageRowFactory(job=job, status=status)
     (row,) = list_page().rows
     assert row.severities == [("critical", 1), ("low", 2)]
-    assert "2 of 4 files read, 1 in part" in bob.get("/").content.decode()
+    assert "2 of 4 files read (1 by checks only), 1 in part" in bob.get("/").content.decode()
 
 
 def test_list_row_of_an_active_job_shows_its_stage(bob: Client) -> None:

@@ -96,10 +96,11 @@ def test_every_history_of_scopes_rules_subscriptions_and_preferences_is_sealed()
             group=Group.objects.create(name="team"), prefix="//depot/a/...", reason="OPS-1"
         )
         factories.TeamRuleFactory()
+        factories.SkippedPathFactory()
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/a/...", reason="OPS-2")
         policy.mute("mail:ann@example.com", None, actor="ann", reason="on leave")
     histories = [table for table in APPEND_ONLY if table.endswith("event")]
-    assert len(histories) == 5
+    assert len(histories) == 6
     for table in histories:
         assert hash_chain.seal(table, settle_seconds=-1) == 1
     assert faults() == []
