@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Case, Count, Max, Q, QuerySet, When
+from django.db.models import Case, Count, Max, QuerySet, When
 from django.urls import reverse
 
 from notifications.config import host
@@ -187,7 +187,6 @@ def results_revision(job: ReviewJob) -> str:
         *(job.status, job.status_reason, job.banner, job.title, job.author, job.is_late),
         job.findings.order_by().aggregate(n=Count("id"), last=Max("id")),
         job.coverage.order_by().aggregate(n=Count("id"), last=Max("id")),
-        job.linter_results.order_by().aggregate(n=Count("id", filter=~Q(file=""))),
         FindingEvent.objects.filter(identity__in=job.findings.values("identity")).aggregate(last=Max("id")),
         list(deliveries[:MAX_DELIVERIES]),
         list(job.dead_letters.order_by("id").values_list("id", "status")),
@@ -213,7 +212,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         counted = findings.order_by().annotate(counted=severity_or_dismissed())
         by_severity = dict(counted.values_list("counted").annotate(n=Count("id")))
         matching = findings.filter(of_findings(wanted)).count() if wanted else sum(by_severity.values())
-    from_linters = linter_results.visible(job.pk, scope).order_by("file", "line", "pk")
+    reported = list(linter_results.visible(job.pk, scope).order_by("file", "line", "pk"))  # bounded by intake
     first_file = start_of(query, "coverage")
     covered = coverage.order_by(_LEAST_COVERED_FIRST, "file")[first_file : first_file + MAX_FILES]
     return Results(
@@ -232,8 +231,8 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         coverage=ListPart(list(covered), first_file, sum(by_status.values())),
         ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
-        linter_results=list(from_linters[:MAX_LINTER_RESULTS]),
-        linter_count=from_linters.count(),
+        linter_results=reported[:MAX_LINTER_RESULTS],
+        linter_count=len(reported),
         rules=[use for use in _uses(job.pk) if not use.name.startswith("//") or scope.allows(use.name)],
     )
 
