@@ -92,6 +92,7 @@ def answer_of(job: Any, letter: Any) -> dict[str, Any]:
         "finished_at": LATER_TEXT, "is_late": True, "partial": False,
         "banner": "1 file was skipped: submodule (1).",
         "footer": "",
+        "documents": None,
         "stages": [
             {"stage": "fetch", "status": "succeeded", "attempts": 2, "max_attempts": 5,
              "next_attempt_at": None, "error_class": ""},
@@ -141,6 +142,7 @@ def test_list_answer_is_complete(reviewer: ApiClient) -> None:
                 "id": untold.pk, "idempotency_key": "k-2", "changelist_id": "78", "review_version": 1,
                 "status": "queued", "stage": "notify", "deadline_at": LATER_TEXT, "created_at": LATER_TEXT,
                 "finished_at": None, "is_late": False, "partial": False, "banner": "", "footer": "",
+                "documents": None,
                 "stages": [], "deliveries": [],
                 "findings": [],
                 "findings_left_out": 0, "fates": [], "coverage": [], "coverage_left_out": 0,
