@@ -156,9 +156,11 @@ def review_by_agents(
     agents of another customer may read those.
     """
     results = asking.known_parts(UNREACHED[Stopped.UNANSWERED], missing)
-    known = Verified(merged([*_of_checks(asking.prepared), *_of_parts(results)]))
-    outcome = _outcome(asking.prepared, asking.client, asking, results, known, banner)
-    return replace(outcome, units=(), footer=footer)
+    prepared = asking.prepared
+    found = merged([*_of_checks(prepared), *_of_parts(results)])
+    findings, reported = without_reported(found, prepared.reported, prepared.paths)
+    outcome = _outcome(prepared, asking.client, asking, results, Verified(findings), banner)
+    return replace(outcome, fates=(*outcome.fates, *reported), units=(), footer=footer)
 
 
 def _of_checks(prepared: Prepared) -> list[Finding]:

@@ -25,7 +25,7 @@ from criticizer.resilience.failures import (
     PermanentFailure,
 )
 from criticizer.wording import plural_count
-from reviews import pipeline
+from reviews import linter_results, pipeline
 from reviews.agents import expire, offer, rows
 from reviews.artifacts import recipe
 from reviews.artifacts.redactor import RedactedChange
@@ -66,7 +66,7 @@ _FAILED = {
 }
 
 
-class _Nobody:
+class _NoClient:
     """The client (`ModelClient`) of a review that calls no model."""
 
     model = MODEL
@@ -92,14 +92,19 @@ def review(claim: StageClaim, change: RedactedChange) -> ReviewOutcome:
     """
     limits = recipe.limits()
     around = ReviewContext(passes=Passes(settings.REVIEW_PASSES))
-    asking = ModelReview(change.prepared, _Nobody(), limits, {}, around)
+    is_first = expire.OFFERED not in with_reconnect(lambda: pipeline.progress_of(claim))
+    # What linters report after the offer would change the digests of the requests that are answered.
+    prepared = with_reconnect(
+        lambda: linter_results.given_to_model(claim.job_id, change.prepared, is_first=is_first)
+    )
+    asking = ModelReview(prepared, _NoClient(), limits, {}, around)
     if not asking.asked:
         return review_by_agents(asking, {}, "", "")
-    if expire.OFFERED not in with_reconnect(lambda: pipeline.progress_of(claim)):
+    if is_first:
         directories = rows.directories_of(clean(path) for path in _paths(change))
         if not with_reconnect(lambda: offer.is_configured(directories)):
             log.warning("agent_not_configured", job=claim.job_id)
-            return checks_only(change.prepared, limits, NO_AGENT_BANNER)
+            return checks_only(prepared, limits, NO_AGENT_BANNER)
         if drafts := _drafts(asking):
             raise _offering(claim, drafts, directories)
     with_reconnect(lambda: expire.settle(claim.stage_run_id))

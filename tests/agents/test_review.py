@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,7 +32,9 @@ from reviews.models import (
     ApiKey,
     Artifact,
     CoverageRow,
+    FindingFate,
     FindingRow,
+    LinterResultRow,
     ReviewJob,
     ReviewUnit,
     StageRun,
@@ -64,13 +66,21 @@ class Bench:
     def __init__(self, post: Any, work: Any) -> None:
         self.post, self.work, self.jobs = post, work, 0
 
-    def job(self, change: Change = ONE, configuration: Any = (), **more: Any) -> ReviewJob:
+    def job(
+        self,
+        change: Change = ONE,
+        configuration: Any = (),
+        reported: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> ReviewJob:
         def fetch(claim: StageClaim) -> Any:
             stored = store.store(claim, Artifact.Kind.CHANGE, change_codec.to_json(change))
 
             def write() -> None:
                 stored.save()
                 ReviewJob.objects.filter(pk=claim.job_id).update(configuration=list(configuration))
+                if reported:
+                    LinterResultRow.objects.create(job_id=claim.job_id, place="changed", **reported)
 
             return write
 
@@ -280,6 +290,31 @@ def test_a_repository_has_its_own_agents_in_place_of_the_model(bench: Bench, set
     bench.work()
     assert fresh(job).status == "succeeded"
     assert FindingRow.objects.filter(job=job).count() == 1
+
+
+def test_what_linters_reported_is_given_to_agents_and_not_found_again(bench: Bench) -> None:
+    said = "Local variable total is assigned to but never used"
+    job = bench.job(
+        reported={
+            "digest": "0", "tool": "ruff", "rule": "F841", "level": "warning", "path": "a.py", "line": 2,
+            "end_line": 2, "message": said, "file": f"{D}a.py", "received_by": "key:ci",
+        }
+    )  # fmt: skip
+    LinterResultRow.objects.create(
+        job=job, digest="1", tool="ruff", level="warning", path="a.py", line=2, end_line=2, message="late",
+        file=f"{D}a.py", place="changed", received_by="key:ci",
+    )  # fmt: skip
+    task = claim.claim_next(caller(D))
+    assert task is not None
+    assert f"[ruff F841] {said}" in task["payload"]["request"]
+    known = {**FINDING, "title": "Unused variable", "message": "total is assigned to and never used."}
+    send(task, {"success": True, "data": {"type": "review_chunk", "findings": [known]}})
+    bench.work()
+    assert fresh(job).status == "succeeded"
+    assert CoverageRow.objects.get(job=job).status == "reviewed"
+    assert not FindingRow.objects.filter(job=job).exists()
+    assert FindingFate.objects.filter(job=job, reason="reported_by_linter").count() == 1
+    assert list(job.linter_results.order_by("digest").values_list("is_given", flat=True)) == [True, False]
 
 
 def test_a_stage_that_is_due_while_a_task_is_open_waits_again(
