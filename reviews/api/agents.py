@@ -1,4 +1,4 @@
-"""The door for agents of the customer: they list tasks, claim, renew, give back and submit."""
+"""API of agents of the customer: they list tasks, claim, renew, give back and submit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door for agents: status codes in their order, over HTTP."""
+"""The API of agents: status codes in their order, over HTTP."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_first_rule_that_applies_decides_the_status(agent: ApiClient) -> Non
     assert told(agent.post_json(f"{URL}{first.pk}/claim/", {})) == (409, "TASK_DONE")
     token = claimed(agent, second)
     address = f"{URL}{second.pk}/result/"
-    assert told(agent.post_json(address, result(token, data="{"))) == (400, "RESULT_NOT_JSON")
+    assert told(agent.post_json(address, result(token, data='{"\\ud800": NaN}'))) == (400, "RESULT_NOT_JSON")
     assert told(agent.post_json(address, result(token, data=json.dumps(CHUNK)))) == (200, "accepted")
     token = claimed(agent, third)
     AgentTask.objects.filter(pk=third.pk).update(expires_at=timezone.now() - timedelta(milliseconds=1))
