@@ -3,8 +3,8 @@
     SARIF ─► redacted ─► stored, once each ─► change known? ─► those on changed lines ─► page, API
                                                                               └─► the model, as known
 
-A result waits until its change is fetched. Whoever stores it looks for the change after the commit, and so
-does the llm stage when it begins: one of the two sees both.
+A result waits until its change is fetched. The request that stores it looks for the change after its commit,
+and so does the llm stage when it begins: one of the two sees both.
 """
 
 from __future__ import annotations

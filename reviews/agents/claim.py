@@ -75,7 +75,7 @@ def claim(caller: Caller, task_id: UUID, agent: str = "") -> dict[str, Any]:
 def claim_next(
     caller: Caller, job: int | None = None, types: Sequence[str] | None = None, agent: str = ""
 ) -> dict[str, Any] | None:
-    """Claim the oldest task that nobody has, as `claim` does; None when there is none."""
+    """Claim the oldest task that is free, as `claim` does; None when there is none."""
     return _taken(_TAKE_NEXT, caller, agent, {**_asked(caller, job, types), "limit": 1})
 
 

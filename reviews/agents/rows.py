@@ -16,7 +16,7 @@ OPEN = prepared.sql_list(OPEN_TASK)
 # clock_timestamp(): a statement may have waited for a lock.
 _LAPSED = "(t.status = 'in_progress' AND t.lease_expires_at <= clock_timestamp())"
 _UNCLAIMED = f"(t.status = 'pending' OR {_LAPSED})"
-# Open, but its time is over, or it was claimed too often: nobody can complete it any more.
+# Open, but its time is over, or it was claimed too often: no result is accepted any more.
 DEAD = (
     f"(t.status IN {OPEN} AND (t.expires_at <= clock_timestamp()"
     f" OR (t.claims >= {MAX_CLAIMS} AND {_UNCLAIMED})))"

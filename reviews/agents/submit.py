@@ -4,7 +4,7 @@
                  └─ the same again: the same answer
 
 A body is read and validated before the transaction; the rules are applied to the locked row. A body that does
-not hold the current token costs nobody's claim (guarantee G522).
+not hold the current token takes no claim away (guarantee G522).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results of other tools, read from SARIF 2.1.0: what a team's own linters report about a change.
 
-The file is anybody's who holds a key: it is bounded before it is parsed, each field is checked alone, and
-a result that cannot be used is counted, not guessed.
+The file is untrusted: it is bounded before it is parsed, each field is checked alone, and a result that
+cannot be used is counted, not guessed.
 """
 
 from __future__ import annotations
