@@ -202,7 +202,6 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
     `query`: the filter and the page of the address (guarantee G450).
     """
     findings, coverage = job.findings.filter(scope.findings()), job.coverage.filter(scope.files())
-    by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
     wanted, start = wanted_within(query), start_of(query, "findings")
     views = finding_views(worst_findings(job, scope, wanted, start), scope)
     is_open = [view for view in views if not view.is_dismissed]
@@ -214,7 +213,10 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         matching = findings.filter(of_findings(wanted)).count() if wanted else sum(by_severity.values())
     reported = list(linter_results.visible(job.pk, scope).order_by("file", "line", "pk"))  # bounded by intake
     first_file = start_of(query, "coverage")
-    covered = coverage.order_by(_LEAST_COVERED_FIRST, "file")[first_file : first_file + MAX_FILES]
+    covered = list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[first_file : first_file + MAX_FILES])
+    by_status: dict[str, int] = Counter(row.status for row in covered)
+    if first_file or len(covered) == MAX_FILES:  # there may be more
+        by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
     return Results(
         findings=ListPart(views, start, matching),
         groups=[
@@ -228,7 +230,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         severities=worst_first(by_severity),
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
-        coverage=ListPart(list(covered), first_file, sum(by_status.values())),
+        coverage=ListPart(covered, first_file, sum(by_status.values())),
         ended=_ended(job, scope) if job.compared_with else (),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
         linter_results=reported[:MAX_LINTER_RESULTS],
