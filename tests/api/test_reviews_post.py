@@ -21,8 +21,8 @@ pytestmark = pytest.mark.django_db
 URL = "/api/v1/reviews/"
 JOB_KEYS = {
     "id", "idempotency_key", "changelist_id", "review_version", "status", "stage", "deadline_at",
-    "created_at", "finished_at", "is_late", "partial", "banner", "stages", "deliveries", "fates", "findings",
-    "findings_left_out",
+    "created_at", "finished_at", "is_late", "partial", "banner", "footer", "stages", "deliveries", "fates",
+    "findings", "findings_left_out", "documents",
     "configuration", "coverage", "coverage_left_out", "dead_letter", "links",
 }  # fmt: skip
 
