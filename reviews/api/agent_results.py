@@ -15,7 +15,7 @@ from rest_framework.exceptions import ValidationError
 
 from criticizer.redaction import clean
 from reviews.agents.submit import Invalid, NotJson, Result
-from reviews.api import parsers
+from reviews.api.parsers import refuse_constant
 from reviews.api.serializers import Flag, StrictSerializer, Whole
 from reviews.reviewers.answer import UnusableAnswer, parse_answer
 from reviews.reviewers.answer_names import CATEGORIES
@@ -203,7 +203,7 @@ def _decoded(data: Any) -> Any:
     if not isinstance(data, str):
         return data
     try:
-        return parsers.decoded(data)
+        return json.loads(data, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         raise NotJson from None
 

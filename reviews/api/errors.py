@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -90,7 +91,12 @@ def _body(kind: ApiErrorKind, details: Mapping[str, Any] | list[Any]) -> dict[st
 def _answer(
     kind: ApiErrorKind, details: Mapping[str, Any] | list[Any], headers: Mapping[str, str]
 ) -> Response:
-    return Response(_body(kind, details), status=kind.status, headers=dict(headers))
+    return Response(_body(kind, _encodable(details)), status=kind.status, headers=dict(headers))
+
+
+def _encodable(details: Any) -> Any:
+    """Return details with `?` for half a surrogate pair: they repeat names and values of the request."""
+    return json.loads(json.dumps(details, ensure_ascii=False, default=str).encode(errors="replace"))
 
 
 def _details(error: Exception) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class BoundedJSONParser(BaseParser):
         request = (parser_context or {}).get("request")
         body = bounded_body(request, stream, self.max_bytes)
         try:
-            return decoded(body.decode())
+            return json.loads(body.decode(), parse_constant=refuse_constant)
         except RecursionError:
             raise ParseError("The JSON is nested too deeply.") from None
         except ValueError as error:
@@ -48,17 +48,6 @@ class SarifParser(LongJSONParser):
     """The same, under SARIF's own media type."""
 
     media_type = "application/sarif+json"
-
-
-def decoded(text: str) -> Any:
-    """Return what strict JSON holds. Raises ValueError and RecursionError.
-
-    Half a surrogate pair is refused as well: no answer that repeats it could be encoded.
-    """
-    content = json.loads(text, parse_constant=refuse_constant)
-    if "\\u" in text:
-        json.dumps(content, ensure_ascii=False).encode()
-    return content
 
 
 def bounded_body(request: Any, stream: IO[Any] | None, limit: int) -> bytes:
