@@ -232,7 +232,8 @@ def _result(job: ReviewJob) -> Told:
     if job.stopped:
         return Told(job.status, "Partial scan", f"{headline}. {job.banner}", "neutral")
     if job.banner or any(file.status == CoverageStatus.PARTIAL for file in report.coverage):
-        return Told(job.status, "Partial scan", f"{headline}. Not everything was read completely.", "neutral")
+        why = job.banner or "Not everything was read completely."
+        return Told(job.status, "Partial scan", f"{headline}. {why}", "neutral")
     return Told(job.status, headline, f"{headline}.", "neutral" if report.findings else "success")
 
 

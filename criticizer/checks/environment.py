@@ -23,7 +23,12 @@ def git_repositories() -> Messages:
     """Check that the repositories of the source git exist (criticizer.E005, E006)."""
     if "git" not in settings.CHANGE_SOURCES:
         return
-    takes_pull_requests = any(getattr(settings, f"{host.upper()}_WEBHOOK_SECRETS") for host in HOSTS)
+    # Who allows the files of a code host is about to connect it: its App is made in the running installation.
+    takes_pull_requests = any(
+        getattr(settings, f"{host.upper()}_WEBHOOK_SECRETS")
+        or any(pattern.startswith(f"//{host}/") for pattern in settings.DEPOT_ALLOW_LIST)
+        for host in HOSTS
+    )
     if not settings.GIT_REPOSITORIES and not takes_pull_requests:
         yield message(
             "E005",

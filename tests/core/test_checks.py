@@ -41,6 +41,14 @@ def test_pull_requests_need_no_repository_of_this_machine(settings: Any) -> None
     assert start_checks.git_repositories(None) == []
 
 
+def test_the_app_of_a_code_host_can_be_made_in_an_installation_that_only_allows_its_files(
+    settings: Any,
+) -> None:
+    settings.CHANGE_SOURCES, settings.GIT_REPOSITORIES = ["git"], {}
+    settings.DEPOT_ALLOW_LIST = ["//github/acme/website/..."]
+    assert start_checks.git_repositories(None) == []
+
+
 def test_variables_of_github_are_checked_together(settings: Any) -> None:
     assert start_checks.code_hosts(None) == []
     settings.GITHUB_WEBHOOK_SECRETS = ["0123456789abcdef"]

@@ -156,6 +156,7 @@ def test_findings_are_neutral_and_a_partial_review_says_so(github: GitHubServer)
     assert third["output"]["summary"].endswith(banner)
     assert (first["conclusion"], first["output"]["title"][:9]) == ("neutral", "1 finding")
     assert (second["conclusion"], second["output"]["title"]) == ("neutral", "Partial scan")
+    assert second["output"]["summary"].endswith("The model did not run.")
 
 
 def test_a_review_that_goes_on_opens_the_same_check_run_again(github: GitHubServer) -> None:
