@@ -14,9 +14,9 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -24,9 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 from criticizer.http_client import Answer, ExchangeFailed, Limits, Request, exchange, retry_after
+from criticizer.workers import subprocesses
 
 TASKS = "/api/v1/agent-tasks/"
 POLL_SECONDS = 5.0
@@ -124,22 +126,29 @@ def renewing(server: Server, task: Mapping[str, Any], lease: float) -> Iterator[
 
 
 def command_worker(command: str, seconds: float, passed: list[str]) -> Worker:
-    """Return a worker that runs a command with the payload on its standard input."""
+    """Return a worker that runs a command with the payload on its standard input.
+
+    Raises ValueError when no program of that name is on PATH.
+    """
+    name, *arguments = shlex.split(command) or [""]
+    path = shutil.which(name)
+    if path is None:
+        raise ValueError(f"--command: {name!r} is not on PATH. Give the path of a program that exists.")
+    program = [str(Path(path).absolute()), *arguments]
     environment = {name: os.environ[name] for name in (*_INHERITED, *passed) if name in os.environ}
 
     def work(payload: Mapping[str, Any], problem: str, gone: threading.Event) -> Mapping[str, Any]:
         given: bytes | None = json.dumps({**payload, "problem": problem} if problem else payload).encode()
-        process = subprocess.Popen(
-            shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
+        process = subprocesses.start(
+            program, environment=environment, stdin=subprocesses.PIPE, stdout=subprocesses.PIPE
+        )
         until = time.monotonic() + seconds
         try:
             while True:
                 try:
                     output, _ = process.communicate(given, timeout=0.5)
                     break
-                except subprocess.TimeoutExpired:
+                except subprocesses.TimeoutExpired:
                     given = None  # it is on its way
                     if gone.is_set():
                         raise Gone("the task is gone") from None
@@ -307,7 +316,11 @@ def run(options: argparse.Namespace) -> int:
         say("set either --command, or --llm-base-url and --llm-model.")
         return 2
     if options.program:
-        worker = command_worker(options.program, options.timeout, options.pass_env)
+        try:
+            worker = command_worker(options.program, options.timeout, options.pass_env)
+        except ValueError as problem:
+            say(str(problem))
+            return 2
     else:
         worker = model_worker(options.llm_base_url, options.llm_model, options.llm_api_key, options.timeout)
     scale = float(os.environ.get("RETRY_TIME_SCALE", "1"))

@@ -96,6 +96,15 @@ def _review_texts() -> Iterator[Sequence[str]]:
     # These are not failures: they have no code.
     for ended in (JobStatus.CANCELLED, JobStatus.SUPERSEDED):
         yield ("", ended.value, "banner", coverage_texts.stopped_banner(ended, *_SHOWN))
+    for text in (
+        coverage_texts.AGENT_TIMEOUT,
+        coverage_texts.AGENT_FAILED,
+        coverage_texts.AGENT_LIMIT,
+        coverage_texts.AGENT_TOO_LARGE,
+    ):
+        yield ("", "agent", "coverage", text)
+    yield ("", "agent", "banner", coverage_texts.NO_AGENT_BANNER)
+    yield ("", "agent", "banner", coverage_texts.agents_banner(3, 10, 7, is_lost=False))
     over = Stopped.OVER_LIMIT
     yield ("", over.value, "coverage", coverage_texts.UNREACHED[over])
     for limit in TokenLimit:

@@ -279,6 +279,7 @@ class ConfirmedActionsMixin(ScopedAdmin):
             "refused": self._skipped(action.refused(ids)),
             "is_everything": across,
             "filter": self.describe_filter(request) if across else "",
+            "any_key": str(ids[0]),  # Django wants one; the selection counts
             "selection": signing.dumps([seen, *ids], salt=self._salt, compress=True),
             "back": request.get_full_path(),
             **reauthentication.asking(request, view, back),

@@ -20,6 +20,7 @@ _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
     "Reviews": (
         ("Reviews", "reviews_reviewjob"),
         ("Attempts", "reviews_attempt"),
+        ("Agent tasks", "reviews_agenttask"),
         ("Token ledger", "reviews_ledgerentry"),
         ("Artifacts", "reviews_artifact"),
     ),

@@ -143,7 +143,7 @@ def test_two_agents_that_die_and_one_that_lies_leave_every_task_final_once(web: 
             began = time.monotonic()
             while AgentTask.objects.filter(job__in=jobs, status__in=("pending", "in_progress")).exists():
                 assert time.monotonic() - began < 480
-                time.sleep(chance.uniform(2, 8))
+                time.sleep(chance.uniform(1, 3))
                 expire.sweep()
                 place = chance.randrange(2)
                 running[place].kill()

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INTERNAL = {"reviews/artifacts/store.py", "reviews/artifacts/integrity.py", "reviews/artifacts/reader.py"}
 
 # The opening of an artifact, and of what a raw one holds.
-LOADS = {"store.load", "store.content_of", "change_codec.from_json"}
+LOADS = {"store.load", "store.opened", "store.content_of", "change_codec.from_json"}
 
 
 def calls_of(path: Path) -> set[str]:

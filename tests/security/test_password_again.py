@@ -19,9 +19,10 @@ from criticizer.resilience import overrides
 from criticizer.resilience.states import CircuitState
 from deadletters.models import DeadLetter, DeadLetterGroup, ReplayBatch
 from notifications.models import Delivery, Suppression
-from reviews.models import ApiKey
+from reviews.models import AgentTask, ApiKey
 from tests import factories
 from tests.admin.test_letters import messages_of
+from tests.agents.conftest import add_tasks, waiting_job
 from tests.factories import PASSWORD
 from tests.security.conftest import grow_old
 
@@ -86,6 +87,10 @@ def _in_doubt() -> Model:
     return row
 
 
+def _agent_task() -> Model:
+    return add_tasks(waiting_job())[0]
+
+
 WHY = {"reason": "OPS-1: looked into it"}
 # The list's table, its action -> a row that it can change, and what the question asks for.
 ACTIONS: dict[tuple[str, str], tuple[Callable[[], Model], dict[str, str]]] = {
@@ -111,6 +116,8 @@ ACTIONS: dict[tuple[str, str], tuple[Callable[[], Model], dict[str, str]]] = {
     ("criticizer_circuit", "force_open"): (_circuit, {"minutes": "5", **WHY}),
     ("criticizer_circuit", "force_closed"): (_circuit, {"minutes": "5", **WHY}),
     ("criticizer_circuit", "release"): (_forced_circuit, WHY),
+    ("reviews_agenttask", "expire"): (_agent_task, WHY),
+    ("reviews_agenttask", "offer_again"): (_agent_task, WHY),
 }
 
 
@@ -129,7 +136,15 @@ def answer_of(question: Any, given: dict[str, str]) -> tuple[str, dict[str, str]
 
 def everything() -> list[list[dict[str, Any]]]:
     """Return all that the actions of these lists may change."""
-    kinds: list[type[Model]] = [DeadLetter, DeadLetterGroup, ReplayBatch, Delivery, Suppression, Circuit]
+    kinds: list[type[Model]] = [
+        DeadLetter,
+        DeadLetterGroup,
+        ReplayBatch,
+        Delivery,
+        Suppression,
+        Circuit,
+        AgentTask,
+    ]
     return [list(kind._default_manager.order_by("pk").values()) for kind in kinds]
 
 
