@@ -122,7 +122,7 @@ def _npm_lock(source: random.Random, row: int) -> str:
     name, version = f"{source.choice(_WORDS)}-{row}", f"{row % 9}.{row % 7}.{row % 5}"
     return (
         f'    "node_modules/{name}": {{\n      "version": "{version}",\n'
-        f'      "resolved": "https://registry.npmjs.org/{name}/-/{name}-{version}.tgz",\n'
+        f'      "resolved": "https://registry.example.com/{name}/-/{name}-{version}.tgz",\n'
         f'      "integrity": "sha512-{_base64(source, 64)}",\n      "engines": {{"node": ">=12"}}\n    }},\n'
     )
 

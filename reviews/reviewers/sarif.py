@@ -152,7 +152,7 @@ def _places(run: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[tuple[st
 
 
 def _path(uri: object) -> str:
-    """Return the path that a URI names: of `file:///work/src/a.py`, `/work/src/a.py`."""
+    """Return the path that a URI names: of `file:///build/src/a.py`, `/build/src/a.py`."""
     if not isinstance(uri, str) or not 0 < len(uri) <= 3 * MAX_PATH_CHARS:
         return ""
     try:

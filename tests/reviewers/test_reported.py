@@ -59,11 +59,11 @@ RULES = [
 
 def test_what_a_result_refers_to_is_looked_up() -> None:
     driver = {"driver": {"name": "x", "rules": RULES}}
-    artifacts = [{"location": {"uri": "file:///work/src/b%20c.py"}}]
+    artifacts = [{"location": {"uri": "file:///build/src/b%20c.py"}}]
     place = {"physicalLocation": {"artifactLocation": {"index": 0}, "region": {"startLine": 1}}}
     raw = {"ruleIndex": 0, "message": {"id": "m", "arguments": ["a", "b"]}, "locations": [place]}
     (found,), _ = read_sarif(sarif(raw, tool=driver, artifacts=artifacts))
-    assert found == LinterResult("x", "E1", "note", "work/src/b c.py", 1, 1, "a is b")
+    assert found == LinterResult("x", "E1", "note", "build/src/b c.py", 1, 1, "a is b")
 
 
 class Counted(dict[str, Any]):
@@ -87,7 +87,7 @@ def test_many_results_of_unknown_rules_do_not_search_all_rules_each_time() -> No
 
 
 @pytest.mark.parametrize(
-    "uri", ["/work/src/a.py", "./src/a.py", "src\\a.py", "file:///src/a.py", "C:\\w\\a.py"]
+    "uri", ["/build/src/a.py", "./src/a.py", "src\\a.py", "file:///src/a.py", "C:\\w\\a.py"]
 )
 def test_a_path_is_read_however_it_is_written(uri: str) -> None:
     (found,), _ = read_sarif(sarif(result(uri)))
