@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -170,8 +171,13 @@ def test_check_5_a_worker_that_dies_after_each_write_leaves_one_of_each(site: Si
         ("POST", "/pulls/7/reviews"),
     ):  # fmt: skip
         site.sides.api.script(die(f"{method} {path}"), on=f"{method} {site.path}{path}")
+    site.sides.host.waits_for = release = threading.Event()  # git: the check run is opened before the end
     head = site.push()
-    assert site.ended(site.report(head), 120).status == "succeeded"
+    job_id = site.report(head)
+    eventually(lambda: site.is_opened(head), 60)
+    site.sides.host.waits_for = None
+    release.set()
+    assert site.ended(job_id, 120).status == "succeeded"
     known = [0]
 
     def is_concluded() -> bool:
