@@ -67,7 +67,7 @@ class Stream:
             thread.join(15)
 
     def post_again(self, keys: Collection[str]) -> None:
-        """Post those requests once more, as a client does that misses what it was told."""
+        """Post those requests once more, as a client does that cannot find its job."""
         with self._client() as client:
             for request in self.requests:
                 if request.key in keys:

@@ -263,7 +263,7 @@ def test_waiting_agents_hold_no_connection_and_leave_the_server_to_others(web: S
         in_use = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         with connection.cursor() as cursor:
             cursor.execute(in_use)
-            assert cursor.fetchone()[0] <= 12  # the threads' own, whoever waits
+            assert cursor.fetchone()[0] <= 12  # the threads' own, however many clients wait
         assert client.get("/livez").status_code == 200
         (task,) = add_tasks(waiting_job())
         answers = [wait.result() for wait in waits]

@@ -1,4 +1,4 @@
-"""SARIF of the team's own linters: from the API to the model, the page and the list, and to nobody else."""
+"""SARIF of the linters: from the API to the model, page and list, for readers of its files alone."""
 
 from __future__ import annotations
 
