@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -220,9 +220,7 @@ async def _review(
 def _over_limit(reached: LimitReached) -> Exception:
     """Return why a review ends of which nothing was reviewed: it waits for the next day, or fails."""
     if reached.limit.is_daily:
-        midnight = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-        seconds = (midnight - timezone.now()).total_seconds()
-        return DependencyUnavailable("", seconds, limit_text(reached))
+        return DependencyUnavailable("", left_of_day(timezone.now()).total_seconds(), limit_text(reached))
     return PermanentFailure(
         ErrorClass.POLICY_REJECTED,
         Component.INTERNAL,
@@ -230,6 +228,11 @@ def _over_limit(reached: LimitReached) -> Exception:
         f" Raise TOKEN_LIMIT_PER_{reached.limit.name}, then replay.",
         context={"limit": reached.limit.value, "tokens": reached.tokens},
     )
+
+
+def left_of_day(now: datetime) -> timedelta:
+    """Return how long it is from `now` until the next midnight of its zone."""
+    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1) - now
 
 
 def _is_wanted(claim: StageClaim, ready: _Ready) -> bool:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from notifications.rendering import render
 from reviews import token_counts, token_ledger
 from reviews.models import Attempt, LedgerEntry, ReviewJob, TokenUse
 from reviews.reviewers.model import LimitReached, ModelAnswer, TokenLimit
+from reviews.stages import llm
 from reviews.stages.notify import report_of
 from reviews.states import AttemptOutcome, JobStatus, LedgerState
 from reviews.token_ledger import TokenLedger
@@ -434,18 +435,43 @@ def test_a_review_that_a_limit_leaves_nothing_of_is_a_dead_letter_that_says_what
 
 @pytest.mark.parametrize("limit", ["SOURCE", "DAY"])
 def test_a_review_that_finds_the_day_used_up_waits_and_uses_no_attempt(
-    bench: Bench, limit: str, make_due: Any
+    bench: Bench, limit: str, make_due: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(llm, "left_of_day", lambda _: timedelta(hours=12))
     setattr(bench.settings, f"TOKEN_LIMIT_PER_{limit}", 100)
     job = bench.job()
     bench.work()
     assert (run_of(job).status, run_of(job).attempts, len(bench.llm.requests)) == ("pending", 0, 0)
-    assert run_of(job).next_attempt_at == job_of(job).deadline_at, "its deadline comes before midnight"
+    assert run_of(job).next_attempt_at == job_of(job).deadline_at, "its deadline comes before the next day"
     assert Attempt.objects.get(stage_run=run_of(job)).detail.startswith("The limit of 100 tokens a day")
     setattr(bench.settings, f"TOKEN_LIMIT_PER_{limit}", 0)  # the next day
     make_due()
     bench.work()
     assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_a_review_waits_no_longer_than_the_day_that_is_used_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llm, "left_of_day", lambda _: timedelta(minutes=1))
+    bench.settings.TOKEN_LIMIT_PER_DAY = 100
+    job = bench.job()
+    before = timezone.now()
+    bench.work()
+    waits = run_of(job).next_attempt_at - before
+    assert timedelta(minutes=1) <= waits < job_of(job).deadline_at - before
+
+
+@pytest.mark.parametrize(
+    ("now", "left"),
+    [
+        (datetime(2026, 11, 27, 23, 59, 59, tzinfo=UTC), timedelta(seconds=1)),
+        (datetime(2026, 11, 28, tzinfo=UTC), timedelta(days=1)),
+        (datetime(2026, 12, 31, 12, tzinfo=UTC), timedelta(hours=12)),
+    ],
+)
+def test_a_day_ends_at_midnight(now: datetime, left: timedelta) -> None:
+    assert llm.left_of_day(now) == left
 
 
 def test_without_a_required_model_a_used_up_limit_becomes_a_banner(bench: Bench) -> None:
