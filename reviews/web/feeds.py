@@ -2,7 +2,7 @@
 
 A link is signed for one person. It shows titles of what that person may see at that moment. It closes when
 they lose the role, and for good when they reset their links or are deactivated, or when their stored password
-changes: also when a login stores it anew after an upgrade of Django (a trigger, migration 0027).
+changes: also when a login stores it anew after an upgrade of Django (a trigger of the first migration).
 
 The key is in the query. Our own logs leave queries out; the proxy in front must too (docs/deploy/nginx.conf).
 """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from notifications.models import Delivery
 from reviews.intake import api_keys
@@ -163,25 +161,3 @@ def test_a_replay_and_an_operators_rerun_stay_limited(world: World, team: ApiCli
     assert world.status(later.job_id) == "succeeded"
     assert len(world.mails()) == 2
     assert "closed" not in told(world)
-
-
-def test_a_request_made_before_there_were_series_is_known_after_the_upgrade(
-    world: World, team: ApiClient
-) -> None:
-    number = mixed_change(world)
-    made = post(team, number, world.hook).json()
-    world.settle()
-    scope = ReviewJob.objects.values("series", "scope_prefixes")
-    bound = scope.get()
-    ReviewJob.objects.update(series="", scope_prefixes=[])
-    Delivery.objects.update(series="")
-    other = world.job(world.change(), MAIL, key="k-2")
-    migration = import_module("reviews.migrations.0008_series_of_older_requests").Migration
-    with connection.schema_editor() as editor:
-        for operation in migration.operations:
-            operation.database_forwards("reviews", editor, None, None)
-    assert scope.get(pk=made["id"]) == bound
-    assert scope.get(pk=other) == {"series": "", "scope_prefixes": []}
-    again = post(team, number, world.hook)
-    assert (again.status_code, again.json()["id"]) == (200, made["id"])
-    assert Delivery.objects.get(job=made["id"]).series == bound["series"]
