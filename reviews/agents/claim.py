@@ -25,24 +25,28 @@ MAX_LISTED = 100
 TOKEN_PREFIX = "crt_"  # noqa: S105 - of tokens
 
 # What a caller may claim now, oldest first.
-_OFFERED = f"""
+_OFFERED = rows.statement("""
   FROM agent_tasks t
- WHERE t.status IN {rows.OPEN} AND {rows.CLAIMABLE} AND {rows.VISIBLE}
+ WHERE t.status IN $OPEN AND $CLAIMABLE AND $VISIBLE
    AND (%(job)s::bigint IS NULL OR t.job_id = %(job)s)
    AND (%(types)s::text[] IS NULL OR t.type = ANY(%(types)s))
- ORDER BY t.created_at, t.ordinal, t.id LIMIT %(limit)s"""
+ ORDER BY t.created_at, t.ordinal, t.id LIMIT %(limit)s""")
 _FIELDS = "t.id, t.type, t.job_id AS job, t.status, t.created_at, t.expires_at"
 _LISTED = f"SELECT {_FIELDS} {_OFFERED}"
 
 
 def _take(which: str) -> str:
-    return f"""
+    return rows.statement(
+        """
 UPDATE agent_tasks t
    SET status = 'in_progress', claim_sha256 = %(claim)s, claimed_by = %(agent)s, claimed_key = %(key)s,
        claims = t.claims + 1, progress = '',
        lease_expires_at = least(clock_timestamp() + make_interval(secs => %(lease)s), t.expires_at)
- WHERE t.id = ({which}) AND {rows.CLAIMABLE} AND {rows.VISIBLE}
-RETURNING {_FIELDS}, t.lease_expires_at, t.payload"""  # noqa: S608
+ WHERE t.id = ($which) AND $CLAIMABLE AND $VISIBLE
+RETURNING $FIELDS, t.lease_expires_at, t.payload""",
+        which=which,
+        FIELDS=_FIELDS,
+    )
 
 
 _TAKE_ONE = _take("%(id)s")
@@ -105,21 +109,21 @@ def _asked(caller: Caller, job: int | None, types: Sequence[str] | None) -> dict
     }  # fmt: skip
 
 
-_BEAT = f"""
+_BEAT = rows.statement("""
 UPDATE agent_tasks t
    SET lease_expires_at = least(clock_timestamp() + make_interval(secs => %(lease)s), t.expires_at),
        progress = coalesce(%(progress)s, t.progress)
- WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s AND t.status = 'in_progress' AND NOT {rows.DEAD}
-   AND {rows.VISIBLE}
-RETURNING t.lease_expires_at"""  # noqa: S608
+ WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s AND t.status = 'in_progress' AND NOT $DEAD
+   AND $VISIBLE
+RETURNING t.lease_expires_at""")
 
-_RELEASE = f"""
+_RELEASE = rows.statement("""
 UPDATE agent_tasks t
    SET status = 'pending', claim_sha256 = '', lease_expires_at = NULL, claims = t.claims - 1,
        detail = %(detail)s
- WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s AND t.status = 'in_progress' AND NOT {rows.DEAD}
-   AND {rows.VISIBLE}
-RETURNING t.id"""  # noqa: S608
+ WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s AND t.status = 'in_progress' AND NOT $DEAD
+   AND $VISIBLE
+RETURNING t.id""")
 
 
 def heartbeat(
@@ -134,10 +138,10 @@ def heartbeat(
     found = prepared.row(_BEAT, {**held, "lease": outbox.scaled(LEASE_SECONDS), "progress": said})
     if found is not None:
         return found["lease_expires_at"], False
-    cancelled = f"""
+    cancelled = """
         SELECT 1 FROM agent_tasks t WHERE t.id = %(id)s AND t.claim_sha256 = %(claim)s
-           AND t.status = 'cancelled' AND {rows.VISIBLE}"""  # noqa: S608
-    if prepared.row(cancelled, held):
+           AND t.status = 'cancelled' AND $VISIBLE"""
+    if prepared.row(rows.statement(cancelled), held):
         return None, True
     raise Refused(rows.state_of(task_id, caller) or Refusal.CLAIM_LOST)
 

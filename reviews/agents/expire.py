@@ -24,31 +24,43 @@ OFFERED = "agents"
 LOST, TIMEOUT = "agent_lost", "agent_timeout"  # it was claimed when its lease ran out, or it was not
 _AT_ONCE = 500
 
-_RELEASE_LAPSED = f"""
+_RELEASE_LAPSED = rows.statement(
+    """
 UPDATE agent_tasks t SET status = 'pending', claim_sha256 = '', lease_expires_at = NULL,
-       error_class = '{LOST}', detail = 'the agent stopped renewing its claim'
- WHERE t.id IN (SELECT t.id FROM agent_tasks t WHERE t.status IN {rows.OPEN} AND {rows.TO_RELEASE}
-                 LIMIT {_AT_ONCE} FOR UPDATE SKIP LOCKED) AND {rows.TO_RELEASE}
-RETURNING t.id"""  # noqa: S608
+       error_class = '$LOST', detail = 'the agent stopped renewing its claim'
+ WHERE t.id IN (SELECT t.id FROM agent_tasks t WHERE t.status IN $OPEN AND $TO_RELEASE
+                 LIMIT $AT_ONCE FOR UPDATE SKIP LOCKED) AND $TO_RELEASE
+RETURNING t.id""",
+    LOST=LOST,
+    AT_ONCE=_AT_ONCE,
+)
 
 # Of an agent that was lost with a claim of it the row says so already, or its lease does.
-_EXPIRE = f"""
+_EXPIRE = rows.statement(
+    """
 UPDATE agent_tasks t
-   SET error_class = CASE WHEN t.status = 'in_progress' OR t.error_class = '{LOST}'
-                          THEN '{LOST}' ELSE '{TIMEOUT}' END,
+   SET error_class = CASE WHEN t.status = 'in_progress' OR t.error_class = '$LOST'
+                          THEN '$LOST' ELSE '$TIMEOUT' END,
        status = 'expired', claim_sha256 = '', lease_expires_at = NULL, finished_at = clock_timestamp(),
        detail = 'no result came in time'
- WHERE t.stage_run_id = %(stage_run)s AND {rows.DEAD}
-RETURNING t.id, t.job_id, t.type, t.error_class, t.created_at, t.expires_at"""  # noqa: S608
+ WHERE t.stage_run_id = %(stage_run)s AND $DEAD
+RETURNING t.id, t.job_id, t.type, t.error_class, t.created_at, t.expires_at""",
+    LOST=LOST,
+    TIMEOUT=TIMEOUT,
+)
 
-_STAGES = f"""
-SELECT DISTINCT t.stage_run_id AS id FROM agent_tasks t WHERE t.status IN {rows.OPEN} AND {rows.DEAD}
+_STAGES = rows.statement(
+    """
+SELECT DISTINCT t.stage_run_id AS id FROM agent_tasks t WHERE t.status IN $OPEN AND $DEAD
 UNION
 SELECT s.id FROM outbox_messages o JOIN stage_runs s ON s.id = o.aggregate_id
  WHERE o.aggregate_type = 'stage_run' AND o.lease_token IS NULL AND o.available_at > now()
-   AND s.status = 'pending' AND s.progress ? '{OFFERED}'
-   AND NOT EXISTS (SELECT FROM agent_tasks t WHERE t.stage_run_id = s.id AND t.status IN {rows.OPEN})
- LIMIT {_AT_ONCE}"""  # noqa: S608
+   AND s.status = 'pending' AND s.progress ? '$OFFERED'
+   AND NOT EXISTS (SELECT FROM agent_tasks t WHERE t.stage_run_id = s.id AND t.status IN $OPEN)
+ LIMIT $AT_ONCE""",
+    OFFERED=OFFERED,
+    AT_ONCE=_AT_ONCE,
+)
 
 
 def sweep() -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from string import Template
 from uuid import UUID
 
 from criticizer.db import prepared
@@ -27,6 +29,14 @@ VISIBLE = (
     "cardinality(t.directories) > 0 AND NOT EXISTS ("
     "SELECT FROM unnest(t.directories) directory WHERE NOT directory ^@ ANY (%(prefixes)s::text[]))"
 )
+
+
+@cache
+def statement(text: str, **constants: str | int) -> str:
+    """Return SQL about tasks `t`; `$DEAD` and other constants are filled in. Values are parameters."""
+    return Template(text).substitute(
+        OPEN=OPEN, DEAD=DEAD, CLAIMABLE=CLAIMABLE, TO_RELEASE=TO_RELEASE, VISIBLE=VISIBLE, **constants
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ def hold_stage(stage_run_id: int) -> None:
 def state_of(task_id: UUID, caller: Caller) -> Refusal | None:
     """Return why a task cannot be worked on, None when it is open. Raises Refused: NOT_FOUND."""
     found = prepared.row(
-        f"SELECT t.status, {DEAD} AS dead FROM agent_tasks t WHERE t.id = %(id)s AND {VISIBLE}",  # noqa: S608
+        statement("SELECT t.status, $DEAD AS dead FROM agent_tasks t WHERE t.id = %(id)s AND $VISIBLE"),
         {"id": task_id, "prefixes": list(caller.prefixes)},
     )
     if found is None:
@@ -93,8 +103,8 @@ def refusal_of(status: str, *, is_dead: bool) -> Refusal | None:
 
 def wake_if_last(stage_run_id: int) -> bool:
     """Make a stage due whose tasks are all final. Part of the transaction that holds the stage."""
-    left = f"SELECT count(*) FROM agent_tasks t WHERE t.stage_run_id = %(id)s AND t.status IN {OPEN}"  # noqa: S608
-    if prepared.value(left, {"id": stage_run_id}):
+    left = "SELECT count(*) FROM agent_tasks t WHERE t.stage_run_id = %(id)s AND t.status IN $OPEN"
+    if prepared.value(statement(left), {"id": stage_run_id}):
         return False
     outbox.make_due("stage_run", stage_run_id, "run_stage")
     return True

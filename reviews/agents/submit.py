@@ -134,10 +134,10 @@ def submit(caller: Caller, task_id: UUID, read_body: Callable[[], bytes], reader
     return outcome
 
 
-_LOCKED = f"""
-SELECT t.status, t.claim_sha256, t.parse_failures, t.failures, t.stage_run_id, t.job_id, {rows.DEAD} AS dead,
+_LOCKED = rows.statement("""
+SELECT t.status, t.claim_sha256, t.parse_failures, t.failures, t.stage_run_id, t.job_id, $DEAD AS dead,
        (extract(epoch FROM clock_timestamp() - t.expires_at) * 1000)::bigint AS late_by_ms
-  FROM agent_tasks t WHERE t.id = %(id)s FOR NO KEY UPDATE"""  # noqa: S608
+  FROM agent_tasks t WHERE t.id = %(id)s FOR NO KEY UPDATE""")
 
 
 def _decided(caller: Caller, task_id: UUID, body: _Body) -> Answer | Refusal:
