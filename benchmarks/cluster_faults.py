@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -186,9 +187,11 @@ class Injector:
             with self._free:
                 troubled = set(self._troubled)
             missing -= {name for name in missing if clusters.get(name, name) in troubled}
-            for host in self.cluster.hosts:
-                if host.name in missing and host.answers("/readyz"):
-                    felt[host.name] = time.time() - promoted
+            # At once: one that does not answer must not put off the look at the others.
+            asked = [host for host in self.cluster.hosts if host.name in missing]
+            with ThreadPoolExecutor(max(1, len(asked))) as pool:
+                answers = list(pool.map(_ready_at, asked))
+            felt |= {host.name: at - promoted for host, at in zip(asked, answers, strict=True) if at}
             try:
                 with self.cluster.connect() as connection:
                     beats = {row[0]: float(row[1]) for row in connection.execute(_BEATS).fetchall()}
@@ -199,6 +202,11 @@ class Injector:
             time.sleep(0.1)
         self.restarted += len(missing & set(clusters))
         return list(felt.values())
+
+
+def _ready_at(host: Host) -> float:
+    """Return when the host's web server said that it is ready; 0.0 when it does not."""
+    return time.time() if host.answers("/readyz") else 0.0
 
 
 _HELD = """

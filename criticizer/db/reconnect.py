@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -17,14 +16,11 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TRY_SECONDS = 0.5  # between connections to a server that is away
-# So long the servers of DATABASE_URL keep their order: a try of the lost one that began before fails later.
-TURN_SECONDS = 30.0
 _CONFLICTS = {"40001", "40P01"}  # serialization failure, deadlock
 # The server stops, crashed, starts, or ended an idle session or transaction; or a standby answers
 # for the server from which it took over.
 _AWAY = {"57P01", "57P02", "57P03", "57P05", "25P03", "25006"}
-_lost_at = _turned_at = -math.inf  # monotonic
-_turning = threading.Lock()
+_lost_at = -math.inf  # monotonic
 
 
 def with_retries(
@@ -84,21 +80,9 @@ def _answers() -> bool:
 
 
 def note_loss() -> None:
-    """Remember that this process found the database away just now, and try another server first.
-
-    A server that vanished with its machine costs every connection its `connect_timeout` before the next one
-    of DATABASE_URL is tried. A standby that takes no writes answers at once, and is passed by.
-    """
-    global _lost_at, _turned_at
+    """Remember that this process found the database away just now."""
+    global _lost_at
     _lost_at = time.monotonic()
-    with _turning:  # threads that lose their connections together turn once
-        if _lost_at - _turned_at > TURN_SECONDS:
-            _turned_at = _lost_at
-            # One dictionary for the connections of all threads.
-            for name in ("HOST", "PORT"):
-                first, *others = str(connection.settings_dict[name]).split(",")
-                if others:
-                    connection.settings_dict[name] = ",".join([*others, first])
 
 
 def seconds_since_loss() -> float:

@@ -189,6 +189,7 @@ def _database(text: str) -> dict[str, Any]:
     options = found.get("OPTIONS", {})
     if "," in str(found["HOST"]):
         found["HOST"], found["PORT"] = _hosts_and_ports(text)
+        found["ENGINE"] = "criticizer.db.several_servers"
         # Without it a standby may answer, and every write fails there.
         found["OPTIONS"] = options = {"target_session_attrs": "read-write", **options}
         if options["target_session_attrs"] not in {"read-write", "primary"}:

@@ -247,10 +247,10 @@ MAINTENANCE = [
 DATABASE_CONNECTION: dict[str, Any] = {
     "application_name": "criticizer",
     "connect_timeout": 5,
-    "keepalives_idle": 3,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 6000,
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 4000,
 }
 
 Q_CLUSTER: dict[str, Any] = {

@@ -104,6 +104,7 @@ class Watchdog:
                 if self._connection is not None:
                     self._connection.close()
                     self._connection = None
+                self._due[self._beat] = 0.0  # it may be the one that failed
 
     def _tick(self) -> None:
         if self._connection is None:

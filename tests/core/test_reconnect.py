@@ -154,27 +154,3 @@ def test_leases_that_ran_out_while_the_database_was_away_are_not_taken_over_at_o
     (rescued,) = outbox.claim("stages", 10)
     assert rescued.id == leased.pk
     assert rescued.lease_token != claimed.lease_token
-
-
-def test_another_server_is_tried_first_after_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guarantee G488: a server that vanished does not delay every connection to the one that took over."""
-    servers = {"HOST": "db1,db2,db3", "PORT": "1,2,3"}
-    monkeypatch.setattr(reconnect, "_turned_at", float("-inf"))
-    for name, value in servers.items():
-        monkeypatch.setitem(connection.settings_dict, name, value)
-    for _ in range(3):  # threads that lose their connections together
-        reconnect.note_loss()
-    assert [connection.settings_dict[name] for name in servers] == ["db2,db3,db1", "2,3,1"]
-
-    monkeypatch.setattr(reconnect, "_turned_at", reconnect._turned_at - reconnect.TURN_SECONDS - 1)
-    reconnect.note_loss()  # that one is away, too
-    assert [connection.settings_dict[name] for name in servers] == ["db3,db1,db2", "3,1,2"]
-
-
-@pytest.mark.parametrize(("host", "port"), [("db1", "5432"), ("/run/postgresql", ""), ("", "")])
-def test_a_single_server_stays_where_it_is(monkeypatch: pytest.MonkeyPatch, host: str, port: str) -> None:
-    monkeypatch.setattr(reconnect, "_turned_at", float("-inf"))
-    monkeypatch.setitem(connection.settings_dict, "HOST", host)
-    monkeypatch.setitem(connection.settings_dict, "PORT", port)
-    reconnect.note_loss()
-    assert (connection.settings_dict["HOST"], connection.settings_dict["PORT"]) == (host, port)

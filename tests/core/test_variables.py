@@ -324,6 +324,7 @@ def test_a_database_url_may_name_several_hosts() -> None:
         one = read({"DATABASE_URL": f"postgres://u:p%2Cw@{hosts}/criticizer"})["DATABASE_URL"]
         assert (one["HOST"], one["PORT"], one["PASSWORD"]) == (*expected, "p,w")
         assert one["OPTIONS"] == {"target_session_attrs": "read-write"}
+        assert one["ENGINE"] == "criticizer.db.several_servers"
     url = "postgres://u@db1,db2/criticizer?target_session_attrs=primary"
     assert read({"DATABASE_URL": url})["DATABASE_URL"]["OPTIONS"] == {"target_session_attrs": "primary"}
     assert read({"DATABASE_OWNER_URL": "postgres://o:p@db1:1,db2:2/c"})["DATABASE_OWNER_URL"] == {

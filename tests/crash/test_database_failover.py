@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from cryptography.fernet import Fernet
@@ -100,7 +101,9 @@ class Server:
     def kill(self) -> None:
         pid = self.embedded.postmaster_pid()
         assert pid
+        backends = psutil.Process(pid).children()
         os.kill(pid, signal.SIGKILL)
+        psutil.wait_procs(backends, 60)  # one that has not noticed yet still commits
 
 
 @pytest.fixture
@@ -136,14 +139,15 @@ def until(is_so: Any) -> None:
 def test_one_process_goes_on_at_the_promoted_standby(pair: tuple[Server, Server], tmp_path: Path) -> None:
     """Guarantee G480: rows are added and notifications heard before and after, by the same process."""
     primary, standby = pair
-    # The standby first: the process must pass it by while it takes no writes.
-    hosts = f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
+    # First one that never answers, as if its machine had vanished; then the standby. Both are passed by.
+    silent = socket.create_server(("127.0.0.1", 0))
+    hosts = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
     environment = {
         "PATH": os.defpath,
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "DJANGO_SETTINGS_MODULE": "criticizer.settings",
         "CRITICIZER_DATA_DIR": str(tmp_path / "data"),
-        "DATABASE_URL": f"postgres://{ROLE}@{hosts}/{DATABASE}?target_session_attrs=read-write",
+        "DATABASE_URL": f"postgres://{ROLE}@{hosts}/{DATABASE}?connect_timeout=120",
         "SECRET_KEY": "k" * 64,
         "ARTIFACT_KEYS": Fernet.generate_key().decode(),
         "BASE_URL": "http://127.0.0.1:8000",
@@ -178,3 +182,4 @@ def test_one_process_goes_on_at_the_promoted_standby(pair: tuple[Server, Server]
     finally:
         process.kill()
         process.communicate()
+        silent.close()
