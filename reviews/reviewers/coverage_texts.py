@@ -229,19 +229,22 @@ class Covered(Protocol):
 
 
 def unread_banner(coverage: Iterable[Covered]) -> str:
-    """Return how many files were not read or in part, by reason; "" for none."""
+    """Return how many files were not read or in part, and how often for which reason; "" for none."""
+    files: Counter[str] = Counter()
     found: dict[str, Counter[str]] = {what: Counter() for what in _KEPT.values()}
     for file in coverage:
-        if what := _KEPT.get(CoverageStatus(file.status)):
-            found[what].update(said for why, said in _SAID.items() if why in file.reason)
-    return " ".join(_counted(reasons, what) for what, reasons in found.items() if reasons)
+        what = _KEPT.get(CoverageStatus(file.status))
+        reasons = [said for why, said in _SAID.items() if why in file.reason]
+        if what and reasons:  # a file may have several reasons
+            files[what] += 1
+            found[what].update(reasons)
+    return " ".join(_counted(files[what], reasons, what) for what, reasons in found.items() if reasons)
 
 
-def _counted(reasons: Counter[str], what: str) -> str:
-    files = plural_count(reasons.total(), "file")
-    verb = "was" if reasons.total() == 1 else "were"
-    why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
-    return f"{files} {verb} {what}: {why}."
+def _counted(count: int, reasons: Counter[str], what: str) -> str:
+    verb = "was" if count == 1 else "were"
+    why = ", ".join(f"{reason} ({number})" for reason, number in reasons.most_common())
+    return f"{plural_count(count, 'file')} {verb} {what}: {why}."
 
 
 def degraded_banner(why: str, reviewed: int, parts: int) -> str:

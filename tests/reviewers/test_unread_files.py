@@ -109,3 +109,10 @@ def test_reasons_are_grouped() -> None:
         "2 files were read by the checks only: too large to compare (1), limit of model calls (1). "
         "2 files were read in part: limit of model calls (1), long passages were shortened (1)."
     )
+
+
+def test_a_file_with_two_reasons_is_counted_once() -> None:
+    row = Coverage("//depot/a", CoverageStatus.PARTIAL, f"1 of 3 passages read; {LIMIT}; {SHORTENED}")
+    assert unread_banner([row]) == (
+        "1 file was read in part: limit of model calls (1), long passages were shortened (1)."
+    )
