@@ -38,7 +38,7 @@ from reviews.reviewers.coverage_texts import stopped_banner
 from reviews.states import Stage
 from reviews.verdicts import Verdict, verdicts_of
 
-ANCHOR = "finding-"  # templates/reviews/_finding.html
+ANCHOR = "finding-"  # reviews/web/finding_html.py
 _LATE = "Late result: this review was finished after its deadline."
 
 

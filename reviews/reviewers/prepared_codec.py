@@ -6,9 +6,11 @@ secrets). An artifact of another recipe is not opened: it is made anew from the 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import cached_property
 from itertools import count, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -139,7 +141,7 @@ _Context = tuple[int, Sequence[str]]
 _NO_CONTEXT: tuple[_Context, _Context] = (1, ()), (1, ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileDiffText:
     """The redacted diff of one file; `is_whole`: no hunk and no line is missing.
 
@@ -153,6 +155,14 @@ class FileDiffText:
     hunks: tuple[tuple[DiffLine, ...], ...]
     is_whole: bool
     around: tuple[tuple[_Context, _Context], ...] = ()
+
+    @cached_property
+    def content(self) -> str:
+        """The digest of its lines: a page has those of hundreds of files, each time it is opened."""
+        text = "\n\n".join(
+            "\n".join([f"{line.number}{line.kind}{line.text}" for line in hunk]) for hunk in self.hunks
+        )
+        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
     def with_context(self) -> FileDiffText:
         """Return the diff with the lines around its hunks; hunks that meet are one."""

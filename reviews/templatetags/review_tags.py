@@ -17,11 +17,9 @@ from notifications.rendering.summary import status_in_words
 from reviews import invitations
 from reviews.recipients.visibility import masked
 from reviews.sources.pull import depot_prefix
-from reviews.states import WIDE_SCOPES, DismissalScope
-from reviews.states import FindingEventKind as Kind
-from reviews.verdicts import MAX_REASON
 from reviews.web import labels
 from reviews.web.files_tab import FileView
+from reviews.web.finding_html import Judging, finding_html, proposal_line, prose, verdict_line
 from reviews.web.highlight import rows_html
 from reviews.web.review_page import FindingView
 
@@ -29,14 +27,15 @@ register = template.Library()
 
 _SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
 _COMMIT = re.compile(r"git:([^@]+)@")
-_CODE = re.compile(r"`([^`\n]{1,400})`")
-_WONT_FIX = "Won\N{RIGHT SINGLE QUOTATION MARK}t fix"
 
 register.filter(timestamps.time_ago)
 register.filter(timestamps.timestamp)
 register.filter(masked)
 register.filter(labels.took)
 register.filter("code_rows", rows_html)
+register.filter(prose)
+register.filter(verdict_line)
+register.filter(proposal_line)
 register.filter(invitations.may_be_invited)
 register.filter(invitations.may_invite)
 
@@ -79,14 +78,24 @@ def visible(text: str) -> str:
     return name_invisible(str(text))
 
 
+# The next four are no templates: a page has up to a thousand files. Status and digest are our own words.
 @register.filter
-def prose(text: str) -> SafeString:
-    """Escape a message and mark text in backticks as code; pages.css keeps the line ends."""
-    pieces = map(escape, _CODE.split(name_invisible(str(text))))
-    return SafeString("".join(f"<code>{piece}</code>" if n % 2 else piece for n, piece in enumerate(pieces)))
+def tree_entry(file: FileView) -> SafeString:
+    """Return a file's line in the tree of the tab Files."""
+    status = file.status.capitalize()
+    counts = "".join(
+        f'<span class="severity" data-severity="{severity}">{count}'
+        f'<span class="sr-only"> {severity}</span></span>'
+        for severity, count in file.severities
+    )
+    return SafeString(
+        f'<li><a href="#file-{file.number}">'
+        f'<span class="state-dot" data-state="{file.status}" title="{status}">'
+        f'<span class="sr-only">{status}: </span></span>'
+        f'<span class="path">{escape(name_invisible(file.name))}</span>{counts}</a></li>'
+    )
 
 
-# The next three are no templates: a page has up to a thousand files. Status and digest are our own words.
 @register.filter
 def file_attributes(file: FileView) -> SafeString:
     """Return the attributes of a file's section in the tab Files."""
@@ -120,53 +129,14 @@ def folded_diff(file: FileView, review: str, query: str) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def verdict_forms(context: Context, address: str, finding: FindingView) -> SafeString:
-    """Return the forms by which a person judges the finding of an address; on its own page, how far."""
-    # Not a template: a page has hundreds of them. Nothing in it is of the depot or of a model.
-    said, is_alone = finding.said, context["view"] == "thread"
-    kind = said.verdict.kind if said.verdict else ""
-    query = str(context.get("kept", ""))
-    form = (
-        f'<form method="post" action="{escape(address)}verdict/">'
-        f'<input type="hidden" name="csrfmiddlewaretoken" value="{context["csrf_token"]}">'
-        f'<input type="hidden" name="view" value="{escape(context["view"])}">'
-        f'<input type="hidden" name="filter" value="{escape(query)}">'
-    )
-    offered = {"undone": "Undo", Kind.USEFUL: "Useful", Kind.WRONG: "Wrong", Kind.INTENDED: "Intended"}
-    buttons = "".join(
-        f'<button class="quiet" name="verdict" value="{value}">{label}</button>'
-        for value, label in offered.items()
-        if value != kind and (kind or said.proposal or value != "undone")
-    )
-    more, reach = ("Dismiss", _reach(context, finding)) if is_alone else ("Dismiss with a reason", "")
-    return SafeString(
-        f"{form}{buttons}</form> <details><summary>{more}\N{HORIZONTAL ELLIPSIS}</summary>{form}"
-        f'<label>Reason <input name="reason" maxlength="{MAX_REASON}" autocomplete="off" required></label>'
-        f'{reach}<button name="verdict" value="wont_fix">{_WONT_FIX}</button>'
-        '<button class="quiet" name="verdict" value="wrong">Wrong, for this reason</button>'
-        '<button class="quiet" name="verdict" value="intended">Intended, for this reason</button>'
-        "</form></details>"
-    )
-
-
-def _reach(context: Context, finding: FindingView) -> str:
-    """Return the fields that say how far a dismissal reaches, as far as this person may choose."""
-    may_be_wide = context["perms"]["reviews"]["dismiss_widely"]
-    scopes = [
-        scope
-        for scope in DismissalScope
-        if (may_be_wide or scope not in WIDE_SCOPES)
-        and (scope != DismissalScope.RULE or finding.row.rule_name)
-    ]
-    options = "".join(
-        f'<option value="{scope.value}">{escape(str(scope.label))}</option>' for scope in scopes
-    )
-    paths = (
-        '<label>Path <input name="paths" maxlength="1024" placeholder="//depot/main/..."></label>'
-        if may_be_wide
-        else ""
-    )
-    return (
-        f'<label>Dismiss <select name="scope">{options}</select></label>{paths}'
-        '<label>Until <input name="until" type="date"></label>'
-    )
+def show_finding(context: Context, finding: FindingView) -> SafeString:
+    """Return a finding as `finding_html` does, for the reader of the page."""
+    may, judging = context["perms"]["reviews"], None
+    if may["add_findingevent"]:
+        judging = Judging(
+            str(context["csrf_token"]),
+            context["view"],
+            str(context.get("kept", "")),
+            may_be_wide=may["dismiss_widely"],
+        )
+    return finding_html(finding, context["view"], judging)

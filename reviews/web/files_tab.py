@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -178,17 +177,10 @@ def _folded(number: int, diff: FileDiffText, covered: CoverageRow, found: Sequen
         above=[replace(view, is_in_diff=True, is_brief=True) for view in found],
         hunks=None if lines else (),
         lines=lines,
-        content=_digest(diff),
+        content=diff.content,
         missing=_missing(diff, covered, lines),
         has_more=any(before or after for (_, before), (_, after) in diff.around),
     )
-
-
-def _digest(diff: FileDiffText) -> str:
-    text = "\n\n".join(
-        "\n".join([f"{line.number}{line.kind}{line.text}" for line in hunk]) for hunk in diff.hunks
-    )
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def _missing(diff: FileDiffText, covered: CoverageRow, lines: int) -> str:

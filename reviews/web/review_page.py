@@ -41,7 +41,8 @@ from reviews.web.review_list import hidden_files, worst_first
 from reviews.web.within_review import ListPart, start_of, wanted_within
 
 MAX_FINDINGS = 200
-MAX_FILES = 1000
+MAX_FILES = 1000  # of the tab Files
+MAX_COVERED = 100
 MAX_ATTEMPTS = 25
 MAX_VERSIONS = 20
 MAX_DELIVERIES = 100
@@ -213,9 +214,9 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         matching = findings.filter(of_findings(wanted)).count() if wanted else sum(by_severity.values())
     reported = list(linter_results.visible(job.pk, scope).order_by("file", "line", "pk"))  # bounded by intake
     first_file = start_of(query, "coverage")
-    covered = list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[first_file : first_file + MAX_FILES])
+    covered = list(coverage.order_by(_LEAST_COVERED_FIRST, "file")[first_file : first_file + MAX_COVERED])
     by_status: dict[str, int] = Counter(row.status for row in covered)
-    if first_file or len(covered) == MAX_FILES:  # there may be more
+    if first_file or len(covered) == MAX_COVERED:  # there may be more
         by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
     return Results(
         findings=ListPart(views, start, matching),

@@ -128,7 +128,7 @@ def test_too_many_findings_show_the_worst_and_count_the_rest(
 
 
 def test_files_of_the_coverage_come_page_by_page(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(review_page, "MAX_FILES", 2)
+    monkeypatch.setattr(review_page, "MAX_COVERED", 2)
     job = factories.ReviewJobFactory(status="succeeded")
     for name in "abc":
         factories.CoverageRowFactory(job=job, file=f"//depot/{name}.py")
