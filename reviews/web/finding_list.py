@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from django.db.models import Count, Max, Min, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
-from reviews.models import FindingRow, ReviewJob
+from reviews.models import FindingEvent, FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.search import AT_NEWEST_VERSION, ids_through_index, is_one_of, without_index, words_of_findings
-from reviews.verdicts import OPEN_VERDICTS, verdicts_of
+from reviews.verdicts import OPEN_VERDICTS, has_verdict_in_words, verdicts_of
 from reviews.web.filters import of_changes, of_findings
 from reviews.web.review_list import MAX_WORDS, PAGE_MILLISECONDS, PAGE_SIZE, Cursor
 
@@ -24,6 +25,8 @@ _NEWEST = ("-job__created_at", "-job__id", "-pk")
 _CURSOR = re.compile(r"(?P<job>[0-9]{1,17}-[0-9]{1,18})-(?P<finding>[0-9]{1,18})", re.ASCII)
 _STEP, _MOST_READ = 200, 6_000  # newest findings that are read at once at least, and in all
 _NEWEST_JOBS = 12_000  # newest reviews whose findings are looked up before all are
+_NEWEST_JUDGED = (3_000, _NEWEST_JOBS)  # the same, for a verdict: few at first, which are read at once
+_MOST_JUDGED = 30_000  # verdicts; of more, the newest findings have enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,10 @@ def finding_page(wanted: Mapping[str, Any], user: Any, scope: Scope, after: str 
         jobs = jobs.filter(created_at__lte=start.created_at)
     try:
         with statement_timeout(PAGE_MILLISECONDS, ALONE):
-            # Verdicts are few, and found by their own index: as fast among all reviews as among the newest.
-            is_by_verdict = wanted.get("verdict", "none") not in OPEN_VERDICTS
-            found = _newest(
-                in_order, None if is_by_verdict else jobs, _matching(wanted, scope), PAGE_SIZE + 1
-            )
+            if wanted.get("verdict", "none") in OPEN_VERDICTS:
+                found = _newest(in_order, jobs, _matching(wanted, scope), PAGE_SIZE + 1)
+            else:
+                found = _newest_judged(in_order, jobs, wanted, scope, PAGE_SIZE + 1)
             shown = found[:PAGE_SIZE]
             verdicts = verdicts_of((row.identity for row in shown), scope)
     except StatementTimeout:
@@ -82,7 +84,7 @@ def _matching(wanted: Mapping[str, Any], scope: Scope) -> Q:
 
 
 def _newest(
-    in_order: QuerySet[FindingRow], jobs: QuerySet[ReviewJob] | None, matching: Q, count: int
+    in_order: QuerySet[FindingRow], jobs: QuerySet[ReviewJob], matching: Q, count: int
 ) -> list[FindingRow]:
     """Return the first findings that match, each at its newest version; `jobs` are the reviews of that time.
 
@@ -97,7 +99,7 @@ def _newest(
         return found
     if not matching:
         return list(rows[:count])
-    for of_job, since in _times(jobs):
+    for of_job, since in _times(jobs, [_NEWEST_JOBS]):
         rare = ids_through_index(FindingRow.objects.filter(matching, of_job))
         if rare is None:
             return list(read[:count])
@@ -107,17 +109,49 @@ def _newest(
     return found or []
 
 
-def _times(jobs: QuerySet[ReviewJob] | None) -> list[tuple[Q, Q]]:
-    """Return the conditions on findings of the newest reviews, then of all: to find them, to order them."""
-    if jobs is None:
-        return [(Q(), Q())]
-    newest = jobs[:_NEWEST_JOBS].aggregate(
-        count=Count("pk"), least=Min("pk"), most=Max("pk"), since=Min("created_at")
-    )
-    if newest["count"] < _NEWEST_JOBS:
-        return [(Q(), Q())]
-    of_newest = Q(job_id__gte=newest["least"], job_id__lte=newest["most"])
-    return [(of_newest, Q(job__created_at__gte=newest["since"])), (Q(), Q())]
+def _newest_judged(
+    in_order: QuerySet[FindingRow],
+    jobs: QuerySet[ReviewJob],
+    wanted: Mapping[str, Any],
+    scope: Scope,
+    count: int,
+) -> list[FindingRow]:
+    """Return the first findings that match and have the wanted verdict, as `_newest` does.
+
+    Verdicts are few: those of the newest reviews are found first, and what else is wanted is applied to them.
+    """
+    judged = has_verdict_in_words(wanted["verdict"])
+    others = _matching({name: value for name, value in wanted.items() if name != "verdict"}, scope)
+    rows = in_order.filter(AT_NEWEST_VERSION).select_related("job").defer("excerpt")
+    if FindingEvent.objects.filter(kind=wanted["verdict"])[: _MOST_JUDGED + 1].count() > _MOST_JUDGED:
+        return list(rows.filter(without_index(judged & others))[:count])
+    ids: list[int] = []
+    for of_job, since in _times(jobs, _NEWEST_JUDGED if "text" in wanted else _NEWEST_JUDGED[:1]):
+        such = judged & of_job
+        if "text" in wanted:  # words take long to read, so a query of its own has the others done first
+            with_verdict = FindingRow.objects.filter(such).order_by().values("pk")
+            such = Q(pk__in=with_verdict[: 2 * _MOST_JUDGED])
+        # An order that no index has: PostgreSQL must begin with the verdicts.
+        found = in_order.filter(since, such, others, AT_NEWEST_VERSION).order_by(
+            Coalesce("job__created_at", "job__created_at").desc(), "-job_id", "-pk"
+        )
+        ids = list(found.values_list("pk", flat=True)[:count])
+        if len(ids) == count:
+            break
+    return list(rows.filter(is_one_of(ids)))
+
+
+def _times(jobs: QuerySet[ReviewJob], sizes: Sequence[int]) -> Iterator[tuple[Q, Q]]:
+    """Yield the conditions on findings of so many newest reviews, then of all: to find, to order them."""
+    for size in sizes:
+        newest = jobs[:size].aggregate(
+            count=Count("pk"), least=Min("pk"), most=Max("pk"), since=Min("created_at")
+        )
+        if newest["count"] < size:
+            break
+        of_newest = Q(job_id__gte=newest["least"], job_id__lte=newest["most"])
+        yield of_newest, Q(job__created_at__gte=newest["since"])
+    yield Q(), Q()
 
 
 def _among_newest(
@@ -148,10 +182,10 @@ def _first(
     """Return the first of `rows` among those ids, in order."""
     ids = list(in_order.filter(is_one_of(rare)).values_list("pk", flat=True))
     found: list[FindingRow] = []
-    for start in range(0, len(ids), _STEP):
-        found += rows.filter(is_one_of(ids[start : start + _STEP]))
-        if len(found) >= count:
-            break
+    start, step = 0, _STEP
+    while start < len(ids) and len(found) < count:
+        found += rows.filter(is_one_of(ids[start : start + step]))
+        start, step = start + step, 2 * step
     return found[:count]
 
 

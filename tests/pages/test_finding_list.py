@@ -269,6 +269,38 @@ def test_the_index_is_asked_for_the_newest_reviews_before_all(
     assert len(asked[0]) == 3, "of the newest three reviews alone"
 
 
+@pytest.mark.parametrize(("newest", "most"), [((2, 3), 100), ((100,), 100), ((2,), 2)])
+@pytest.mark.parametrize("narrowed", ["", "&text=leak", "&category=leak", "&text=leak&severity=high"])
+def test_findings_with_a_verdict_come_page_by_page_in_the_order_of_their_reviews(
+    bob: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    newest: tuple[int, ...],
+    most: int,
+    narrowed: str,
+) -> None:
+    """The newest reviews are looked at first, then all; of very many verdicts, findings are read in order."""
+    monkeypatch.setattr(finding_list, "_NEWEST_JUDGED", newest)
+    monkeypatch.setattr(finding_list, "_MOST_JUDGED", most)
+    monkeypatch.setattr(finding_list, "PAGE_SIZE", 2)
+    now = datetime.now(UTC)
+    # Ids and times are not in the same order, the fourth is of a newer version, the last is something else.
+    for number, age in enumerate((5, 1, 4, 2, 3)):
+        row = found(f"Leak {age}", category="leak", severity="high", created_at=now - timedelta(days=age))
+        if age == 4:
+            again = found("Leak 0", category="leak", severity="high", identity=row.identity)
+            assert again.job.created_at > now
+        verdicts.give(row, "wrong" if number else "intended", "bob")
+    verdicts.give(found("Other", severity="low"), "wrong", "bob")
+    found("Leak without a verdict", category="leak", severity="high")
+    seen, after = [], ""
+    while after is not None:
+        page = bob.get(f"/findings/?verdict=wrong{narrowed}&after={after}").context["page"]
+        seen += [row.title for row in page.rows]
+        after = page.older
+    assert [title for title in seen if title != "Other"] == ["Leak 0", "Leak 1", "Leak 2", "Leak 3"]
+    assert seen.count("Other") == (not narrowed)
+
+
 def test_what_is_too_common_for_the_index_is_read_in_order_after_the_newest_reviews(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
