@@ -48,13 +48,7 @@ class ReadOnlyAdmin(ScopedAdmin):
     list_per_page = 50
     list_max_show_all = 0
     empty_value_display = NEVER
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        plural = str(self.opts.verbose_name_plural)
-        title = plural[:1].upper() + plural[1:]
-        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+    empty_text = ""  # what a list without any row says, where it is not the usual sentence
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return the context of a row's page besides its fields: `title`, for instance."""

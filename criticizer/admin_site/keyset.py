@@ -263,7 +263,6 @@ class KeysetAdmin(ReadOnlyAdmin):
     search_keys: Mapping[str, Key] = {}
     search_words: FullTextFilter | None = None  # what words without a key are looked up in
     starting_views: Mapping[str, str] = {}  # title -> query string: offered beside the saved ones
-    empty_text = ""  # what a list without any row says
     list_only: tuple[str, ...] = ()  # the fields that a list shows, for tables with many or wide ones
     change_list: type[KeysetChangeList] = KeysetChangeList
     page_milliseconds = PAGE_MILLISECONDS

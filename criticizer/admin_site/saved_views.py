@@ -1,4 +1,4 @@
-"""Saved views of lists: a person's name for a search, filters and an order. Nobody else sees them."""
+"""Saved views of lists: a person's name for a search, filters and an order. No other person sees them."""
 
 from __future__ import annotations
 

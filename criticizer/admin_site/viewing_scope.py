@@ -15,6 +15,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.text import capfirst
 
 # A `reviews.recipients.scopes.Scope`: what it calls a job is the lookup from a row to its review.
 Visible = Any
@@ -99,8 +100,10 @@ class ScopedAdmin(admin.ModelAdmin[Any]):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         is_narrowed = self.scope.condition is not None and visible_to(request.user) is not None
-        notice = {"subtitle": "Only what your viewing scopes allow is listed"} if is_narrowed else {}
-        return super().changelist_view(request, {**notice, **(extra_context or {})})
+        shown = {"title": capfirst(self.opts.verbose_name_plural)}  # not "Select … to change": many only read
+        if is_narrowed:
+            shown["subtitle"] = "Only what your viewing scopes allow is listed"
+        return super().changelist_view(request, {**shown, **(extra_context or {})})
 
 
 def narrowed(rows: QuerySet[Any], user: Any, scope: RowScope) -> QuerySet[Any]:

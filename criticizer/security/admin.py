@@ -29,6 +29,7 @@ class RoleAdmin(ScopedAdmin, GroupAdmin):
 @admin.register(SecurityEvent)
 class SecurityEventAdmin(ReadOnlyAdmin):
     scope = RowScope(lambda visible: visible.of_events())
+    empty_text = "No path was denied, no message was refused, and no artifact was read."
     list_display = (
         list_column("created_at", "when"),
         list_column("kind", "event"),

@@ -21,6 +21,7 @@ from criticizer.queue.admin import queue_link
 @admin.register(WorkerCluster)
 class WorkerClusterAdmin(ReadOnlyAdmin):
     scope = not_of_reviews("processes")
+    empty_text = "No worker has reported yet. manage.py up starts the web server and the workers."
     list_display = (
         "queue",
         "state",

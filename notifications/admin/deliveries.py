@@ -76,6 +76,7 @@ DECIDE = BulkAction(
 @admin.register(Delivery)
 class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
     scope = RowScope(_of_visible_messages)
+    empty_text = "No message yet. A review makes one for each recipient as soon as its findings are stored."
     list_display = (
         list_column("changelist_id", "changelist", "path"),
         list_column("review_version", "version"),

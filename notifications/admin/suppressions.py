@@ -59,6 +59,10 @@ class InForce(admin.SimpleListFilter):
 @admin.register(Suppression)
 class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     scope = not_of_reviews("addresses that mail services refused")
+    empty_text = (
+        "No address is suppressed. Addresses that bounced, complained or unsubscribed appear "
+        "here, and get no mail."
+    )
     nouns = ("address", "addresses")
     max_chosen = 100
     list_display = (

@@ -62,6 +62,9 @@ OFFER_AGAIN = BulkAction(
 @admin.register(AgentTask)
 class AgentTaskAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     scope = of_job("job")
+    empty_text = (
+        "No question waits for an agent. Reviews put theirs here where the model is run by agents of yours."
+    )
     nouns = ("task", "tasks")
     max_chosen = 100
     list_display = (

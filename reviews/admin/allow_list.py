@@ -30,6 +30,7 @@ class AllowListEntryAdmin(AuditedAdmin):
     """Lines that narrow DEPOT_ALLOW_LIST; each edit is recorded with who, when, why and from where."""
 
     scope = not_of_reviews("which paths may be reviewed")
+    empty_text = "No line narrows the ceiling: every path that it allows may be read."
     events = AllowListEntryEvent
     form = AllowListEntryForm
     list_display = (list_column("pattern", "pattern", "path"), "kind", "position", "reason")

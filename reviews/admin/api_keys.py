@@ -24,6 +24,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     """API keys are created and revoked here; a key is shown once, its digest never."""
 
     scope = not_of_reviews("programs and their roles")
+    empty_text = (
+        "No API key yet. Triggers, CI jobs and agents need one each; it is shown once, when you add it."
+    )
     list_display = (
         list_column("name", "name", "path"),
         "state",

@@ -25,6 +25,10 @@ class ArtifactAdmin(ReadOnlyAdmin):
     """Stored artifacts. Reading one needs a permission and is always recorded."""
 
     scope = of_job("job")
+    empty_text = (
+        "Nothing is stored yet. A review stores the change as it was fetched, without "
+        "secrets, and as the model saw it."
+    )
     list_display = (
         list_column("job", "review", "path"),
         "kind",

@@ -24,6 +24,7 @@ class AttemptAdmin(KeysetAdmin):
     """Attempts of all stages; the dashboard counts them."""
 
     scope = of_whole_job("stage_run__job")
+    empty_text = "No stage of a review has run yet."
     list_display = (
         "number_of",
         "stage",

@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.text import capfirst
 
 from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter, list_column
 from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin
@@ -39,14 +38,7 @@ class HistoryMixin(ScopedAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         return super().changelist_view(
-            request,
-            {
-                "title": capfirst(
-                    self.opts.verbose_name_plural
-                ),  # not "Select … to change": many may only read
-                "edits_address": self._edits_address(request),
-                **(extra_context or {}),
-            },
+            request, {"edits_address": self._edits_address(request), **(extra_context or {})}
         )
 
     def _edits_address(self, request: HttpRequest) -> str:
@@ -100,6 +92,7 @@ class AuditedAdmin(HistoryMixin):
 class EditsAdmin(ReadOnlyAdmin):
     """Every edit of an audited table, deleted rows included."""
 
+    empty_text = "No edit yet. The database records each one: who, when, what and why."
     list_display_links = None
     list_select_related = ("pgh_context",)
     list_filter = (choice_filter("edit", "pgh_label", EDIT_WORDS.items()),)

@@ -14,7 +14,7 @@ from criticizer.admin_site.list_rendering import badge
 from criticizer.admin_site.viewing_scope import across_reviews
 from reviews.models import Host, HostChange, HostDelivery, HostInstallation
 
-_SCOPE = across_reviews("names of repositories, whoever may read them")
+_SCOPE = across_reviews("names of repositories, whether a person may read them or not")
 # State -> CSS state with the same meaning (states.css).
 _INSTALLATIONS = {
     HostInstallation.Status.ACTIVE: "alive",
@@ -28,6 +28,10 @@ class HostInstallationAdmin(ReadOnlyAdmin):
     """Installations of our App. Suspended and uninstalled ones get no reviews."""
 
     scope = _SCOPE
+    empty_text = (
+        "No installation has reported yet. The page Repositories says how to install the App "
+        "of your code host."
+    )
     list_display = (
         "account",
         "host",
@@ -52,6 +56,10 @@ class HostChangeAdmin(ReadOnlyAdmin):
     """Pull requests, as their host last reported them."""
 
     scope = _SCOPE
+    empty_text = (
+        "No pull request was reported yet. The page Repositories has the webhook to which "
+        "code hosts report them."
+    )
     list_display = (
         list_column("changelist_id", "pull request", "path"),
         "state",
@@ -77,6 +85,7 @@ class HostDeliveryAdmin(ReadOnlyAdmin):
     """Webhooks with a valid signature: the review that each requested, or why it requested none."""
 
     scope = _SCOPE
+    empty_text = "No webhook has arrived yet. The page Repositories has its address and the events to choose."
     list_display = (
         list_column("received_at", "received"),
         list_column("event", "event", "path"),

@@ -51,7 +51,7 @@ class InviteForm(AdminForm):
         required=False,
         label="The team may read",
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "//depot/project/..."}),
-        help_text="One depot tree a line, for everybody in the team. Trees that it has already stay.",
+        help_text="One depot tree a line, for all of the team. Trees that it has already stay.",
     )
 
     def __init__(self, *args: object, **kwargs: object) -> None:

@@ -54,6 +54,9 @@ def _fates(job: ReviewJob) -> QuerySet[FindingFate]:
 @admin.register(ReviewJob)
 class ReviewJobAdmin(KeysetAdmin):
     scope = of_job("pk")
+    empty_text = (
+        "No review was requested yet. A trigger, a code host, a poll or a request through the API begins one."
+    )
     list_display = (
         "changelist",
         list_column("review_version", "version"),

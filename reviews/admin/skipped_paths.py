@@ -28,6 +28,9 @@ class SkippedPathAdmin(AuditedAdmin):
     """What the checks alone read; unlike an exclude line of the allow-list, it stops no change."""
 
     scope = not_of_reviews("which paths no model reads")
+    empty_text = (
+        "No path is skipped. Add one for files that the model need not read, such as //depot/main/vendor/..."
+    )
     events = SkippedPathEvent
     form = SkippedPathForm
     list_display = (list_column("pattern", "pattern", "path"), "reason")

@@ -29,6 +29,7 @@ class SourceEventAdmin(ReadOnlyAdmin):
     """Events that triggers sent or the poll found, with the review of each."""
 
     scope = of_job("job")
+    empty_text = "No trigger, code host or poll has reported a change yet."
     list_display = (
         list_column("received_at", "received"),
         "event",
@@ -73,6 +74,10 @@ class SourcePositionAdmin(ReadOnlyAdmin):
     """The position of the poll in each stream, and how many events no trigger sent."""
 
     scope = not_of_reviews("how far the poll is")
+    empty_text = (
+        "No source is polled yet. SOURCE_POLL_SECONDS turns polling on, and finds changes "
+        "that no trigger reported."
+    )
     list_display = (
         list_column("stream", "stream", "path"),
         "condition",

@@ -61,6 +61,10 @@ class SubscriptionAdmin(AuditedAdmin):
     """Subscriptions. Those that users made on their own page are read-only here."""
 
     scope = not_of_reviews("who is notified of which paths")
+    empty_text = (
+        "No subscription yet. People add their own under My notifications; add one here for a "
+        "team or a webhook."
+    )
     events = SubscriptionEvent
     form = SubscriptionForm
     list_display = (
@@ -161,6 +165,7 @@ class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmi
     """Preferences of recipients, who set them; an operator may unmute and set the digest."""
 
     scope = not_of_reviews("what recipients chose")
+    empty_text = "No recipient has chosen anything: each is notified of every review, at once."
     events = PreferenceEvent
     nouns = ("recipient", "recipients")
     muted = staticmethod(muted)

@@ -35,6 +35,7 @@ class TeamRuleAdmin(AuditedAdmin):
     """What the team wants reviewed, by path."""
 
     scope = not_of_reviews("what reviews look for")
+    empty_text = "No rule yet. A rule tells the model what your team wants reviewed, and in which paths."
     events = TeamRuleEvent
     form = TeamRuleForm
     list_display = (

@@ -33,6 +33,9 @@ class ViewerScopeForm(ReasonedEdit[ViewerScope]):
 @admin.register(ViewerScope)
 class ViewerScopeAdmin(AuditedAdmin):
     scope = not_of_reviews("the scopes themselves")
+    empty_text = (
+        "No viewing scope yet: only people who may see every file see reviews. Add a depot tree for a group."
+    )
     events = ViewerScopeEvent
     form = ViewerScopeForm
     list_display = (list_column("prefix", "depot tree", "path"), "group", "reason")
