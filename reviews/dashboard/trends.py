@@ -171,7 +171,7 @@ def latency_lines(window: Window, figures: Figures) -> Chart:
     ]
     return charts.lines(
         "latency",
-        "Review time (95th percentile)",
+        "Time of stages and reviews (95th percentile)",
         _names(window, figures),
         series,
         charts.seconds,

@@ -230,7 +230,7 @@ class Figures:
             Tile("Findings", charts.whole(self._found.total()), f"{total} judged", self._rows()),
             *shares,
             Tile(
-                "Review time",
+                "Time to result",
                 _NONE if median is None else charts.seconds(median),
                 f"median of {reviews} review{'' if reviews == 1 else 's'}",
                 self._reviews(),
@@ -290,7 +290,7 @@ class Figures:
             for name, look, key in (("median", "s-1", "median"), ("95th percentile", "s-2", "p95"))
         ]
         sentence = "Time from the request to the result of reviews that succeeded, by week"
-        yield charts.lines("times", "Review time", self._names, times, charts.seconds, sentence)
+        yield charts.lines("times", "Time to result", self._names, times, charts.seconds, sentence)
         tokens = [
             by_week[week]["tokens"] / by_week[week]["n"] if by_week[week] else 0 for week in self._weeks
         ]

@@ -26,7 +26,7 @@ class Welcome(PasswordResetConfirmView):
     """
 
     template_name = "registration/welcome.html"
-    success_url = reverse_lazy("login")  # which leads everybody on to their first page
+    success_url = reverse_lazy("login")  # which leads each person on to their first page
     post_reset_login = True
 
     def dispatch(self, *args: Any, **kwargs: Any) -> HttpResponseBase:

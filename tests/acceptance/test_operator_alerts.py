@@ -206,9 +206,9 @@ def test_a_mail_server_that_is_away_gets_the_alert_when_it_is_back(world: World,
 
 def test_the_first_page_of_the_admin_warns_when_alerts_reach_nobody(admin_client: Any, settings: Any) -> None:
     settings.OPERATOR_ALERTS = []
-    assert "Alerts reach nobody" in admin_client.get("/admin/").content.decode()
+    assert "No person is alerted" in admin_client.get("/admin/").content.decode()
     settings.OPERATOR_ALERTS = [OPS]
-    assert "Alerts reach nobody" not in admin_client.get("/admin/").content.decode()
+    assert "No person is alerted" not in admin_client.get("/admin/").content.decode()
 
 
 def test_smtp_offers_no_look_up_without_an_archive(world: World, mailbox: SmtpServer) -> None:

@@ -127,7 +127,7 @@ def test_time_and_tokens_are_those_of_reviews_that_succeeded(bob: Client) -> Non
     factories.ReviewJobFactory(status="cancelled", usage={"input_tokens": 10**9})
     factories.ReviewJobFactory(status="succeeded", created_at=now - timedelta(days=300), usage={})
     found_tiles = tiles(bob)
-    assert found_tiles["Review time"] == "20 s"
+    assert found_tiles["Time to result"] == "20 s"
     assert found_tiles["Tokens a review"] == "400"
     *_, times, tokens = shown(bob).charts
     assert [series.values[-1] for series in times.series] == pytest.approx([20, 83])
