@@ -8,7 +8,7 @@ function, `Match`, is called directly here; what is found is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
@@ -71,24 +71,27 @@ class Pattern:
 
     def match(self, text: bytes, start: int = 0, end: int = _TO_END) -> Match | None:
         """Match at `start`."""
-        size = len(text)
-        if start > (end := min(end, size)):
+        if end > len(text):
+            end = len(text)
+        if start > end:
             return None
         spans = self._match(_AT_START, text, start, end)
         return Match(text, spans) if spans[0][0] >= 0 else None
 
     def fullmatch(self, text: bytes, start: int = 0, end: int = _TO_END) -> Match | None:
         """Match all from `start` to `end`."""
-        size = len(text)
-        if start > (end := min(end, size)):
+        if end > len(text):
+            end = len(text)
+        if start > end:
             return None
         spans = self._match(_WHOLE, text, start, end)
         return Match(text, spans) if spans[0][0] >= 0 else None
 
     def search(self, text: bytes, start: int = 0, end: int = _TO_END) -> Match | None:
         """Return the first match."""
-        size = len(text)
-        if start > (end := min(end, size)):
+        if end > len(text):
+            end = len(text)
+        if start > end:
             return None
         spans = self._match(_ANYWHERE, text, start, end)
         return Match(text, spans) if spans[0][0] >= 0 else None
@@ -134,6 +137,26 @@ class Pattern:
 def compiled(pattern: bytes) -> Pattern:
     """Return the pattern of an expression."""
     return Pattern(pattern)
+
+
+class Forms:
+    """Expressions that a value is asked for at once: one pass over it says which match all of it."""
+
+    __slots__ = ("_match",)
+
+    def __init__(self, patterns: Sequence[bytes]) -> None:
+        forms = re2.Set.FullMatchSet()
+        for pattern in patterns:
+            forms.Add(pattern)
+        forms.Compile()
+        self._match: Callable[[bytes], list[int]] = forms._set.Match
+
+    def of(self, value: bytes) -> int:
+        """Return which match, as a number with one bit for each, the first the lowest."""
+        bits = 0
+        for index in self._match(value):
+            bits |= 1 << index
+        return bits
 
 
 _Judges = TypeVar("_Judges", bound=Callable[..., Any])

@@ -82,7 +82,8 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
         keys += _blocks(document.raw, pem.orphans(document))
     found += keys
     blocks = sorted((find.start, find.end) for find in keys)
-    random = entropy.spans(document, candidates, partial(_holds_secret, work=work), blocks)
+    taken = sorted((find.start, find.end) for find in found) if candidates else ()
+    random = entropy.spans(document, candidates, partial(_holds_secret, work=work), blocks, taken)
     found += (Find(*span) for span in random)
     work.look_at_clock()
     for shadow in shadows(document):

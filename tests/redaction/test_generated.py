@@ -11,9 +11,11 @@ import random
 import pytest
 
 from criticizer.redaction import redact
-from tests.redaction.generated import Report, Row, measure, rows, shrunk
+from tests.redaction.generated import Report, Row, measure, rows, rows_of_classes, shrunk
 
 ROWS = 4_000
+# With so many a class that misses one in 30 falls below its floor once in more than a million runs.
+ROWS_OF_A_CLASS = 250
 SEED = int(os.environ.get("REDACTION_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 
 
@@ -38,7 +40,8 @@ def test_recall_and_share_of_changed_ordinary_texts_keep_their_floors(report: Re
     assert report.share(secret=False) <= 0.015, shown(report)
 
 
-def test_every_class_keeps_its_floor_with_confidence(report: Report) -> None:
+def test_every_class_keeps_its_floor_with_confidence() -> None:
+    report = measure(rows_of_classes(SEED, ROWS_OF_A_CLASS), plain)
     for group in sorted(report.secret_groups):
         right = 1 - report.failed[group] / report.total[group]
         assert right >= 0.9, shown(report, group)

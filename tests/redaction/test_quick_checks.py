@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 from criticizer.redaction.input import concatenation, logical_lines
 from criticizer.redaction.input.document import read
 from criticizer.redaction.known_values import LEAST, KnownValues
-from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import bare_words, entropy, name_lists, nearby, signs
+from criticizer.redaction.patterns import Forms, compiled
+from criticizer.redaction.rules import (
+    bare_words,
+    entropy,
+    key_names,
+    literals,
+    name_lists,
+    nearby,
+    signs,
+    value_heuristics,
+)
 from criticizer.redaction.rules.characters import transitions
 from criticizer.redaction.rules.live_code import is_propagated
 from criticizer.redaction.rules.pem import _BODY, _body
@@ -170,3 +179,63 @@ def test_a_line_of_a_key_is_not_judged_again() -> None:
     assert entropy.has_key_lines(places)
     assert len(entropy.spans(document, places, lambda _: False)) == 6
     assert entropy.spans(document, places, lambda _: False, places) == []
+
+
+FORMS = (
+    value_heuristics._DUMMY,
+    value_heuristics._FORMAT,
+    value_heuristics._DOTTED,
+    value_heuristics._FILE,
+    value_heuristics._VERSION,
+    value_heuristics._CHOSEN,
+)
+
+
+@given(LINES)
+@example("a.Z09")
+@example("password")
+@example("0.9.0-Z")
+def test_the_forms_of_a_value_are_those_that_match_all_of_it(text: str) -> None:
+    value = text.encode()
+    expected = sum(1 << bit for bit, form in enumerate(FORMS) if compiled(form).fullmatch(value) is not None)
+    assert Forms(FORMS).of(value) == expected
+
+
+@given(LINES)
+@example('a: Z = ("a"')
+@example("(a *) 'a'")
+@example("&quot;a")
+def test_no_literal_is_passed_over(text: str) -> None:
+    value = text.encode()
+    if literals._QUOTED.match(value) is not None:
+        assert literals._may_open(value)
+
+
+HEAD_NOT = compiled(rb"(?i)(?:^|[_.\-])(?:" + b"|".join(key_names._HEAD_NOT_TEXT.split()) + rb")[_.\-]?$")
+HEADS = st.lists(
+    st.sampled_from(["max", "Page", "number", "of", "number_of", "db", "_", "-", ".", "x"]), max_size=5
+)
+
+
+@given(HEADS.map("".join))
+def test_the_word_before_a_name_is_the_last_of_its_head(head: str) -> None:
+    assert key_names._is_not(head.encode()) == (HEAD_NOT.search(head.encode()) is not None)
+
+
+TAKEN = st.text("abzAZ019+/_-=x(. \n", min_size=20, max_size=60)
+
+
+@given(TAKEN)
+@example("dG9rZW49YWJj0123456789abcZ")
+def test_a_token_that_is_taken_is_judged_as_any_other_unless_it_is_only_random(text: str) -> None:
+    data = text.encode()
+
+    def holds_secret(plain: bytes) -> bool:
+        return True
+
+    for start, end in entropy.candidates(read(data)):
+        token = data[start:end]
+        if token.translate(None, b"0123456789abcdefABCDEF-"):
+            whole = entropy._kind(data, start, end, token, holds_secret, entropy._Files(data))
+            taken = entropy._kind_of_taken(data, start, end, token, holds_secret)
+            assert taken == (None if whole == "high-entropy" else whole)

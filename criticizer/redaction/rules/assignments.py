@@ -30,7 +30,7 @@ _OF_BASE64: Final = (b"+", b"/")
 _MAY_CLOSE: Final = b" \t\"'`\\)]}*?!&quot;#39"  # on a line that ends with a name
 _PAIR = compiled(
     rb"[ \t]*,?[ \t]*(?:[\w:-]+=(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+){0,6}"  # other attributes of an element
-    rb"[\"']?(?:value|val|content|default)[\"']?[ \t]*[=:][ \t]*"
+    rb"[\"']?(?i:value|val|content|default)[\"']?[ \t]*[=:][ \t]*"
 )
 _FLAG = compiled(rb"(?:^|[\s\"'`=(\[,])--?[A-Za-z0-9_.-]*$")
 _PACKAGE = compiled(rb"[\"'\s]@[\w.-]+/$")
@@ -38,10 +38,21 @@ _VERSION = compiled(rb"[\w./-]* v[0-9]")
 _FIELDS: Final = (b"_field", b"_input", b"field", b"input")
 _YAML_TAG = compiled(rb"(?:!!(?:binary|str)|!Sub|!unsafe)[ \t]+")
 _GROUP: Final = (b"?<", b"P<")
+_CLAUSES: Final = (b"with ", b"encrypted ")  # of SQL
+_DEFINES = compiled(rb"(?i)(?:define|putenv|setenv|getenv|[^\w]env)\([ \t]*[\"']$")
 _TAG = compiled(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
 # variable "token" {, <key>token</key>: the value stands below.
 OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
+_SAID_BYTES: Final = 160
+# Behind a name in another language, with a few words between: lautet, est, 是 and a colon.
+_SAID = compiled(
+    rb"(?i)[^\n.!?:=\"'`]{0,48}?(?:[ \t](?:lautet|ist|heisst|hei\x{df}t|est|es|\x{e9}|\x{e8}|\x{e4}r|er"
+    rb"|jest|je|to|is|wordt)(?:[ \t]*:)?[ \t]"
+    rb"|[ \t]*(?:\x{662f}|\x{4e3a}|\x{70ba}|\x{306f}|\x{ff1a}|\x{b294}|\x{c740}|:[ \t]))[ \t]*"
+)
+_SET_TO = compiled(rb"(?:[ \t](?:for|of|on|from)[ \t][\w. @-]{1,30}?)?[ \t]to[ \t:]+")
+_CHANGES = compiled(rb"(?i)(?:chang|reset|rotat|updat|switch|renew|\bset)")
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 
 
@@ -92,7 +103,24 @@ class Assignments:
         self.strength = self._alone(end, word, (head, found, tail), strength)
         if self._has_value(end, strength) and self._look(end, word, strength):
             return self.values.spans[-1][1]
+        if strength >= key_names.PASSWORD and not self.is_settled and self._is_said(word):
+            return self.values.spans[-1][1]
         return end  # the next word may sit in the same name: keyPassword, _authToken
+
+    def _is_said(self, word: bytes) -> bool:
+        """Take what a sentence says that a password is: das Passwort lautet x, changed the password to x."""
+        text, at = self.text, self.tail_end
+        stop = text.find(b"\n", at, at + _SAID_BYTES)
+        stop = stop if stop >= 0 else character_start(text, min(at + _SAID_BYTES, len(text)))
+        if not holds(text[at:stop], DIGITS):
+            return False
+        if word in key_names.INFLECTED:
+            said = _SAID.match(text, at, stop)
+        else:
+            said = _SET_TO.match(text, at, stop)
+            low = max(text.rfind(b"\n", max(self.begin - _SAID_BYTES, 0), self.begin), 0)
+            said = said if said is not None and _CHANGES.search(text, low, self.begin) is not None else None
+        return said is not None and self.values.said(said.end(), stop)
 
     def _alone(self, end: int, word: bytes, name: tuple[bytes, bytes, bytes], strength: int) -> int:
         """Return the strength of the name around a word, whatever stands beside the name."""
@@ -246,7 +274,9 @@ class Assignments:
         elif not text[begin:at].partition(b",")[0].rpartition(b".")[2].isupper():
             listed = strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
             return listed and self.values.spoken(at, stop)  # bob,password,x
-        return self.values.quoted(at, stop, strength, careful=strength < key_names.PASSWORD, word=True)
+        is_defined = _DEFINES.search(text[max(begin - 24, 0) : begin]) is not None
+        careful = strength < key_names.PASSWORD
+        return self.values.quoted(at, stop, strength, careful=careful, word=not is_defined)
 
     def _right_hand_side(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool) -> bool:
         """Take the value after = or :, a literal, a call with one, bytes, or a bare word."""
@@ -279,11 +309,12 @@ class Assignments:
         if at == close_end:
             return False
         if _FLAG.search(text[max(begin - 24, 0) : begin]) or text[begin] == 45:  # --password x
-            return self.values.quoted(at, stop, strong) or self.values.bare(begin, at, stop, strong)
+            return self.values.quoted(at, stop, strong) or self.values.argument(begin, at, stop, strong)
         if text[max(begin - 4, 0) : begin] in _SETTERS:  # ENV PASSWORD x
             return self.values.quoted(at, stop, strength) or self.values.bare(begin, at, stop, strength)
         if strength >= key_names.PASSWORD:  # WITH PASSWORD 'x', #define PASSWORD "x", password x
-            return self.values.quoted(at, stop, strength, word=True) or self.values.spoken(at, stop)
+            is_clause = text[max(begin - 10, 0) : begin].lower().endswith(_CLAUSES)
+            return self.values.quoted(at, stop, strength, word=not is_clause) or self.values.spoken(at, stop)
         defined = text[max(begin - 10, 0) : begin].rstrip().endswith(b"define")
         if defined and self.values.quoted(at, stop, strength):
             return True

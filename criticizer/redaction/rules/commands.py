@@ -12,7 +12,7 @@ from typing import Any, Final
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import kinds, looks_random
 from criticizer.redaction.rules.literals import Span, group_span, usable
-from criticizer.redaction.rules.value_heuristics import is_code, is_slug, judge
+from criticizer.redaction.rules.value_heuristics import is_code, is_expression, is_slug, judge
 
 WINDOW: Final = 2048
 # One argument, as a shell or a program writes it: exactly one of three groups takes part.
@@ -67,7 +67,7 @@ def literal(text: bytes, match: Any, kind: str = "cli-password") -> list[Span]:
     if span is None:
         return []
     value = text[slice(*span)]
-    if value[:1] in b"$%-/" or not usable(value) or is_code(value):
+    if value[:1] in b"$%-/" or not usable(value) or is_expression(value):
         return []
     return [(*span, kind)]
 
@@ -84,7 +84,7 @@ def user_flag(text: bytes, start: int, end: int) -> list[Span]:
         if not value:
             if len(user) >= 16 and (looks_random(user, rate=0.3) or judge(user, 2, quoted=True)):
                 found.append((*match.span(1), "cli-password"))
-        elif usable(value) and not value.startswith((b"$", b"%", b"/")) and not is_code(value):
+        elif usable(value) and not value.startswith((b"$", b"%", b"/")) and not is_expression(value):
             found.append((*match.span(2), "cli-password"))
     return found
 

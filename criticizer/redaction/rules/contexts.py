@@ -37,7 +37,7 @@ _IN_PATH = compiled(
 _OF_DEVICE = compiled(
     rb"(?i)(?:key(?:[ \t]+[0-9])?|secret(?:[ \t]+[0-9])?|md5|community|rocommunity6?|rwcommunity6?|"
     rb"pre-shared-key|message-digest-key|sha|aes|des|eap|psk|xauth|on)"
-    rb"[ \t]+(?:(?:md5|local|remote|[0-9])[ \t]+)*"
+    rb"[ \t]+(?:(?:md5|local|remote|[0-9]{1,3})[ \t]+)*"
     rb"(?:\"([^\"\n]{6,64})\"|'([^'\n]{6,64})'|>?([^\s\"'<>]{6,64}))"
 )
 _OF_ISSUER = compiled(
@@ -167,6 +167,17 @@ def bundle(text: bytes, start: int, end: int) -> list[Span]:
     return [(*span, "secret")] if span is not None else []
 
 
+_STATIC_MAP = compiled(rb"[^\s:]{1,64}:([^\s:]{4,128})")
+
+
+def static_map(text: bytes, start: int, end: int) -> list[Span]:
+    """smtp_sasl_password_maps = static:user:password."""
+    low = max(text.rfind(b"\n", max(start - 120, 0), start), 0)
+    if b"sasl_password" not in text[low:start]:
+        return []
+    return literal(text, _STATIC_MAP.match(text, end, window_end(text, end)), "smtp-credential")
+
+
 Handler = Callable[[bytes, int, int], list[Span]]
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (basic, b"basic "),
@@ -185,6 +196,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     ),
     (issuer, b"|".join(issuer_tokens.NAMES)),
     (bundle, b"bundle_|sonar.login"),
+    (static_map, b"static:"),
     (
         device,
         b"community |rocommunity|rwcommunity|pre-shared-key|radius-server|tacacs-server|"

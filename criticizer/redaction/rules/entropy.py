@@ -94,17 +94,22 @@ def spans(
     places: Sequence[tuple[int, int]],
     holds_secret: Callable[[bytes], bool],
     blocks: Sequence[tuple[int, int]] = (),
+    taken: Sequence[tuple[int, int]] = (),
 ) -> list[Span]:
     """Return the random ones among the `candidates`.
 
     `holds_secret` judges what a token in base64 or hexadecimal says in plain text. What lies in one of the
-    `blocks` (of keys, in order) is taken out anyway and not judged again.
+    `blocks` (of keys, in order) is taken out anyway and not judged again. What lies in one of the spans that
+    are `taken` (in order) is judged for what says more of it: a token's issuer, a text that it stands for.
     """
     text = document.text
     found: list[Span] = []
     files = _Files(text)
-    block = 0
+    block = one = reach = 0
     for start, end in places:
+        while one < len(taken) and taken[one][0] <= start:
+            reach = max(reach, taken[one][1])
+            one += 1
         token = text[start:end]
         while block < len(blocks) and blocks[block][1] < end:
             block += 1
@@ -113,7 +118,10 @@ def spans(
         is_taken = block < len(blocks) and blocks[block][0] <= start and end <= blocks[block][1]
         if is_taken and len(token) > marked_tokens.LONGEST and token.translate(None, marked_tokens.HEX):
             continue
-        kind = _kind(text, start, end, token, holds_secret, files)
+        if reach >= end and token.translate(None, marked_tokens.HEX):
+            kind = _kind_of_taken(text, start, end, token, holds_secret)
+        else:
+            kind = _kind(text, start, end, token, holds_secret, files)
         if kind is not None and not (document.binary and document.in_binary(start)):
             found.append((start, end, kind))
     return found
@@ -129,14 +137,10 @@ def _kind(
         return marked
     if not all(kinds(token)):
         return "high-entropy" if _one_case(text, start, end, token) else None
-    if text[end : end + 1] == b"(" or token.startswith((b"_ZN", b"_RN", b"_Z")):
-        return None  # a function's name
-    if not token.translate(None, _PATH_OF_SVG) or _is_number(token) or _counts_up(token):
+    if _is_no_token(text, end, token):
         return None
     before = text[max(start - 64, 0) : start]
     before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
-    if (token[:3] in (b"sha", b"non") and _DIGEST.match(token)) or token.startswith(_KNOWN):
-        return None
     segment = _segment(token, before)
     plain = _decoded(token, before)
     if plain is not None:
@@ -148,6 +152,30 @@ def _kind(
     if before.endswith(b"...") and text[end : end + 3] == b"...":
         return None  # an excerpt, shortened on both sides
     return "high-entropy"
+
+
+def _kind_of_taken(
+    text: bytes, start: int, end: int, token: bytes, holds_secret: Callable[[bytes], bool]
+) -> str | None:
+    """Return what `_kind` says of a token, unless it is no more than that it is random."""
+    marked = marked_tokens.kind_of(text, start, token) if len(token) <= marked_tokens.LONGEST else None
+    if marked is not None:
+        return marked
+    before = text[max(start - 64, 0) : start]
+    before = before[before.rfind(b"\n") + 1 :].rstrip(b"+/-")
+    plain = _decoded(token, before)
+    if plain is None or not all(kinds(token)) or _is_no_token(text, end, token) or not holds_secret(plain):
+        return None
+    return "encoded-secret"
+
+
+def _is_no_token(text: bytes, end: int, token: bytes) -> bool:
+    """Return whether it is a function's name, a drawing, a number, an alphabet, a digest or a file."""
+    if text[end : end + 1] == b"(" or token.startswith((b"_ZN", b"_RN", b"_Z")):
+        return True
+    if not token.translate(None, _PATH_OF_SVG) or _is_number(token) or _counts_up(token):
+        return True
+    return (token[:3] in (b"sha", b"non") and _DIGEST.match(token) is not None) or token.startswith(_KNOWN)
 
 
 def _counts_up(token: bytes) -> bool:

@@ -103,12 +103,17 @@ metadata tag tags labels group groups owner region zone domain module package im
 ization isation isations ary arial meshing ing signatures identifier bundle browser cache
 """
 _ABOUT: Final = frozenset(_ABOUT_TEXT.split())
-_HEAD_NOT: Final = compiled(
-    rb"(?i)(?:^|[_.\-])(?:public|pub|csrf|xsrf|next|prev|page|cursor|continuation|max|min|num|number_of|total|cache|sort|"
-    rb"partition|foreign|unique|primary|composite|idempotency|row|group|object|hash|map|dict|bucket|translation|i18n|locale|"
-    rb"hot|short|arrow|enter|return|shift|ctrl|alt|query|search|registry|lookup|index|schema|sequence|config|has|is|use|"
-    rb"show|hide|forgot|reset|lost|change|update|no|skip|check|validate|parse|end|start|stop|pad|eos|bos|unk|sep|cls|mask)[_.\-]?$"
-)
+# The last word before a name that makes it another thing's: public_, csrf-, max. "number_of" ends in "of".
+_HEAD_NOT_TEXT: Final = b"""
+public pub csrf xsrf next prev page cursor continuation max min num number_of total cache sort partition
+foreign unique primary composite idempotency row group object hash map dict bucket translation i18n locale
+hot short arrow enter return shift ctrl alt query search registry lookup index schema sequence config has is
+use show hide forgot reset lost change update no skip check validate parse end start stop pad eos bos unk sep
+cls mask
+"""
+_HEAD_NOT: Final = frozenset(_HEAD_NOT_TEXT.split())
+_NUMBER_OF: Final = b"number_of"
+_DASHES: Final = bytes.maketrans(b"_.", b"--")
 _HEAD_NOT_CAMEL: Final = compiled(
     rb"(?:Public|public|[Cc]srf|[Xx]srf|next|Next|page|Page|max|Max|cache|Cache|sort|Sort|partition|Partition|foreign|primary|"
     rb"sequence|schema|group|bucket|map|hash|object|lookup)$"
@@ -126,7 +131,18 @@ _KEY_OF: Final = compiled(
     rb"xi|rest|write|read|function|host|integration|ingest|stripe|twilio|openai)[_.\- ]?$"
 )
 
+_BOUNDS: Final = (b"", b"_", b".", b"-")
+_ENDS_PUBLIC: Final = (b"ckey", b"_key", b"recv", b"tion")  # of what the next expression finds
 _PUBLIC: Final = compiled(rb"(?i)public_?key_?$|recv-?$|site-?verification$")
+
+
+def _is_not(head: bytes) -> bool:
+    """Return whether the last word of what stands before a name says that it is no secret's."""
+    lower = head.lower()
+    lower = lower[:-1] if lower[-1:] in (b"_", b".", b"-") else lower
+    if lower.translate(_DASHES).rpartition(b"-")[2] in _HEAD_NOT:
+        return True
+    return lower.endswith(_NUMBER_OF) and lower[-len(_NUMBER_OF) - 1 : -len(_NUMBER_OF)] in _BOUNDS
 
 
 def _words(tail: str) -> list[str]:
@@ -149,16 +165,17 @@ def _words(tail: str) -> list[str]:
 def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
     """Return the strength of `head` + `found` + `tail`; `word` is `found` in lower case."""
     base, own_word = WORDS[word]
-    if _PUBLIC.search(head) is not None:
+    if head.rstrip(b"_-")[-4:].lower() in _ENDS_PUBLIC and _PUBLIC.search(head) is not None:
         return 0
     before = head[-1:]
     glued = before.isalpha() and not (found[:1].isupper() and before.islower())
     if own_word and glued and _GLUED.search(head) is None:
         # vendorkey, somepass: little is promised, and monkey promises nothing worse.
         return WEAK if not tail and word in (b"key", b"pass", b"pwd") else 0
-    if _HEAD_NOT.search(head) is not None and base < PASSWORD:
+    is_camel = base < PASSWORD and found[:1].isupper()
+    if head and base < PASSWORD and _is_not(head):
         return 0
-    if _HEAD_NOT_CAMEL.search(head) is not None and found[:1].isupper() and base < PASSWORD:
+    if head and is_camel and _HEAD_NOT_CAMEL.search(head) is not None:
         return 0
     if base == WEAK and word == b"key" and _KEY_OF.search(head) is not None:
         base = SECRET

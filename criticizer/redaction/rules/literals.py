@@ -13,14 +13,17 @@ from typing import Any, Final
 
 from criticizer.redaction.input import concatenation
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import key_names
-from criticizer.redaction.rules.characters import holds, is_hex, looks_random, transitions
+from criticizer.redaction.rules import key_names, settings_lines
+from criticizer.redaction.rules.characters import DIGITS, holds, is_hex, looks_random, transitions
 from criticizer.redaction.rules.value_heuristics import (
+    is_choice,
     is_chosen,
     is_code,
     is_dummy,
+    is_expression,
     is_generated,
     is_numbered_word,
+    is_phrase,
     is_reference,
     is_slug,
     is_template,
@@ -37,6 +40,9 @@ def span_kind(strength: int) -> str:
     return _KIND[strength]
 
 
+_MARKS: Final = b"\"'`*_ \t"
+_OTHER_SCRIPT = compiled(rb"[\x{3000}-\x{ffff}]")  # of a script without blanks
+_MARKS_BEHIND: Final = b".*_!?:"
 _JUDGED: Final = 256  # bytes of a value that are judged
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
 _QUOTED = compiled(
@@ -46,6 +52,9 @@ _QUOTED = compiled(
     rb"(?:\"\"\"([^\"]*)|'''([^']*)|\\+\"([^\"\\]*)|\\+'([^'\\]*)"
     rb"|\"([^\"\\]*(?:\\.[^\"\\]*)*)|'([^'\\]*(?:\\.[^'\\]*)*)|`([^`]*)|&quot;(.*?)(?:&quot;|$)|&#39;(.*?)(?:&#39;|$))"
 )
+_OPENS_LITERAL: Final = b"\"'`\\&"
+_OF_TYPE: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.[]<>?|&*:' \t("
+_CAST_BYTES: Final = 28  # in which a cast is closed
 _CALLED: Final = 80  # bytes in which a call's bracket has to come
 _STRING = rb"(?:\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`([^`\n]*)`)"
 _DEFAULT = compiled(  # getenv("NAME", "literal"), environ["NAME"] or "literal"
@@ -91,7 +100,9 @@ class Literals:
             return False
         if not (b'"' in near or b"'" in near or b"`" in near or b"&" in near):
             return False
-        span = self._plain(at, stop) or group_span(_QUOTED.match(self.text, at, stop))
+        span = self._plain(at, stop)
+        if span is None and _may_open(near):
+            span = group_span(_QUOTED.match(self.text, at, stop))
         if span is None:
             return False
         start, end = span
@@ -117,7 +128,7 @@ class Literals:
         if careful and not (looks_random(value, rate=0.35) or is_chosen(value)):
             return False
         drawn = (len(value) >= 10 and transitions(value) >= 0.36) or is_numbered_word(value)
-        if word and is_slug(value) and not drawn:
+        if word and is_slug(value) and not (drawn or is_phrase(value)):
             return False
         return self._judge(value, strength, quoted=True)
 
@@ -167,8 +178,7 @@ class Literals:
 
     def bare(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool = False) -> bool:
         """Take an unquoted word after the name that begins at `begin`. `spoken`: password is x."""
-        cut = self.text[at:stop].translate(_TO_STOP).find(b" ")
-        end = at + cut if cut >= 0 else stop
+        end = self._word_end(at, stop)
         value = self.text[at:end]
         self.spend(len(value) >> 3)
         if end == stop and self._cut(stop) and judge(value, strength, quoted=False):
@@ -188,14 +198,50 @@ class Literals:
         if not good and strength >= key_names.PASSWORD:
             # In configuration a word with a number is a literal; in code more follows it.
             end = at + len(value)
-            good = is_numbered_word(value) and self.text[end : end + 1] in _LITERAL_ENDS
+            good = (is_numbered_word(value) and self.text[end : end + 1] in _LITERAL_ENDS) or (
+                not spoken
+                and self._judge(value, strength, quoted=True)
+                and settings_lines.is_literal(self.text, begin, at, end, self.spend)
+            )
         return good and self.add(at, at + len(value), _KIND[strength])
+
+    def argument(self, begin: int, at: int, stop: int, strength: int) -> bool:
+        """Take the argument of an option: --password x, where a word with a digit is no expression."""
+        if self.bare(begin, at, stop, strength):
+            return True
+        end = self._word_end(at, stop)
+        value = self.text[at:end]
+        good = strength >= key_names.PASSWORD and holds(value, DIGITS) and not is_expression(value)
+        return good and self._judge(value, strength, quoted=True) and self.add(at, end, _KIND[strength])
+
+    def whole(self, at: int, stop: int, strength: int) -> bool:
+        """Take the word that is all of the rest of a line, where no expression can stand."""
+        end = self._word_end(at, stop)
+        good = end > at and not self.text[end:stop].strip() and strength >= key_names.PASSWORD
+        return (
+            good and self._judge(self.text[at:end], strength, quoted=True) and self.add(at, end, "password")
+        )
+
+    def said(self, at: int, stop: int) -> bool:
+        """Take a password that a sentence names, without the marks around it."""
+        at += len(self.text[at:stop]) - len(self.text[at:stop].lstrip(_MARKS))
+        end = self._word_end(at, stop)
+        value = self.text[at:end]
+        other = _OTHER_SCRIPT.search(value)
+        value = (value[: other.start()] if other is not None else value).rstrip(_MARKS_BEHIND)
+        if len(value) < 5 or not holds(value, DIGITS) or value.isdigit() or not is_choice(value):
+            return False
+        good = judge(value, key_names.PASSWORD, quoted=False) or is_numbered_word(value)
+        return good and self.add(at, at + len(value), "password")
+
+    def _word_end(self, at: int, stop: int) -> int:
+        cut = self.text[at:stop].translate(_TO_STOP).find(b" ")
+        return at + cut if cut >= 0 else stop
 
     def spoken(self, at: int, stop: int) -> bool:
         """Take a password named without an equals sign: the last word, or one before a comma."""
         text = self.text
-        cut = text[at:stop].translate(_TO_STOP).find(b" ")
-        end = at + cut if cut >= 0 else stop
+        end = self._word_end(at, stop)
         value = text[at:end].rstrip(b".")
         end = at + len(value)
         follows = text[end:stop].lstrip(b". \t\r")[:1]
@@ -267,6 +313,14 @@ class Literals:
         while self.text[start:end].endswith((b"\\n", b"\\r", b"\\t")):
             end -= 2
         return start + len(value) - len(value.lstrip()), end
+
+
+def _may_open(near: bytes) -> bool:
+    """Return whether `_QUOTED` may match: a quote at once, or a type or a cast before it."""
+    if holds(near[:3], _OPENS_LITERAL):
+        return True
+    typed, sign, _ = near.partition(b"=")
+    return bool(sign and not typed.translate(None, _OF_TYPE)) or b")" in near[:_CAST_BYTES]
 
 
 def group_span(match: Any) -> tuple[int, int] | None:

@@ -54,7 +54,10 @@ def read(assignments: Assignments, start: int, end: int, word: bytes, document: 
         for line in document.following(here, most):
             match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
             if match is not None:
-                _take(assignments.values, line.start, match.end(), line.end, max(strength, key_names.SECRET))
+                strong = max(strength, key_names.SECRET)
+                taken = _take(assignments.values, line.start, match.end(), line.end, strong)
+                if not taken and text[begin:tail_end].isupper():  # a variable's value is a literal
+                    assignments.values.whole(match.end(), line.end, strong)
                 break
 
 
@@ -93,10 +96,9 @@ def _value_before(assignments: Assignments, end: int, word: bytes) -> None:
             return
 
 
-def _take(values: Literals, begin: int, at: int, stop: int, strength: int) -> None:
+def _take(values: Literals, begin: int, at: int, stop: int, strength: int) -> bool:
     stop = min(stop, at + WINDOW)
-    if not values.quoted(at, stop, strength):
-        values.bare(begin, at, stop, strength)
+    return values.quoted(at, stop, strength) or values.bare(begin, at, stop, strength)
 
 
 def _may_be_pair(head: bytes) -> bool:

@@ -13,6 +13,7 @@ from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import addresses, arguments, commands, contexts
 from criticizer.redaction.rules.characters import looks_random
+from criticizer.redaction.rules.commands import literal as arguments_literal
 from criticizer.redaction.rules.contexts import WINDOW, literal, window_end
 from criticizer.redaction.rules.literals import Span, usable
 from criticizer.redaction.rules.value_heuristics import (
@@ -152,7 +153,7 @@ def _device(text: bytes, start: int, end: int) -> list[Span]:
 
 def netrc(text: bytes, start: int, end: int) -> list[Span]:
     """machine HOST login USER password X."""
-    return literal(text, _NETRC.match(text, end, window_end(text, end)), "password")
+    return arguments_literal(text, _NETRC.match(text, end, window_end(text, end)), "password")
 
 
 def pgpass(text: bytes, start: int, end: int) -> list[Span]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from criticizer.redaction.patterns import compiled, remembered
+from criticizer.redaction.patterns import Forms, compiled, remembered
 from criticizer.redaction.rules.characters import (
     DIGITS,
     SPECIAL,
@@ -24,7 +24,7 @@ from criticizer.redaction.rules.characters import (
 _WORD: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 _HEAD_LENGTH: Final = 256
 
-_DUMMY = compiled(
+_DUMMY = (
     rb"(?i)(?:"
     rb"[x*.?#_=\-\s0]+|(?:x{4,}|\*{3,}|\.{3,}).*|.*(?:x{6,}|\*{4,})|.{0,7}(?:\.\.\.|\x{2026})|[^0-9]*(?:\.\.\.|\x{2026})"
     rb"|(?:my|your|the|user|db|some|a|an|new|old|test|app|client|api|access|admin|root|default|dummy|fake|example|sample)?"
@@ -44,37 +44,57 @@ _TEMPLATE = compiled(
     rb"\$\{[^}]*\}?|\$\([^)]*\)?|\{\{.*?\}\}|\{\{|<%.*?%>|#\{[^}]*\}|%\(\w+\)[sdr]|\$\{\{.*?\}\}"
     rb"|%[A-Za-z_]\w*%|\{[A-Za-z_][\w.\[\]!:]*\}|\{[0-9]*(?::[^{}]{0,12})?\}|\{%.*?%\}|<[A-Za-z_][\w .-]*>"
 )
-_VARIABLE = compiled(rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*")
-_FORMAT = compiled(rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?|&#[0-9A-Za-z]{1,6};?")
-_CONSTANT = compiled(rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}")
-_DOTTED = compiled(rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*")
-_PATHLIKE = compiled(rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*")
-_FILE = compiled(
+_VARIABLE = rb"[$%]{1,2}[A-Za-z_{(][\w:.\->\[\]'\"(){}]*|[!&@*][A-Za-z_][A-Za-z_:.-]*"
+_FORMAT = rb"%[-+0#]*[0-9]*\.?[0-9]*[sdrxviq@]|:[a-z_]\w*|\?|&#[0-9A-Za-z]{1,6};?"
+_CONSTANT = rb"[A-Z][A-Z0-9]*(?:[_-][A-Z][A-Z0-9]*)+|[A-Z]{2,20}"
+_DOTTED = rb"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+[?!]?(?:[-+*/%&]+[A-Za-z_][\w.]*)*"
+_PATHLIKE = rb"(?:~|\.{1,2}|[A-Za-z]:)?[/\\]?(?:[\w.@*-]+[/\\])+[\w.@*-]*"
+_FILE = (
     rb"(?i)[\w./\\~ -]+\.(?:pem|key|crt|cer|der|p12|pfx|jks|keystore|json|ya?ml|toml|ini|cfg|conf|txt|md|rst"
     rb"|env|py|js|ts|go|rb|java|cs|c|h|cpp|hpp|html?|xml|png|jpe?g|gif|svg|ico|css|sh|bat|exe|dll|so|jar|zip|gz"
     rb"|tar|log|db|sql|lock|com|org|net|io)"
 )
-_URL = compiled(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*")
-_UUID = compiled(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_VERSION = compiled(
+_URL = rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://\S*|//\S+|www\.\S+|mailto:\S*"
+_UUID = rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+_VERSION = (
     rb"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.+Z-]*)?|[vV]?[0-9]+(?:[.:,_/-][0-9]+)+\w{0,3}"
     rb"|[0-9]:[0-9]+[.][\w.+~:-]*|(?:rc|v)?[0-9]+\.[0-9]+\.[0-9]+[\w.+-]*|.*-SNAPSHOT"
 )
-_NUMBER = compiled(rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}")
-_TERNARY = compiled(rb"[!\w.]+\?[\w.]+:[\w.]+")  # minified code
+_NUMBER = rb"[-+]?(?:0[xX][0-9a-fA-F]{1,10}|[0-9][0-9_,.]*)[a-zA-Z%]{0,4}"
+_TERNARY = rb"[!\w.]+\?[\w.]+:[\w.]+"  # minified code
 _CALL = compiled(rb"[A-Za-z_][A-Za-z_.]{2,}(?:->|::)?\w*[!?]?[ \t]?\((?:[\w\s.,'\"\[\]$=/-]*\)|$)")
 _COMMAND = compiled(rb"[;|&>][ \t]|[ \t][;|&>]|[ \t]-[A-Za-z]")
 _UNSPOKEN = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{6}")
-_KEYWORD = compiled(rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)")
-_CHOSEN = compiled(
+_KEYWORD = rb"[a-z_]\w*={1,2}(?:True|False|None|true|false|null|[0-9.]+)"
+_CHOSEN = (
     rb"[A-Za-z]{3,14}[-_.+*@!]?(?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{3,6}[-_.!+*@]{0,3}"
     rb"|[A-Z][a-z]{2,13}[-_.][A-Z][a-z]{2,13}[-_.]?[0-9]{2,6}[-_.!+*@]{0,3}"
+    rb"|[A-Z][a-z]{2,13}-[A-Z][a-z]{2,13}[0-9]"
     rb"|[A-Za-z]{4,14}[+*@!](?:[A-Za-z]{2,14}[-_.+*@!]?)?[0-9]{2}[-_.!+*@]{0,3}"
     rb"|[A-Za-z]{4,14}[0-9]{1,4}[!@*+]{1,3}|[A-Z]{3,5}[0-9]{2,4}[a-z]{3,5}[-_.!+*@]{0,2}"
 )
 _NO_CHOICE = compiled(
     rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page|ssh-|ecdsa|aes-|rsa-|hmac-|chacha)"
 )
+# All that is asked of a whole value, in one pass over it.
+_FORMS: Final = Forms(
+    (
+        _DUMMY, _VARIABLE, _FORMAT, _CONSTANT, _DOTTED, _PATHLIKE, _FILE, _URL, _UUID, _VERSION, _NUMBER,
+        _TERNARY, _KEYWORD, _CHOSEN,
+    )
+)  # fmt: skip
+(
+    _IS_DUMMY, _IS_VARIABLE, _IS_FORMAT, _IS_CONSTANT, _IS_DOTTED, _IS_PATHLIKE, _IS_FILE, _IS_URL, _IS_UUID,
+    _IS_VERSION, _IS_NUMBER, _IS_TERNARY, _IS_KEYWORD, _IS_CHOSEN,
+) = (1 << bit for bit in range(14))  # fmt: skip
+_IS_TEMPLATE: Final = _IS_VARIABLE | _IS_FORMAT
+_PHRASE = compiled(rb"[A-Za-z]{3,12}(?: [A-Za-z]{3,12}){1,4} [0-9]{2,4}[!.?*]?")
+_OF_SENTENCES: Final = frozenset(
+    b"and the for from with than has have must least most minimum maximum length step page line level section"
+    b" chapter table figure error days hours minutes seconds characters valid invalid server update after"
+    b" before every about over under only last first next release since until".split()
+)
+_LEAST_CONSTANT, _LONGEST_CONSTANT = 2, 20  # of capital letters alone
 _LONGEST_CHOSEN: Final = 44
 _LONGEST_SUFFIX: Final = 9
 # Bytes that a pattern cannot match without: looking for them is many times cheaper.
@@ -82,16 +102,19 @@ _VARIABLE_HEADS: Final = b"$%!&@*:?"
 _TEMPLATE_MARKS: Final = b"${%<#"
 
 
+_forms = remembered(_FORMS.of)
+
+
 @remembered
 def is_dummy(value: bytes) -> bool:
     """Return whether the whole value is a placeholder, an empty word or a mask of stars."""
-    return not value.strip(value[:1]) or _DUMMY.fullmatch(value) is not None
+    return not value.strip(value[:1]) or bool(_forms(value) & _IS_DUMMY)
 
 
 @remembered
 def is_template(value: bytes) -> bool:
     """Return whether nothing but template fields would be secret in it."""
-    if value[:1] in _VARIABLE_HEADS and (_VARIABLE.fullmatch(value) or _FORMAT.fullmatch(value)):
+    if value[:1] in _VARIABLE_HEADS and _forms(value) & _IS_TEMPLATE:
         return True
     if not holds(value, _TEMPLATE_MARKS):
         return False
@@ -126,7 +149,7 @@ def _camel(word: bytes) -> bool:
 
 def is_generated(value: bytes) -> bool:
     """Return whether a value is a UUID, hexadecimal with a digit, or looks random."""
-    if value.count(b"-") == 4 and _UUID.fullmatch(value):
+    if value.count(b"-") == 4 and _forms(value) & _IS_UUID:
         return True
     if is_hex(value):
         return not value.isalpha()
@@ -134,9 +157,25 @@ def is_generated(value: bytes) -> bool:
 
 
 def is_numbered_word(value: bytes) -> bool:
-    """Return whether it is a word of at least six letters with a number at its end: dragonfly88."""
+    """Return whether it is a word with a number at its end: dragonfly8, and zebra99 of five letters."""
     word = value.rstrip(DIGITS)
-    return 6 <= len(word) < len(value) <= len(word) + 4 and word.isalpha() and not _named(value)
+    digits = len(value) - len(word)
+    is_long = len(word) >= 6 if digits == 1 else len(word) >= 5
+    return is_long and 1 <= digits <= 4 and word.isalpha() and not _named(value)
+
+
+def is_phrase(value: bytes) -> bool:
+    """Return whether it is words with a number behind, as people write a passphrase: Saffron Lane 83."""
+    return (
+        _PHRASE.fullmatch(value) is not None
+        and is_choice(value)
+        and _OF_SENTENCES.isdisjoint(value.lower().split())
+    )
+
+
+def is_choice(value: bytes) -> bool:
+    """Return whether it is not an algorithm, a product or a version, as sentences name them."""
+    return _NO_CHOICE.match(value) is None and not _named(value)
 
 
 @remembered
@@ -144,7 +183,7 @@ def is_chosen(value: bytes) -> bool:
     """Return whether it is one or two words with a number, as people choose passwords: velvet-Butter5649."""
     if not value[:1].isalpha() or len(value) > _LONGEST_CHOSEN or not holds(value, DIGITS):
         return False
-    return _CHOSEN.fullmatch(value) is not None and not _named(value) and _NO_CHOICE.match(value) is None
+    return bool(_forms(value) & _IS_CHOSEN) and not _named(value) and _NO_CHOICE.match(value) is None
 
 
 def _is_identifier(value: bytes) -> bool:
@@ -156,15 +195,22 @@ def is_code(value: bytes) -> bool:
     """Return whether an unquoted value is an expression rather than a literal."""
     if b"(" in value or b"[" in value or b"{" in value or b"->" in value or b"::" in value or b"!." in value:
         return True
-    if b"?" in value and _TERNARY.fullmatch(value):
+    if b"?" in value and _forms(value) & _IS_TERNARY:
         return True
-    if b"." in value and _DOTTED.fullmatch(value) is not None and not is_chosen(value):
+    if b"." in value and _forms(value) & _IS_DOTTED and not is_chosen(value):
         parts = value.replace(b"->", b".").replace(b"::", b".").split(b".")
         return not any(
             len(part) >= 4 and kinds(part)[2] and (transitions(part) >= 0.4 or digit_groups(part) >= 2)
             for part in parts
         )
     return False
+
+
+def is_expression(value: bytes) -> bool:
+    """Return whether an argument of a command is code: a dotted one with a digit is not."""
+    if not is_code(value):
+        return False
+    return holds(value, b"([{") or b"->" in value or b"::" in value or not kinds(value)[2]
 
 
 def is_run(value: bytes) -> bool:
@@ -181,17 +227,17 @@ def is_run(value: bytes) -> bool:
 @remembered
 def is_reference(value: bytes) -> bool:
     """Return whether it names a file, address, version, constant or regular expression."""
-    if b"(?" in value or (b"=" in value and _KEYWORD.fullmatch(value)):
+    if b"(?" in value or (b"=" in value and _forms(value) & _IS_KEYWORD):
         return True
-    if (b":" in value or value[:2] == b"//" or value[:1] == b"w") and _URL.fullmatch(value):
+    if (b":" in value or value[:2] == b"//" or value[:1] == b"w") and _forms(value) & _IS_URL:
         return True
-    if b"." in value and len(value) - value.rfind(b".") <= _LONGEST_SUFFIX and _FILE.fullmatch(value):
+    if b"." in value and len(value) - value.rfind(b".") <= _LONGEST_SUFFIX and _forms(value) & _IS_FILE:
         return True
-    if (value[:1] in b"0123456789vVr" or value.endswith(b"-SNAPSHOT")) and _VERSION.fullmatch(value):
+    if (value[:1] in b"0123456789vVr" or value.endswith(b"-SNAPSHOT")) and _forms(value) & _IS_VERSION:
         return True
-    if value.isupper() and _CONSTANT.fullmatch(value) and digit_groups(value) <= 2:
+    if value.isupper() and _forms(value) & _IS_CONSTANT and digit_groups(value) <= 2:
         return True
-    is_path = holds(value, b"/\\") and _PATHLIKE.fullmatch(value) is not None
+    is_path = holds(value, b"/\\") and bool(_forms(value) & _IS_PATHLIKE)
     return is_path and is_slug(value.replace(b"\\", b"/").strip(b"~./*@"))
 
 
@@ -205,9 +251,12 @@ def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> b
     value = value[:_HEAD_LENGTH].replace(b"\x01", b"").replace(b"<>", b"").strip()
     if len(value) < (4 if strength >= 3 else 8):
         return False
-    if is_dummy(value) or is_template(value) or (not quoted and is_code(value)):
+    if is_dummy(value):
         return False
-    if is_reference(value) or is_run(value):
+    if value.isalnum():  # no template, no code, and of references only a constant
+        if _LEAST_CONSTANT <= len(value) <= _LONGEST_CONSTANT and value.isalpha() and value.isupper():
+            return False
+    elif is_template(value) or (not quoted and is_code(value)) or is_reference(value) or is_run(value):
         return False
     if strength >= 3:
         return _judge_password(value, quoted=quoted, sure=sure)
@@ -222,8 +271,10 @@ def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
     words = value.split()
     if len(words) > 1:
         # Prose, unless a word has a digit and is no slug: "Enter a valid password."
+        if quoted and is_phrase(value):
+            return True
         return any(_judge_password(word, quoted=quoted, sure=False) for word in words if kinds(word)[2])
-    if value[:1] in b"-+0123456789" and _NUMBER.fullmatch(value):
+    if value[:1] in b"-+0123456789" and _forms(value) & _IS_NUMBER:
         return (quoted or sure) and len(value) >= 6
     if has_special(value) or kinds(value)[2]:
         if quoted or sure:
@@ -256,9 +307,9 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
         return any(_judge_secret(word, strength, quoted=quoted) for word in value.split() if len(word) >= 16)
     if b'"' in value:
         return False  # an expression in quotes
-    if value[:1] in b"-+0123456789" and _NUMBER.fullmatch(value):
+    if value[:1] in b"-+0123456789" and _forms(value) & _IS_NUMBER:
         return strength == 2 and quoted and len(value) >= 16
-    if value.count(b"-") == 4 and _UUID.fullmatch(value):
+    if value.count(b"-") == 4 and _forms(value) & _IS_UUID:
         return strength >= 2
     if is_hex(value):
         return strength >= 2 or len(value) >= 20

@@ -5,6 +5,6 @@ gap in the rules is not a gap of the measure as well.
 """
 
 from tests.redaction.generated.measure import Report, measure, shrunk
-from tests.redaction.generated.rows import Row, rows
+from tests.redaction.generated.rows import Row, rows, rows_of_classes
 
-__all__ = ["Report", "Row", "measure", "rows", "shrunk"]
+__all__ = ["Report", "Row", "measure", "rows", "rows_of_classes", "shrunk"]

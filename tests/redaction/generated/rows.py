@@ -135,6 +135,14 @@ def rows(seed: int, count: int) -> Iterator[Row]:
         yield drawn(group, template, source)
 
 
+def rows_of_classes(seed: int, count: int) -> Iterator[Row]:
+    """Yield `count` rows of each class of secrets, so that a share of each says something."""
+    source = random.Random(seed)
+    for group, templates in sorted({**TEXTS, **PLACES}.items()):
+        for _ in range(count):
+            yield drawn(group, source.choice(templates), source)
+
+
 def drawn(group: str, template: str, source: random.Random, mutation: str | None = None) -> Row:
     """Return one row of a template."""
     drawing = Drawing(_SYMBOLS, source)
