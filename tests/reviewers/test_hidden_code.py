@@ -104,6 +104,23 @@ INLINE = [
     ("a.sh", "read -r PASSWORD < <(./evil9.sh aB9xQ2z7)", "./evil9.sh"),
     ("a.sql", "ALTER USER bob IDENTIFIED BY VALUES 'S:1' || evil9('aB9!xQ2z');", "evil9("),
     ("a.sh", "login: bob:Evil99xq; Evil99xq", "; Evil99xq"),
+    ("a.py", "PASSWORD=evil9.run9", "evil9.run9"),
+    ("a.js", "config.db.password=steal9x\n(document.cookie)", "steal9x"),
+    ("a.rb", "password = steal9xy77Q", "steal9xy77Q"),
+    ("a.ex", "  password: steal9xy77Q", "steal9xy77Q"),
+    ("a.scala", "val dbPassword = steal9xy77Q", "steal9xy77Q"),
+    ("a.hs", "password = unsafePerformIO steal9xy77Q", "steal9xy77Q"),
+    ("a.c", "#define DB_PASSWORD steal9xy77Q", "steal9xy77Q"),
+    ("a.java", '@Value("#{T(java.lang.Runtime).getRuntime().exec(\'x9aQ2b7\')}") String password;', "getRuntime().exec("),
+    ("a.tf", '  password = templatefile("evil9.tpl", {x = "aB9!xQ2z"})', "evil9.tpl"),
+    ("a.pl", "my $password = qx{curl9 evil9.example/aB9xQ2z7};", "curl9 evil9"),
+    ("a.jl", "password = read(`evil9 aB9xQ2z7`, String)", "evil9 aB9"),
+    ("a.ps1", "$password = & .\\evil9.ps1 -x aB9xQ2z7", "evil9.ps1"),
+    ("a.bat", "set PASSWORD=aB9xQ2&evil9.exe", "evil9.exe"),
+    ("a.sh", "export DB_PASSWORD=aB9xQ2|evil9.sh", "evil9.sh"),
+    ("a.sh", "docker run -e DB_PASSWORD=aB9xQ2 evil9/image9xQ", "evil9/image9xQ"),
+    ("a.gradle", 'storePassword "sh evil9.sh aB9xQ2".execute().text', "execute()"),
+    ("a.rs", 'let password = include_str!(concat!("evil9", "aB9xQ2z"));', "include_str!"),
 ]  # fmt: skip
 # A value planted in one file, code in another that reads like it.
 PLANTED = [
@@ -125,6 +142,26 @@ PLANTED = [
     ('password = "__import__("', "__import__('os')"),
     ('password = "deleteAll9Users"', "deleteAll9Users"),
     ('-----BEGIN RSA PRIVATE KEY-----\ndeleteAllUserDataNow\ndropEverythingAtOnce\n-----END RSA PRIVATE KEY-----', "deleteAllUserDataNow"),
+]  # fmt: skip
+
+# A name that is planted as a password, and the code that uses it, with what is shown of it otherwise.
+NAMED = [
+    ("a.py", "@Tr0mbone77xq\ndef f(): pass"),
+    ("a.py", "run = Tr0mbone77xq\nrun(cmd)"),
+    ("a.js", "map(Tr0mbone77xq, cmds)"),
+    ("a.rb", "hooks = [Tr0mbone77xq]"),
+    ("a.py", "class A(Tr0mbone77xq): pass"),
+    ("a.py", "x = '\"\"\"'\nrun = Tr0mbone77xq\nrun(cmd)"),
+    ("a.py", 'x = "a # b" + Tr0mbone77xq'),
+    ("a.py", "x = a // Tr0mbone77xq"),
+    ("a.py", "x = a * Tr0mbone77xq"),
+    ("a.js", 'x = /"/; y = Tr0mbone77xq'),
+    ("a.js", 's = "a // b"; f = Tr0mbone77xq'),
+    ("a.js", "s = `a`; f = Tr0mbone77xq;"),
+    ("a.rs", "fn f<'a>(c: &'a str) { let y = Tr0mbone77xq; }"),
+    ("a.c", 'x = "/*";\nf = Tr0mbone77xq;'),
+    ("a.go", "s := '`'\nf := Tr0mbone77xq"),
+    ("a.rb", "x = a \\ b\nhooks << Tr0mbone77xq"),
 ]  # fmt: skip
 
 
@@ -153,8 +190,24 @@ def test_code_that_reads_like_a_planted_secret_is_shown_or_reported(
     assert _is_shown_or_reported([("fixtures.txt", planted), (path, "\n" + code + "\n")], code)
 
 
+@pytest.mark.parametrize(("path", "code"), NAMED)
+def test_a_name_that_was_planted_as_a_password_is_reported_where_a_program_uses_it(
+    path: str, code: str
+) -> None:
+    _, findings = _prepared([("fixtures.txt", 'password = "Tr0mbone77xq"'), (path, code)])
+    assert [one.file for one in findings] == [path]
+
+
 def test_honest_secrets_in_literals_and_configuration_are_not_reported() -> None:
+    planted = 'password = "Tr0mbone77xq"\n'
     texts = [
+        ("a.py", f'"""\npassword: Tr0mbone77xq\n"""\n{planted}x = 1  # password Tr0mbone77xq\n'),
+        ("a.c", '/*\n * pw: Tr0mbone77xq\n */\nchar *password = "Tr0mbone77xq";\n'),
+        ("a.go", "var q = `\npassword: Tr0mbone77xq\n`\n"),
+        ("a.sh", "DB_PASSWORD=Tr0mbone77xq\nmysql -u bob -pTr0mbone77xq shop\n"),
+        ("a.sql", "-- Tr0mbone77xq\nALTER USER b IDENTIFIED BY 'Tr0mbone77xq';\n"),
+        ("a.bat", "set DB_PASSWORD=Tr0mbone77xq\n"),
+        ("a.rs", 'fn f<\'a>() { let password = "Tr0mbone77xq"; } // Tr0mbone77xq\n'),
         ("a.py", 'password = "Tr0mb0ne!77xq"\nconnect("bob", "Tr0mb0ne!77xq")\n'),
         ("a.py", 'DB = """\npassword: Tr0mb0ne!77xq\n"""\n'),
         ("a.env", "PASSWORD=Tr0mb0ne!77xq\n"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from criticizer.redaction import RedactedText
 from criticizer.redaction.policy import POLICY_KINDS
 from reviews.reviewers.base import Finding, FindingSeverity
+from reviews.reviewers.checks.lexing import open_at_end, open_lines
 from reviews.reviewers.checks.lines import Check, check_finding, extension, files_and_diffs
 from reviews.sources.base import Change, FileChange
 from reviews.sources.diffs import FileDiff, RenderedDiff, split_lines
@@ -19,6 +20,12 @@ _EXTENSIONS = (
     " ex exs erl hs ml clj r jl m mm sql sh bash zsh ps1"
 )
 _PROGRAMS = frozenset(f".{name}" for name in _EXTENSIONS.split())
+# Here a bare word is a literal, and what a sign parts is the next command; elsewhere it names a value.
+_SHELLS = frozenset((".sh", ".bash", ".zsh", ".ps1", ".bat", ".cmd"))
+_BARE_LITERALS = _SHELLS | {".sql"}
+_BACKQUOTES_RUN = frozenset((".sh", ".bash", ".zsh", ".rb", ".pl", ".pm", ".php", ".jl"))
+_NAME = re.compile(r"[A-Za-z_]\w*[!?]?")
+_NEXT_COMMAND = re.compile(r"[&|;]\s*[\w./\\]")
 _EXPRESSION = re.compile(r"[()\[\]{};]|\s|\.[A-Za-z_]|->|::")
 _CONTINUES = re.compile(r"\s*(?:\(|\[|\.[A-Za-z_]|->|::|\?\.)")
 _CALLED = re.compile(r"\s*\(")
@@ -32,9 +39,7 @@ _RUNS = re.compile(
     r"|\s-e(?:nc|ncodedcommand)?\s+<REDACTED:",
     re.IGNORECASE,
 )
-_LONG_QUOTES = re.compile("\"\"\"|'''|`")
 _KEY_MATERIAL = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9+/=]{40,}")
-_COMMENT = re.compile(r"(?:^|\s)(?:#|//|--|/?\*|;)\s")
 
 
 def hidden_code_in(rendered: Sequence[RenderedDiff | None], shown: Sequence[RedactedText | None]) -> Check:
@@ -62,26 +67,20 @@ def _changed_lines(diff: FileDiff, raw: RenderedDiff, shown: Sequence[str]) -> l
 
 def _hiding(file: FileChange, lines: Sequence[tuple[int, str, str]]) -> Iterator[int]:
     """Yield the numbers of the lines of which something is taken out that is run."""
-    is_program = bool(lines) and extension(file.path) in _PROGRAMS
-    quoted = _lines_in_literals(split_lines(file.new_text or "")) if is_program else frozenset()
+    suffix = extension(file.path)
+    is_program = bool(lines) and suffix in _PROGRAMS | _SHELLS
+    inside = open_lines(split_lines(file.new_text or ""), suffix) if is_program else ()
     for number, line, shown in lines:
-        if _hides(line, shown, is_program=is_program and number not in quoted):
+        opened = inside[number - 1] if 0 < number <= len(inside) else ""
+        if _hides(line, shown, suffix if is_program else "", opened):
             yield number
 
 
-def _lines_in_literals(lines: Sequence[str]) -> frozenset[int]:
-    """Return the numbers of the lines that begin inside a literal of several lines."""
-    inside, found = "", set()
-    for number, line in enumerate(lines, start=1):
-        if inside:
-            found.add(number)
-        for mark in _LONG_QUOTES.findall(line):
-            inside = mark if not inside else "" if mark == inside else inside
-    return frozenset(found)
+def _hides(line: str, shown: str, suffix: str, opened: str) -> bool:
+    """Return whether a placeholder of the shown line stands for something that is run.
 
-
-def _hides(line: str, shown: str, *, is_program: bool) -> bool:
-    """Return whether a placeholder of the shown line stands for something that is run."""
+    `suffix` is that of a program's file, else empty; `opened` is what is open where the line begins.
+    """
     line = line.rstrip("\r\n")[:4_000]
     if _RUNS.search(shown):
         return True
@@ -92,8 +91,8 @@ def _hides(line: str, shown: str, *, is_program: bool) -> bool:
     return any(
         # A host or an address is an expression by its form: only one that is called is code.
         _CALLED.match(line[end:]) is not None
-        if kind in POLICY_KINDS and is_program and not _is_quoted(line[:start])
-        else kind not in POLICY_KINDS and _is_run(line, start, end, is_program=is_program)
+        if kind in POLICY_KINDS and suffix in _PROGRAMS and not open_at_end(line[:start], suffix, opened)
+        else kind not in POLICY_KINDS and _is_run(line, start, end, suffix, opened)
         for kind, (start, end) in zip(pieces[1::2], removed, strict=True)
     )
 
@@ -113,34 +112,25 @@ def _removed(line: str, kept: Sequence[str]) -> list[tuple[int, int]] | None:
     return spans
 
 
-def _is_run(line: str, start: int, end: int, *, is_program: bool) -> bool:
+def _is_run(line: str, start: int, end: int, suffix: str, opened: str) -> bool:
     value = line[start:end]
     if _SUBSTITUTED.search(value):
         return True
-    if not is_program or _is_quoted(line[:start]) or _COMMENT.search(line[:start]):
+    inside = open_at_end(line[:start], suffix, opened) if suffix else ""
+    if inside == "`" and suffix in _BACKQUOTES_RUN:
+        return True
+    if not suffix or inside:
         return False
-    if _KEY_MATERIAL.fullmatch(value):
+    if suffix in _SHELLS and _NEXT_COMMAND.search(value):
+        return True
+    if suffix not in _PROGRAMS or _KEY_MATERIAL.fullmatch(value):
         return False
+    if suffix not in _BARE_LITERALS and _NAME.fullmatch(value):
+        return True
     is_statement = not line[:start].strip() and not line[end:].strip(" \t;")
     return is_statement or bool(
         _EXPRESSION.search(value) or _CONTINUES.match(line[end:]) or _MEMBER.search(line[:start])
     )
-
-
-def _is_quoted(before: str) -> bool:
-    """Return whether a literal is open at the end of a line's beginning."""
-    quote = ""
-    at = 0
-    while at < len(before):
-        char = before[at]
-        if char == "\\":
-            at += 1
-        elif quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'`":
-            quote = char
-        at += 1
-    return bool(quote)
 
 
 def _finding(path: str, line: int) -> Finding:
