@@ -197,9 +197,11 @@ def main() -> None:
     django.setup()
     from django.conf import settings
 
+    from criticizer.codehosts.registry import HOSTS
+
     # Below what an installation may set: what is waited for here answers within milliseconds.
     settings.RETRY_TIME_SCALE = float(os.environ["MATRIX_TIME_SCALE"])
-    settings.RATE_LIMITS = dict.fromkeys(("github", "gitea", "gitlab"), 1000.0)
+    settings.RATE_LIMITS = dict.fromkeys(HOSTS, 1000.0)
     import benchmarks.matrix_checks  # noqa: F401  once, not in every fork
 
     for line in sys.stdin:

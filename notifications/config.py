@@ -11,10 +11,9 @@ import structlog
 from django.conf import settings
 
 from criticizer import mail
+from criticizer.codehosts import registry as codehosts
 from criticizer.codehosts.base import Host
-from criticizer.codehosts.client import TokenConfig
-from criticizer.codehosts.github import AppConfig
-from criticizer.codehosts.registry import HOSTS, client_of
+from criticizer.codehosts.registry import HOSTS
 from criticizer.queue.outbox import scaled
 from criticizer.resilience.failures import Component
 from criticizer.resilience.gate import name_of
@@ -74,44 +73,23 @@ def from_settings() -> ProvidersConfig:
         swarm=SwarmConfig(settings.SWARM_URL, settings.SWARM_USER, settings.SWARM_TICKET)
         if settings.SWARM_URL
         else None,
-        github=github_app(),
-        gitea=host_account("gitea"),
-        gitlab=host_account("gitlab"),
+        hosts=tuple((name, HOSTS[name].configured(_setting)) for name in connected_hosts()),
     )
-
-
-def github_app() -> AppConfig | None:
-    """Return the GitHub App of the settings; None where there is none."""
-    if not settings.GITHUB_APP_ID or not settings.GITHUB_PRIVATE_KEY:
-        return None
-    app = AppConfig(
-        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY, settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG
-    )
-    return replace(app, lag_pauses_seconds=tuple(map(scaled, app.lag_pauses_seconds)))
-
-
-def host_account(name: str) -> TokenConfig | None:
-    """Return address and token of Gitea or GitLab; None where one of them is not set."""
-    url, tokens = (getattr(settings, f"{name.upper()}_{part}") for part in ("URL", "TOKEN"))
-    return TokenConfig(url, tokens) if url and tokens else None
 
 
 def host(name: str, place: Component = Component.PROVIDER) -> Host:
     """Return a code host, also without credentials and secrets. Failures of its calls are of `place`."""
-    kind: Any = HOSTS[name]
-    current: AppConfig | TokenConfig | None
-    if name == "github":
-        current = github_app() or AppConfig(settings.GITHUB_APP_ID, (), settings.GITHUB_API_URL)
-    else:
-        current = host_account(name) or TokenConfig(getattr(settings, f"{name.upper()}_URL"), ())
-    secrets = getattr(settings, f"{name.upper()}_WEBHOOK_SECRETS")
-    made: Host = kind(current, secrets, place, client_of(name, current, place))
-    return made
+    found: Host = codehosts.made(name, _setting, place)
+    return found
 
 
 def connected_hosts(place: Component = Component.PROVIDER) -> dict[str, Host]:
     """Return the code hosts that we have credentials for, by name, as `host`."""
     return {name: made for name in HOSTS if (made := host(name, place)).is_connected}
+
+
+def _setting(name: str) -> Any:
+    return getattr(settings, name)
 
 
 def _archive() -> ArchiveConfig | None:

@@ -48,7 +48,7 @@ def swarm(name: str) -> None:
 def code_host(name: str) -> None:
     """Check a code host with the App's key or the account's token. Raises `Failure` when it does not work."""
     host = name.partition(":")[0]
-    _check(HOSTS[host], getattr(config.from_settings(), host))
+    _check(HOSTS[host], dict(config.from_settings().hosts).get(host))
 
 
 def _check(kind: type[Any], provider_config: Any | None) -> None:

@@ -1,8 +1,8 @@
 """Recipients: channel-qualified addresses in one normal form.
 
 `mail:ann@example.com`, `webhook:https://ci.example.com/x`, `slack:C0123ABCD` (a channel's id),
-`swarm:review-123`, `swarm:change-123`, `github:owner/repository#12`, also with gitea or gitlab,
-and `github-review:owner/repository#12` (also of those) for inline comments.
+`swarm:review-123`, `swarm:change-123`, `<code host>:owner/repository#12`, and
+`<code host>-review:owner/repository#12` for inline comments.
 
 The recipient is part of a delivery's key, so equal recipients must be equal texts: everything is
 normalised first. The messages of ValueError are shown to callers of the API.

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from criticizer.codehosts.registry import repositories_variable
 from criticizer.models import SecurityEvent
 from criticizer.queue import advisory_locks
 from criticizer.redaction import clean
@@ -72,7 +73,7 @@ def is_enabled_repository(host: str, full_name: str) -> bool:
     <HOST>_REPOSITORIES decides; where it is not set, the allow-list: nothing below it could be read.
     """
     name = full_name.lower()
-    if patterns := getattr(settings, f"{host.upper()}_REPOSITORIES"):
+    if patterns := getattr(settings, repositories_variable(host)):
         return any(fnmatchcase(name, pattern) for pattern in patterns)
     return allow_list().may_touch(f"//{host}/{name}/")
 

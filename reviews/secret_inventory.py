@@ -9,7 +9,7 @@ from datetime import datetime
 from django.conf import settings
 from django.utils import timezone
 
-from criticizer.codehosts.registry import HOSTS
+from criticizer.codehosts.registry import HOSTS, secrets_variable
 from criticizer.db import prepared
 from criticizer.environment.variables import VARIABLES
 from criticizer.resilience.failures import ErrorClass, Failure
@@ -97,7 +97,7 @@ def _uses() -> dict[str, str]:
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
         **{
             name: f"{len(getattr(settings, name))} in use, each is accepted"
-            for name in (f"{host.upper()}_WEBHOOK_SECRETS" for host in HOSTS)
+            for name in map(secrets_variable, HOSTS)
         },
         "IMAP_ARCHIVE_PASSWORD_NEXT": "tried when the password of IMAP_ARCHIVE_URL is refused",
         "DATABASE_URL": "in use",

@@ -7,13 +7,14 @@ a moment must stop neither `migrate` nor a worker that starts again: its stage r
 from __future__ import annotations
 
 import shutil
+from itertools import combinations
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from criticizer.checks import OUTSIDE, Messages, check, message
-from criticizer.codehosts.registry import HOSTS
+from criticizer.codehosts.registry import HOSTS, secrets_variable
 
 SHORTEST_SECRET = 16  # characters
 
@@ -25,7 +26,7 @@ def git_repositories() -> Messages:
         return
     # Who allows the files of a code host is about to connect it: its App is made in the running installation.
     takes_pull_requests = any(
-        getattr(settings, f"{host.upper()}_WEBHOOK_SECRETS")
+        getattr(settings, secrets_variable(host))
         or any(pattern.startswith(f"//{host}/") for pattern in settings.DEPOT_ALLOW_LIST)
         for host in HOSTS
     )
@@ -57,7 +58,7 @@ def _problem_of_repository(path: Path) -> str:
 
 @check()
 def code_hosts() -> Messages:
-    """Check what the variables of each code host mean together (criticizer.E008, W018, W019)."""
+    """Check what the variables of code hosts mean together (criticizer.E008, W018, W019, W020)."""
     for host, kind in HOSTS.items():
         variable, example = kind.address
         site = urlsplit(getattr(settings, variable))
@@ -67,7 +68,14 @@ def code_hosts() -> Messages:
                 f"{variable}: is not https, so that tokens would be sent in clear.",
                 f"Set the https address of the server, such as {example}.",
             )
-        yield from _webhooks(host, f"{host.upper()}_WEBHOOK_SECRETS")
+        yield from _webhooks(host, secrets_variable(host))
+    for one, other in combinations(map(secrets_variable, HOSTS), 2):
+        if set(getattr(settings, one)) & set(getattr(settings, other)):
+            yield message(
+                "W020",
+                f"{one} and {other} have a secret in common: with it, one host can sign for the other.",
+                "Make one for each with: openssl rand -hex 32.",
+            )
 
 
 def _webhooks(host: str, variable: str) -> Messages:

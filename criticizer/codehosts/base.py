@@ -1,6 +1,7 @@
 """Interface of a code host: its webhooks, its git server, and what is said on its pull requests.
 
-A new host is a folder with a class that has these methods, and one line in `registry.HOSTS`. GitLab's merge
+A new host is a folder with a class that has these attributes and methods, and one line in `registry.HOSTS`:
+ids, recipients, channels, settings, limits, checks at start and pages come from the class. GitLab's merge
 requests are pull requests here.
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from criticizer.codehosts.events import HostEvent
 from criticizer.codehosts.names import Repository
+from criticizer.environment.variable import Variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,14 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """Something that a connection lacks, in words, and the sentence that says what to do."""
+
+    what: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailedDelivery:
     """A webhook that did not reach us: `number` is this try's, `delivery_id` that of all its tries."""
 
@@ -85,6 +95,10 @@ class Host(Protocol):
     repositories: type[Repository]  # says which names they have
     address: tuple[str, str]  # the variable of its address, and an example
     credentials: tuple[str, ...]  # the variables that connect it
+    # All of its variables; among them <NAME>_WEBHOOK_SECRETS and <NAME>_REPOSITORIES.
+    variables: tuple[Variable, ...]
+    calls_at_once: int | None  # of one dependency, where no variable sets others; None: no limit
+    calls_per_second: float | None
     set_up: tuple[
         str, ...
     ]  # what a person chooses there: permissions or scopes, and the events of its webhook
@@ -100,6 +114,11 @@ class Host(Protocol):
     @property
     def has_new_account(self) -> bool:
         """Whether a token was followed by that of another account: what that one wrote is not ours now."""
+        ...
+
+    @classmethod
+    def configured(cls, setting: Callable[[str], Any]) -> Any:
+        """Return its configuration, also without credentials; `setting` has the value of a variable."""
         ...
 
     # -- webhooks -----------------------------------------------------------------------------
@@ -200,6 +219,28 @@ class Host(Protocol):
         """Ask who we are there; return one sentence about what works."""
         ...
 
-    def lacks(self) -> list[str]:
-        """Ask which permissions and events we lack, as far as the host tells; return each in words."""
+    def lacks(self) -> list[Lack]:
+        """Ask what we lack everywhere, as far as the host tells: permissions, events, an installation."""
+        ...
+
+    def lacks_on(self, repository: Repository) -> list[Lack]:
+        """Ask what we lack on one repository: that we see it, and may write what we write."""
+        ...
+
+
+@runtime_checkable
+class Redelivers(Protocol):
+    """A host that tells which of its webhooks failed, and sends one again when it is asked."""
+
+    @property
+    def app_dependency(self) -> str:
+        """Return the dependency that these calls wait for."""
+        ...
+
+    def failed_deliveries(self) -> Iterator[Sequence[FailedDelivery]]:
+        """Yield the tries of webhooks that failed, page by page, the newest first."""
+        ...
+
+    def deliver_again(self, number: int) -> None:
+        """Ask for another try of a webhook."""
         ...

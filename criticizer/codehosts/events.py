@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import TypeAlias
 
 from criticizer.codehosts.names import Repository
 
 
+class Refused(StrEnum):
+    """Why a webhook was refused."""
+
+    NONE_SET = "none_set"  # none is set here
+    UNSIGNED = "unsigned"
+    WRONG = "wrong"  # the proof is of another secret, or of other bytes
+    LATE = "late"  # its time is not near ours
+    CONTENT_TYPE = "content_type"  # authentic, but not JSON
+    UNREADABLE = "unreadable"  # authentic, but without what is needed
+
+
 class NotAuthentic(Exception):
-    """The request does not prove that the host sent it. Says nothing of the request."""
+    """The request does not prove that the host sent it. Says nothing of the request but `reason`."""
+
+    def __init__(self, reason: Refused = Refused.WRONG) -> None:
+        super().__init__()
+        self.reason = reason
 
 
 class Unreadable(ValueError):
@@ -68,10 +84,14 @@ def is_command(comment: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """A person asks for another review: of a pull request's head, or of this head wherever it is."""
+    """A person asks for another review: of a pull request's head, or of this head wherever it is.
+
+    `comment`: the number of the comment that asks, which is once whatever reports it how often.
+    """
 
     number: int | None = None
     head_sha: str = ""
+    comment: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -12,10 +12,42 @@ from criticizer.codehosts.gitlab.host import GitLabHost
 from criticizer.resilience.failures import Component
 
 # Name in ids, depot paths and addresses -> host, made from its configuration and its webhook's secrets.
-HOSTS: Mapping[str, type[Any]] = {"github": GitHubHost, "gitea": GiteaHost, "gitlab": GitLabHost}
+HOSTS: Mapping[str, type[Any]] = {
+    GitHubHost.name: GitHubHost,
+    GiteaHost.name: GiteaHost,
+    GitLabHost.name: GitLabHost,
+}
 
 
 @lru_cache(maxsize=16)
 def client_of(name: str, config: Any, place: Component) -> Any:
     """Return one client a process, which keeps its tokens and knows which secret is accepted."""
     return HOSTS[name](config, place=place).client
+
+
+def made(name: str, setting: Callable[[str], Any], place: Component = Component.PROVIDER) -> Any:
+    """Return a host as the settings have it now, also without credentials and secrets."""
+    kind = HOSTS[name]
+    config = kind.configured(setting)
+    return kind(config, setting(secrets_variable(name)), place, client_of(name, config, place))
+
+
+def label_of(name: str) -> str:
+    """Return what people call a host; the name itself of one that is no longer registered."""
+    return HOSTS[name].label if name in HOSTS else name
+
+
+def secrets_variable(name: str) -> str:
+    """Return the variable of the secrets of a host's webhooks."""
+    return f"{name.upper()}_WEBHOOK_SECRETS"
+
+
+def repositories_variable(name: str) -> str:
+    """Return the variable of a host's enabled repositories."""
+    return f"{name.upper()}_REPOSITORIES"
+
+
+def in_words(form: str, last: str = " or ") -> str:
+    """Return `form` of each host, as a list in words: its `{name}`, and the `{shape}` of its repositories."""
+    *first, final = (form.format(name=name, shape=kind.repositories.shape) for name, kind in HOSTS.items())
+    return f"{', '.join(first)}{last}{final}"

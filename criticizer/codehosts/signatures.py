@@ -7,6 +7,8 @@ import hmac
 import re
 from collections.abc import Iterable, Sequence
 
+from criticizer.codehosts.events import NotAuthentic, Refused
+
 _ID = re.compile(r"[!-~]{1,128}")
 
 
@@ -15,6 +17,13 @@ class ProvenWebhooks:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = secrets
+
+
+def refusal(secrets: Sequence[str], given: str) -> NotAuthentic:
+    """Return why a proof is none."""
+    if not any(secrets):
+        return NotAuthentic(Refused.NONE_SET)
+    return NotAuthentic(Refused.WRONG if given else Refused.UNSIGNED)
 
 
 def is_signed(body: bytes, given: bytes, secrets: Iterable[str], prefix: bytes = b"sha256=") -> bool:

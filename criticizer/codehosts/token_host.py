@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from criticizer.codehosts.answers import of_account
-from criticizer.codehosts.base import Verdict
+from criticizer.codehosts.base import Lack, Verdict
 from criticizer.codehosts.client import TokenClient, TokenConfig
 from criticizer.codehosts.names import Repository
 from criticizer.codehosts.signatures import ProvenWebhooks
 from criticizer.http_client import host_and_port
-from criticizer.resilience.failures import Component
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 
 
 class TokenHost(ProvenWebhooks, ABC):
@@ -26,6 +26,9 @@ class TokenHost(ProvenWebhooks, ABC):
     repositories: ClassVar[type[Repository]] = Repository
     api: ClassVar[str]  # its path below the site
     scheme: ClassVar[str]  # how the token is shown
+    role: ClassVar[str]  # what its account needs on a repository
+    calls_at_once: ClassVar[int | None] = 1
+    calls_per_second: ClassVar[float | None] = None
     has_own_checks: ClassVar[bool] = False
     lag_pauses_seconds: ClassVar[Sequence[float]] = ()
 
@@ -40,6 +43,12 @@ class TokenHost(ProvenWebhooks, ABC):
         self._config = config
         self.client = client or TokenClient(config, self.api, self.scheme, of_account(self.label), place)
 
+    @classmethod
+    def configured(cls, setting: Callable[[str], Any]) -> TokenConfig:
+        """Return address and tokens: of <NAME>_URL and <NAME>_TOKEN."""
+        name = cls.name.upper()
+        return TokenConfig(setting(f"{name}_URL"), setting(f"{name}_TOKEN"))
+
     @property
     def is_connected(self) -> bool:
         return bool(self._config.url and self._config.tokens)
@@ -51,8 +60,23 @@ class TokenHost(ProvenWebhooks, ABC):
     def clone_url(self, full_name: str) -> str:
         return f"{self._config.url.rstrip('/')}/{full_name}.git"
 
-    def lacks(self) -> list[str]:
+    def lacks(self) -> list[Lack]:
         return []  # neither host tells what a token may do
+
+    def lacks_on(self, repository: Repository) -> list[Lack]:
+        """Ask for the repository, with what the account may do there."""
+        account = f"the account of {self.name.upper()}_TOKEN"
+        try:
+            found = self.client.call("GET", self._repository_path(repository)).content
+        except PermanentFailure as failure:
+            if failure.error_class is not ErrorClass.NOT_FOUND:
+                raise
+            advice = f"Add {account} to it, with {self.role}, or correct its name."
+            return [Lack(f"sight of {repository.name}: {account} does not see it", advice)]
+        if self._may_write(found):
+            return []
+        advice = f"Give {account} {self.role} there."
+        return [Lack(f"the right to write to {repository.name}: {account} may only read it", advice)]
 
     def git_password(self, repository: Repository) -> str:
         return self.client.account()[0] if self.is_connected else ""
@@ -78,6 +102,14 @@ class TokenHost(ProvenWebhooks, ABC):
     def probe(self) -> str:
         self.client.account()
         return f"{self.label} answers and accepts the token."
+
+    @abstractmethod
+    def _repository_path(self, repository: Repository) -> str:
+        """Return the path of a repository below the API."""
+
+    @abstractmethod
+    def _may_write(self, content: Mapping[str, object]) -> bool:
+        """Say whether the account may comment and set statuses, as far as the repository tells."""
 
     @abstractmethod
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:

@@ -34,6 +34,7 @@ _GIT_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]{0,99}")
 _GLOB = r"[A-Za-z0-9._*?-]{1,100}"
 _DEPENDENCY = re.compile(r"(?:llm|p4|provider)(?::[A-Za-z0-9._:\[\]#-]{1,120})?")
 _PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3600}
+DEADLINE_SECONDS = 1200
 
 
 class Invalid(ValueError):
@@ -331,19 +332,25 @@ def _limits(parse_limit: Callable[[str], float | None], accepts: str) -> Parser:
     return Parser(parse, accepts, dict)
 
 
-def _deadlines(text: str) -> dict[str, int]:
-    """Return seconds by source or kind of a review; those under "" hold for all others."""
-    found: dict[str, int] = {}
-    for item in items(text):
-        name, _, seconds = item.rpartition("=")
-        if name not in ("", *DEADLINE_NAMES):
-            raise ValueError(f"{name!r} is not one of: {', '.join(DEADLINE_NAMES)}")
-        if name in found:
-            raise ValueError(
-                f"{name!r} is named twice" if name else f"{item} is a second number for all others"
-            )
-        found[name] = _DEADLINE.parse(seconds)
-    return {"": DEADLINE_SECONDS, **found}
+def deadlines(*names: str) -> Parser:
+    """Return the parser of seconds by source or kind of a review; those under "" hold for all others."""
+    seconds = integer(1, 7 * 86_400)
+
+    def parse(text: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for item in items(text):
+            name, _, limit = item.rpartition("=")
+            if name not in ("", *names):
+                raise ValueError(f"{name!r} is not one of: {', '.join(names)}")
+            if name in found:
+                raise ValueError(
+                    f"{name!r} is named twice" if name else f"{item} is a second number for all others"
+                )
+            found[name] = seconds.parse(limit)
+        return {"": DEADLINE_SECONDS, **found}
+
+    example = "and others by source or kind such as 1200,shelved=600,github=900"
+    return Parser(parse, f"{seconds.accepts}, {example}")
 
 
 def _calls_per_second(text: str) -> float | None:
@@ -400,6 +407,7 @@ ALLOWED_HOSTS = list_of(
     matching(_is_allowed_host, "a host"), "hosts without scheme and port: criticizer.example.com"
 )
 ORIGINS = list_of(matching(_ORIGIN.fullmatch, "an origin"), "origins such as https://criticizer.example.com")
+HTTP = url("https", "http")
 OUTBOUND = list_of(
     matching(_is_outbound, "a host, address or network"),
     "hosts and networks such as ci.internal,10.0.0.0/8, without ports",
@@ -418,19 +426,9 @@ ABSOLUTE_PATH = Parser(
 GIT_REPOSITORIES = Parser(_git_repositories, "name=/path,name2=/path2, each name once", dict)
 GIT_WATCH = Parser(_git_watch, "name:branch,name2:branch with names of GIT_REPOSITORIES", list)
 GIT_REFERENCES = Parser(_git_references, "references such as refs/heads/*,refs/pull/*", list)
-GITHUB_APP_ID = Parser(matching(re.compile(r"[1-9][0-9]{0,17}").fullmatch, "a number"), "the App's number")
-GITHUB_SLUG = Parser(
-    matching(re.compile(r"[a-z0-9][a-z0-9-]{0,99}").fullmatch, "such a name"), "a name such as criticizer"
-)
 REPOSITORY_GLOBS = Parser(_repository_globs, "repositories such as acme/website,acme/lib-*,octo/*", list)
 PROJECT_GLOBS = Parser(
     partial(_repository_globs, form=f"{_GLOB}(?:/{_GLOB})+"), "projects such as acme/website,acme/lib/*", list
-)
-_DEADLINE = integer(1, 7 * 86_400)
-DEADLINE_SECONDS = 1200
-DEADLINE_NAMES = ("submitted", "shelved", "scan", "perforce", "git", "github", "gitlab", "gitea")
-DEADLINES = Parser(
-    _deadlines, f"{_DEADLINE.accepts}, and others by source or kind such as 1200,shelved=600,github=900"
 )
 RATE_LIMITS = _limits(_calls_per_second, "limits such as llm:openai=60/m,provider:mail=10/s")
 CONCURRENCY_LIMITS = _limits(_concurrent_calls, "limits such as llm:openai=200")

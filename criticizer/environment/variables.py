@@ -7,21 +7,19 @@ docs/configuration.md from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.fernet import Fernet
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from criticizer.codehosts.registry import HOSTS
 from criticizer.environment import WORK_DIR, parsers
 from criticizer.environment.parsers import (
     BOOLEAN,
     EXTRA_BODY,
     HEADER,
+    HTTP,
     TEXT,
     TEXTS,
     Invalid,
@@ -36,6 +34,8 @@ from criticizer.environment.parsers import (
 )
 from criticizer.environment.reader import Environment, wrong
 from criticizer.environment.secret import Secret
+from criticizer.environment.variable import Variable
+from criticizer.environment.variable import secret_variable as _secret
 from criticizer.redaction import RedactionBlocked
 from criticizer.redaction.policy import parse as parse_policy
 from notifications.providers.email.imap_archive import ArchiveConfig
@@ -46,40 +46,7 @@ from reviews.sources.passes import Passes
 from reviews.sources.perforce.client import validate_port
 
 MAX_TOKENS = 1_000_000_000_000  # of a limit
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One environment variable. `doc` is Markdown; `example` is shown where there is no default."""
-
-    name: str
-    parser: Parser
-    doc: str
-    default: str = ""
-    example: str = ""
-    is_secret: bool = False
-    is_required: bool = False
-
-    def parse(self, text: str) -> Any:
-        """Return the value of `text`, or of the default where it is empty.
-
-        Raises ImproperlyConfigured, which repeats nothing of a secret.
-        """
-        text = text or self.default
-        if self.is_required and not text:
-            raise wrong(self.name, "is not set", self.parser.accepts)
-        try:
-            return self.parser.parse(text) if text else self.parser.unset()
-        except Invalid as error:
-            raise wrong(self.name, str(error), self.parser.accepts) from None
-        except ValueError as error:
-            # The error may quote a part of the value.
-            problem = "is not valid" if self.is_secret else str(error)
-            raise wrong(self.name, problem, self.parser.accepts) from None
-
-
-def _secret(name: str, parser: Parser, doc: str, *, example: str = "") -> Variable:
-    return Variable(name, parser, doc, example=example, is_secret=True)
+SOURCES = ("perforce", "git", *HOSTS)
 
 
 def _p4port(text: str) -> str:
@@ -125,35 +92,10 @@ def _user_and_password(text: str) -> str:
     return text
 
 
-_sound_keys: set[bytes] = set()  # digests of the keys that this process has checked: a check takes 50 ms
-
-
-def _rsa_key(text: str) -> str:
-    pem = text.replace("\\n", "\n")
-    digest = sha256(pem.encode()).digest()
-    if digest in _sound_keys:
-        return pem
-    try:
-        key = load_pem_private_key(pem.encode(), None)
-    except (TypeError, ValueError, UnsupportedAlgorithm):  # the first: it has a passphrase
-        key = None
-    if not isinstance(key, RSAPrivateKey):
-        raise Invalid("is not an RSA key in PEM without a passphrase")
-    _sound_keys.add(digest)
-    return pem
-
-
-def _gitlab_secret(text: str) -> str:
-    if text.startswith("whsec_"):
-        decode_secret(text)
-    return text
-
-
 RANDOM_TEXT = any_text("a random text of at least 50 characters, made with: openssl rand -base64 48")
 ALLOW_LIST = Parser(_allow_list, "depot prefixes such as //depot/projectA/...,//depot/libs/...", list)
 P4PORT = Parser(_p4port, "host:1666 or ssl:host:1666")
 BUCKET = any_text("the name of a bucket of its own")
-HTTP = url("https", "http")
 DOMAINS = Parser(_domains, "domains such as corp.example.com,build.internal", list)
 NETWORKS = Parser(_networks, "networks such as 10.0.0.0/8,fd00::/8", list)
 IMAP_ARCHIVE = Parser(_imap_archive, "imaps://user:password@host/Mailbox, its parts percent-encoded")
@@ -161,13 +103,9 @@ WEBHOOK_LOGINS = checked_list(_user_and_password, "user:password, as in the webh
 WEBHOOK_SECRETS = checked_list(
     decode_secret, "whsec_ followed by base64, made with: echo whsec_$(openssl rand -base64 32)"
 )
-GITLAB_SECRETS = checked_list(
-    _gitlab_secret, "the webhook's token, or its key: whsec_ followed by base64, as GitLab shows it"
-)
 RECIPIENTS = checked_list(
     normalise, "recipients such as mail:ann@example.com,webhook:https://ci.example.com/hook"
 )
-RSA_KEY = Parser(_rsa_key, "the file that GitHub made, as GITHUB_PRIVATE_KEY_FILE, or its text with \\n")
 FERNET_KEYS = checked_list(Fernet, "Fernet keys (manage.py generate_artifact_key), newest first")
 
 # fmt: off
@@ -202,37 +140,7 @@ _SOURCES = (
     Variable("SHELVE_DEBOUNCE_SECONDS", number(0, 3600),
              "Shelves of one changelist within this time become one review; 0: none do.", "60"),
 )
-_HOSTS = (
-    Variable("GITHUB_APP_ID", parsers.GITHUB_APP_ID, "The App ID of the GitHub App: docs/github.md.",
-             example="123456"),
-    Variable("GITHUB_APP_SLUG", parsers.GITHUB_SLUG,
-             "The App's name in the address of its public page, github.com/apps/<name>; unset: asked.",
-             example="criticizer"),
-    _secret("GITHUB_PRIVATE_KEY", RSA_KEY, "The App's private key."),
-    _secret("GITHUB_PRIVATE_KEY_NEXT", RSA_KEY, "Tried when GITHUB_PRIVATE_KEY is refused."),
-    _secret("GITHUB_WEBHOOK_SECRETS", TEXTS, "Of the App's webhook, newest first: docs/github.md."),
-    Variable("GITHUB_API_URL", HTTP, "GitHub's API; of an Enterprise Server https://HOST/api/v3.",
-             "https://api.github.com"),
-    Variable("GITHUB_REPOSITORIES", parsers.REPOSITORY_GLOBS,
-             "Whose pull requests are reviewed. Unset: every repository's below //github/ in the allow-list.",
-             example="acme/*,octo/website"),
-    Variable("GITEA_URL", HTTP, "The site of Gitea or Forgejo: docs/gitea.md.",
-             example="https://gitea.example.com"),
-    _secret("GITEA_TOKEN", HEADER, "Of the account that reads, comments and sets statuses there."),
-    _secret("GITEA_TOKEN_NEXT", HEADER, "Tried when GITEA_TOKEN is refused."),
-    _secret("GITEA_WEBHOOK_SECRETS", TEXTS, "Of its webhooks, newest first."),
-    Variable("GITEA_REPOSITORIES", parsers.REPOSITORY_GLOBS,
-             "Whose pull requests are reviewed. Unset: every repository's below //gitea/ in the allow-list.",
-             example="acme/*"),
-    Variable("GITLAB_URL", HTTP, "The site of GitLab: docs/gitlab.md.", "https://gitlab.com"),
-    _secret("GITLAB_TOKEN", HEADER, "Of the account, group or project that reads and comments there."),
-    _secret("GITLAB_TOKEN_NEXT", HEADER, "Tried when GITLAB_TOKEN is refused."),
-    _secret("GITLAB_WEBHOOK_SECRETS", GITLAB_SECRETS,
-            "Of its webhooks, newest first: keys of signatures (whsec_...) and tokens."),
-    Variable("GITLAB_REPOSITORIES", parsers.PROJECT_GLOBS,
-             "Whose merge requests are reviewed. Unset: every project's below //gitlab/ in the allow-list.",
-             example="acme/*,acme/lib/website"),
-)
+_HOSTS = tuple(variable for host in HOSTS.values() for variable in host.variables)
 _DATA = (
     _secret("DATABASE_URL", parsers.DATABASE,
             "PostgreSQL. Unset: an embedded PostgreSQL in the data directory, for one machine.",
@@ -397,8 +305,8 @@ _DELIVERIES = (
              "named"),
 )
 _LIMITS = (
-    Variable("REVIEW_SLA_SECONDS", parsers.DEADLINES,
-             "The deadline of a review, from its creation; by source (perforce, git, github, gitlab, gitea) "
+    Variable("REVIEW_SLA_SECONDS", parsers.deadlines("submitted", "shelved", "scan", *SOURCES),
+             f"The deadline of a review, from its creation; by source ({', '.join(SOURCES)}) "
              "or kind (submitted, shelved): docs/operations/deadlines.md.",
              "1200", example="1200,shelved=600,github=900"),
     Variable("TOKEN_LIMIT_PER_REVIEW", integer(0, MAX_TOKENS),

@@ -37,11 +37,10 @@ RECEIVERS = "provider:webhook"
 RECEIVER_CALL_SECONDS = 20.0  # above the longest call of a webhook
 QUOTA_CEILING_SECONDS = 7200.0  # GitHub's longest is an hour
 QUOTA_SECONDS = 60.0  # of a server that does not say how long
-# Of dependencies that publish limits, where no variable sets others. GitHub wants one writer for each
-# installation, and a second between its writes.
-_RATES = {"github": 1.0}
-_CONCURRENCY = {"github": 1, "gitea": 1, "gitlab": 1}
-WRITER_CALL_SECONDS = 60.0  # of such a writer; GitHub ends a request after 10
+# Of dependencies that publish limits, where no variable sets others; their apps register them.
+RATES: dict[str, float] = {}
+CONCURRENCY: dict[str, int] = {}
+WRITER_CALL_SECONDS = 60.0  # of such a dependency; GitHub ends a request after 10
 _UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number
 
 # The rate in force, calls a second: the configured one, or less after a pause.
@@ -151,13 +150,13 @@ def configured(limits: Mapping[str, T], name: str) -> T | None:
 def rate_of(name: str) -> float | None:
     """Return the configured calls a second, or None."""
     rates: Mapping[str, float] = settings.RATE_LIMITS
-    return configured(rates, name) or configured(_RATES, name)
+    return configured(rates, name) or configured(RATES, name)
 
 
 def concurrency_limit_of(name: str) -> int | None:
     """Return how many calls may be in flight at once, or None."""
     slots: Mapping[str, int] = settings.CONCURRENCY_LIMITS
-    return configured(slots, name) or configured(_CONCURRENCY, name)
+    return configured(slots, name) or configured(CONCURRENCY, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def slots_of(name: str) -> list[Slots]:
     """
     limit = concurrency_limit_of(name)
     if not name.startswith(f"{RECEIVERS}:"):
-        is_writer = configured(_CONCURRENCY, name) is not None
+        is_writer = configured(CONCURRENCY, name) is not None
         seconds = outbox.scaled(WRITER_CALL_SECONDS) if is_writer else settings.CALL_SECONDS
         return [Slots(name, limit, seconds)] if limit else []
     stages: Mapping[str, tuple[str, str]] = settings.STAGES

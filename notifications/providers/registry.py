@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from criticizer.codehosts.client import TokenConfig
-from criticizer.codehosts.github import AppConfig
 from criticizer.codehosts.registry import HOSTS, client_of
 from criticizer.resilience.failures import Component
 from notifications.providers.base import Provider
@@ -40,9 +38,7 @@ class ProvidersConfig:
     postmark: PostmarkConfig | None = None
     slack: SlackConfig | None = None
     swarm: SwarmConfig | None = None
-    github: AppConfig | None = None
-    gitea: TokenConfig | None = None
-    gitlab: TokenConfig | None = None
+    hosts: tuple[tuple[str, Any], ...] = ()  # the connected code hosts by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class Entry:
 
 def _on_host(channel: str, kind: type[PullRequests], host: str) -> Entry:
     def make(config: ProvidersConfig) -> Provider | None:
-        current: AppConfig | TokenConfig | None = getattr(config, host)
+        current = dict(config.hosts).get(host)
         if current is None:
             return None
         # One client for both channels, and for check runs: each would have tokens of its own.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar, cast
 
 from csp.decorators import csp_update
 from django.conf import settings
@@ -16,17 +19,23 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from criticizer.codehosts.base import Host
-from criticizer.codehosts.registry import HOSTS
+from criticizer.codehosts.base import Host, Lack
+from criticizer.codehosts.events import Refused
+from criticizer.codehosts.registry import HOSTS, repositories_variable, secrets_variable
 from criticizer.redaction import clean
 from criticizer.resilience.failures import classify
 from notifications.config import host as host_of
 from notifications.recipients import variables_of
 from reviews.admin import github_app
-from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation
+from reviews.intake import host_poll
+from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation, HostRefusal
 from reviews.roles import READS_REPOSITORIES
 
+T = TypeVar("T")
 MAX_REPOSITORIES = 50
+MAX_TESTED = 10  # repositories of one test, in random order
+MAX_PROBLEMS = 10  # then no further repository is asked for
+TEST_SECONDS = 15.0  # then no further one
 _reads = permission_required(READS_REPOSITORIES, raise_exception=True)
 _tests = permission_required(["notifications.test_provider", "reviews.view_all_files"], raise_exception=True)
 
@@ -44,18 +53,26 @@ class HostView:
     installations: Sequence[HostInstallation]
     repositories: Sequence[Mapping[str, Any]]
     last_event: HostDelivery | None
+    refusals: Sequence[tuple[HostRefusal, str]]  # newer than the last event, and what to do
     last_failure: HostCheck | None
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """What does not work, and what to do; `code` is its failure class, where it has one."""
+
+    text: str
+    advice: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of *Test the connection* for one host."""
+    """The result of *Test the connection* for one host: it works, where there are no problems."""
 
     name: str
     text: str
-    is_ok: bool
-    advice: str = ""
-    code: str = ""
+    problems: Sequence[Problem] = ()
 
 
 def _url(path: str) -> str:
@@ -63,8 +80,9 @@ def _url(path: str) -> str:
 
 
 def _view(name: str) -> HostView:
-    host, variable = host_of(name), name.upper()
-    patterns = getattr(settings, f"{variable}_REPOSITORIES")
+    host = host_of(name)
+    last_event = HostDelivery.objects.filter(host=name).order_by("-received_at", "-id").first()
+    patterns = getattr(settings, repositories_variable(name))
     changes = HostChange.objects.filter(host=name).exclude(state=HostChange.State.REMOVED)
     by_repository = changes.values("full_name").annotate(
         last=Max("reported_at"), open=Count("pk", filter=Q(state__in=("open", "draft")))
@@ -73,15 +91,36 @@ def _view(name: str) -> HostView:
     return HostView(
         host,
         "" if host.is_connected else variables_of(name),
-        len(getattr(settings, f"{variable}_WEBHOOK_SECRETS")),
+        len(getattr(settings, secrets_variable(name))),
         ", ".join(patterns) or f"those below //{name}/ in the allow-list",
         _url(reverse("api-host-webhook", args=[name])),
         host.set_up,
         list(HostInstallation.objects.filter(host=name).order_by("account")[:MAX_REPOSITORIES]),
         list(by_repository.order_by("-last")[:MAX_REPOSITORIES]),
-        HostDelivery.objects.filter(host=name).order_by("-received_at", "-id").first(),
+        last_event,
+        _refusals(name, last_event),
         checks.select_related("version__change").order_by("-id").first(),
     )
+
+
+def _refusals(name: str, last_event: HostDelivery | None) -> list[tuple[HostRefusal, str]]:
+    rows = HostRefusal.objects.filter(host=name).order_by("-refused_at")
+    if last_event is not None:
+        rows = rows.filter(refused_at__gt=last_event.received_at)
+    return [(row, _advice(row)) for row in rows]
+
+
+def _advice(row: HostRefusal) -> str:
+    label, variable = HOSTS[row.host].label, secrets_variable(row.host)
+    return {
+        Refused.NONE_SET: f"Set {variable} and restart.",
+        Refused.UNSIGNED: f"Set the secret of the webhook on {label}: one of {variable}.",
+        Refused.WRONG: f"Set the same secret in the webhook on {label} and in {variable}. A proxy that"
+        " changes the body of requests has the same effect.",
+        Refused.LATE: "Set the clocks of both servers: they differ by more than five minutes.",
+        Refused.CONTENT_TYPE: f"Set the content type of the webhook on {label} to application/json.",
+        Refused.UNREADABLE: f"Look at the answer in the webhook's deliveries on {label}: it names the field.",
+    }[Refused(row.reason)]
 
 
 def _page(request: HttpRequest, tested: Tested | None = None) -> HttpResponse:
@@ -121,16 +160,37 @@ def check_connection(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404
     host = host_of(name)
     if not host.is_connected:
-        return _page(request, Tested(name, f"Set {variables_of(name)} and restart.", is_ok=False))
+        return _page(request, Tested(name, "", [Problem(f"Set {variables_of(name)} and restart.")]))
+    text, problems = _asked(host.probe, "")
+    problems = problems or [*_asked_lacks(host), *_refused(name)]
+    return _page(request, Tested(name, text, problems))
+
+
+def _asked_lacks(host: Host) -> list[Problem]:
+    """Ask what is lacking: everywhere, then on the enabled repositories, as many as there is time for."""
+    until = time.monotonic() + TEST_SECONDS
+    lacks, problems = _asked(host.lacks, list[Lack]())
+    for repository in islice(host_poll.chosen(host, host_poll.known_repositories(host)), MAX_TESTED):
+        if len(problems) + len(lacks) >= MAX_PROBLEMS or time.monotonic() > until:
+            break
+        found, failed = _asked(partial(host.lacks_on, repository), list[Lack]())
+        lacks, problems = [*lacks, *found], [*problems, *failed]
+    return [*(Problem(f"Missing: {clean(lack.what, 300)}.", lack.advice) for lack in lacks), *problems]
+
+
+def _asked(ask: Callable[[], T], otherwise: T) -> tuple[T, list[Problem]]:
+    """Return the answer, or what kept us from it."""
     try:
-        text, missing = host.probe(), host.lacks()
+        return ask(), []
     except Exception as error:  # noqa: BLE001 - whatever the other side or its address does
         failure = classify(error)
-        return _page(
-            request,
-            Tested(name, clean(failure.detail, 300), False, failure.kind.hint, str(failure.error_class)),
-        )
-    if missing:
-        advice = "Add it to the App, and let each owner accept it."
-        return _page(request, Tested(name, f"Missing: {'; '.join(missing)}.", False, advice))
-    return _page(request, Tested(name, text, is_ok=True))
+        problem = Problem(clean(failure.detail, 300), failure.kind.hint, str(failure.error_class))
+        return otherwise, [problem]
+
+
+def _refused(name: str) -> list[Problem]:
+    last_event = HostDelivery.objects.filter(host=name).order_by("-received_at", "-id").first()
+    return [
+        Problem(f"The last webhook was refused. {row.get_reason_display()}.", advice)
+        for row, advice in _refusals(name, last_event)
+    ]

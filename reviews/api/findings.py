@@ -12,6 +12,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from criticizer.codehosts.registry import in_words
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from reviews.api import representations, schemas
 from reviews.api.auth import client_of
@@ -44,8 +45,7 @@ class _Filter(forms.Form):
         prefix = repository_prefix(given) if given else ""
         if prefix is None:
             raise forms.ValidationError(
-                "A repository is git:<name>, github:<owner>/<repository>, gitea:<owner>/<repository>"
-                " or gitlab:<project>, as in the ids of its changelists."
+                f"A repository is git:<name>, {in_words('{name}:{shape}')}, as in the ids of its changelists."
             )
         return prefix
 

@@ -12,6 +12,7 @@ from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from criticizer.codehosts.registry import in_words
 from notifications import recipients
 from reviews.sources.registry import validate_changelist_id
 from reviews.states import VERDICTS, DismissalScope, FindingEventKind
@@ -103,9 +104,8 @@ class StrictSerializer(serializers.Serializer[Any]):
 # In backticks: Markdown would drop <…> as a tag.
 ANY_CHANNEL = (
     "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>`,"
-    " `swarm:change-<number>`, a pull request (`github:<owner>/<repository>#<number>`,"
-    " `gitea:<owner>/<repository>#<number>`, `gitlab:<project>!<number>`), or its inline comments"
-    " (`github-review:<as above>`, `gitea-review:<as above>`, `gitlab-review:<as above>`)"
+    f" `swarm:change-<number>`, a pull request ({in_words('`{name}:{shape}#<number>`')}), or its inline"
+    f" comments ({in_words('`{name}-review:<as above>`')})"
 )
 
 
@@ -121,7 +121,7 @@ class ReviewRequestSerializer(StrictSerializer):
     changelist_id = Changelist(
         max_length=128,
         help_text="A Perforce changelist, `12345`, a git commit, `git:<repository>@<40 hex digits>`, or a "
-        "pull request, `github:<owner>/<repository>#<number>`, also with `gitea` or `gitlab`.",
+        f"pull request, {in_words('`{name}:{shape}#<number>`')}.",
     )
     review_version = Whole(
         min_value=1, max_value=MAX_VERSION, default=1,

@@ -12,14 +12,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from criticizer.codehosts.events import NotAuthentic, Unreadable
+from criticizer.codehosts.base import Host
+from criticizer.codehosts.events import NotAuthentic, Refused, Unreadable
 from criticizer.security.client_ip import client_ip
 from notifications import config
 from reviews.api import parsers
 from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, UNSUPPORTED_MEDIA_TYPE
 from reviews.api.errors import ApiError
-from reviews.intake import pull_requests
+from reviews.intake import pull_requests, refusals
 from reviews.intake.pull_requests import Overtaken
 
 log = structlog.get_logger(__name__)
@@ -42,22 +43,19 @@ class HostWebhook(APIView):
         body = parsers.bounded_body(request, request.stream, MAX_BODY_BYTES)
         try:
             receiver.authenticate(request.headers, body)
-        except NotAuthentic:
-            # Neither body nor signature: both are the sender's.
-            delivery = receiver.delivery_id(request.headers, b"") if _names_delivery(request) else "missing"
-            log.error(
-                "webhook_refused",
-                host=host,
-                remote_address=client_ip(request),
-                path=request.path,
-                delivery=delivery,
-            )
+        except NotAuthentic as refused:
+            _refuse(request, host, receiver, refused.reason)
             return HttpResponse(status=401)
         if request.content_type.partition(";")[0].strip().lower() != "application/json":
+            _refuse(request, host, receiver, Refused.CONTENT_TYPE)
             raise ApiError(UNSUPPORTED_MEDIA_TYPE, {"content_type": [_CONTENT_TYPE]})
         try:
             event = receiver.event(request.headers, _object(body))
+        except ParseError:
+            _refuse(request, host, receiver, Refused.UNREADABLE)
+            raise
         except Unreadable as error:
+            _refuse(request, host, receiver, Refused.UNREADABLE)
             raise ValidationError({error.field: [f"Must be {error.accepts}."]}) from None
         delivery = receiver.delivery_id(request.headers, body)
         try:
@@ -68,6 +66,21 @@ class HostWebhook(APIView):
             return Response({"ignored": answer.ignored})
         status = 200 if answer.is_duplicate else 202
         return Response({"job": answer.job_id, "duplicate": answer.is_duplicate}, status=status)
+
+
+def _refuse(request: Request, host: str, receiver: Host, reason: Refused) -> None:
+    """Record a refusal with neither body nor signature: both are the sender's."""
+    delivery = receiver.delivery_id(request.headers, b"") if _names_delivery(request) else ""
+    address = client_ip(request)
+    log.error(
+        "webhook_refused",
+        host=host,
+        reason=reason,
+        remote_address=address,
+        path=request.path,
+        delivery=delivery or "missing",
+    )
+    refusals.record(host, reason, address, delivery)
 
 
 def _names_delivery(request: Request) -> bool:

@@ -1,7 +1,7 @@
 """The poll of code hosts: pull requests whose webhooks were lost are reviewed all the same.
 
     failed deliveries   of the last three days, which this installation does not have, are asked for again
-                        (GitHub; the other hosts tell of none)
+                        where the host tells of them (`Redelivers`)
     open pull requests  whose head, base or state is not the one that is known are taken in as if their
                         webhook had come
 
@@ -26,10 +26,10 @@ from django.db.models import F, Max
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from criticizer.codehosts.base import Host
+from criticizer.codehosts.base import Host, Redelivers
 from criticizer.codehosts.events import HostEvent, Noted, Wanted
-from criticizer.codehosts.github.host import GitHubHost
 from criticizer.codehosts.names import Repository
+from criticizer.codehosts.registry import repositories_variable
 from criticizer.queue import outbox
 from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
@@ -47,7 +47,7 @@ CLOCK = PeriodicTask("host_poll", "poll_hosts")
 RUN_SECONDS = 240.0
 MAX_REPOSITORIES = 200  # of one run, in random order
 MAX_PAGES = 10  # of one list, a hundred each
-DELIVERY_DAYS = 3  # for so long GitHub delivers again
+DELIVERY_DAYS = 3  # for so long a host delivers again
 MAX_AGAIN = 20  # deliveries asked for in one run
 MAX_TRIES = 3  # of one delivery
 _FAILED = "failed webhooks"  # the part of a run that asks for them
@@ -74,10 +74,10 @@ def run() -> int:
 
 def _poll(host: Host, until: float) -> int:
     missing = 0
-    if isinstance(host, GitHubHost):
-        _part(_stream(host, _FAILED), partial(_deliver_again, host))
-    known = _known(host)
-    for repository in _chosen(host, known):
+    if isinstance(host, Redelivers):
+        _part(_stream(host, _FAILED), partial(_deliver_again, host.name, host))
+    known = known_repositories(host)
+    for repository in chosen(host, known):
         if time.monotonic() > until:
             break
         missing += _part(_stream(host, repository.name), partial(_compare, host, repository))
@@ -113,7 +113,7 @@ def _part(stream: str, work: Callable[[], int]) -> int:
     return missing
 
 
-def _deliver_again(host: GitHubHost) -> int:
+def _deliver_again(name: str, host: Redelivers) -> int:
     """Ask for deliveries that failed and that this installation does not have; return 0: they come later."""
     since = timezone.now() - timedelta(days=DELIVERY_DAYS)
     tries: Counter[str] = Counter()
@@ -126,7 +126,7 @@ def _deliver_again(host: GitHubHost) -> int:
                     newest.setdefault(failed.delivery_id, failed.number)
             if not page or page[-1].at <= since:
                 break
-        known = HostDelivery.objects.filter(host=host.name, delivery_id__in=newest)
+        known = HostDelivery.objects.filter(host=name, delivery_id__in=newest)
         known_ids = set(known.values_list("delivery_id", flat=True))
         wanted = [guid for guid in newest if guid not in known_ids and tries[guid] < MAX_TRIES]
         for guid in wanted[:MAX_AGAIN]:
@@ -136,7 +136,7 @@ def _deliver_again(host: GitHubHost) -> int:
     return 0
 
 
-def _known(host: Host) -> dict[str, int]:
+def known_repositories(host: Host) -> dict[str, int]:
     """Return the known repositories' names and ids: those of events, and those that a variable names."""
     newest: dict[int, str] = {}
     seen = HostDelivery.objects.filter(host=host.name).exclude(repository_id=None)
@@ -146,12 +146,12 @@ def _known(host: Host) -> dict[str, int]:
         for number, name, _ in named.order_by("newest"):
             assert number is not None
             newest[number] = name.lower()
-    enabled = getattr(settings, f"{host.name.upper()}_REPOSITORIES")
+    enabled = getattr(settings, repositories_variable(host.name))
     settled = [name.lower() for name in enabled if not any(sign in name for sign in "*?[")]
     return {**dict.fromkeys(settled, 0), **{name: number for number, name in newest.items()}}
 
 
-def _chosen(host: Host, known: Mapping[str, int]) -> Iterator[Repository]:
+def chosen(host: Host, known: Mapping[str, int]) -> Iterator[Repository]:
     """Yield the enabled ones of the known repositories in random order, at most MAX_REPOSITORIES."""
     made = 0
     for name in random.sample(list(known), len(known)):

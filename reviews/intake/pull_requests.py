@@ -6,7 +6,7 @@ once, under the same id and under others, in any order:
 - a delivery id that made a job is answered with that job;
 - a head and base that have an automatic review are answered with it;
 - an event that is older than what is known of its pull request replaces nothing;
-- a person's wish for another review is a new version, once for each delivery id.
+- a person's wish for another review is a new version, once for each delivery id and for each comment.
 
 A pull request is a changelist: each head, and each wish, is its next version, which supersedes the older one.
 """
@@ -37,6 +37,7 @@ from criticizer.codehosts.events import (
     Wanted,
 )
 from criticizer.codehosts.names import Repository
+from criticizer.codehosts.registry import repositories_variable
 from reviews import config, pipeline
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
@@ -50,6 +51,7 @@ KEEP_DAYS = 30
 _DELETE_BATCH = 5000
 _TRIES = 5
 _SHA_1 = 40  # digits
+_REPEATED = "the command was followed before"
 _State, _Status = HostChange.State, HostInstallation.Status
 
 
@@ -122,8 +124,10 @@ def _receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
         if not is_first and not isinstance(event.asked, (Wanted, Noted, Stopped, Rerun)):
             return Answer(ignored=row.ignored)
         answer = _decide(host, event)
+        is_new = answer.job_id is not None and not answer.is_duplicate
+        comment = event.asked.comment if isinstance(event.asked, Rerun) and is_new else None
         HostDelivery.objects.filter(pk=row.pk).update(
-            job=answer.job_id, is_duplicate=answer.is_duplicate, ignored=answer.ignored[:255]
+            job=answer.job_id, is_duplicate=answer.is_duplicate, ignored=answer.ignored[:255], comment=comment
         )
         return answer
 
@@ -178,8 +182,8 @@ def _decide(host: str, event: HostEvent) -> Answer:
 def _why_not_ours(host: str, repository: Repository, installation_id: int | None) -> str:
     if not config.is_enabled_repository(host, repository.name):
         return (
-            f"the repository is not enabled: add it to {host.upper()}_REPOSITORIES, or where that is not set"
-            " to the allow-list"
+            f"the repository is not enabled: add it to {repositories_variable(host)}, or where that is not"
+            " set to the allow-list"
         )
     longest = canonical_id(pull_request_id(host, repository.name, fields.MAX_NUMBER))
     if longest is None or len(longest) > 128:
@@ -278,6 +282,10 @@ def _rerun(host: str, repository: Repository, asked: Rerun) -> Answer:
         return Answer(ignored="no pull request with this head is known: push to it, or reopen it")
     review_requests.lock_changelist(found.changelist_id)
     change = HostChange.objects.select_for_update(no_key=True).get(pk=found.pk)
+    if asked.comment is not None:
+        same = HostDelivery.objects.filter(host=host, repository_id=repository.number, comment=asked.comment)
+        if (known := same.first()) is not None:
+            return Answer(known.job_id, is_duplicate=True) if known.job_id else Answer(ignored=_REPEATED)
     if asked.head_sha and change.head_sha != asked.head_sha:
         return Answer(ignored="the pull request has a newer head")
     if change.state not in (_State.OPEN, _State.DRAFT):

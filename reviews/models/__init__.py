@@ -4,7 +4,14 @@ from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, FeedKey, Vi
 from reviews.models.agents import AgentSubmission, AgentTask
 from reviews.models.configurations import RepositoryConfiguration
 from reviews.models.finding_events import FindingEvent
-from reviews.models.hosts import Host, HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
+from reviews.models.hosts import (
+    HostChange,
+    HostCheck,
+    HostDelivery,
+    HostInstallation,
+    HostRefusal,
+    HostVersion,
+)
 from reviews.models.jobs import Attempt, JobEvent, RecipientMode, RecipientOrigin, ReviewJob, StageRun
 from reviews.models.linters import LinterResultRow
 from reviews.models.results import (
@@ -41,11 +48,11 @@ __all__ = [
     "FindingEvent",
     "FindingFate",
     "FindingRow",
-    "Host",
     "HostChange",
     "HostCheck",
     "HostDelivery",
     "HostInstallation",
+    "HostRefusal",
     "HostVersion",
     "JobEvent",
     "LedgerEntry",

@@ -8,13 +8,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer.codehosts.events import Refused
 from reviews.models.jobs import ReviewJob
-
-
-class Host(models.TextChoices):
-    GITHUB = "github", "GitHub"
-    GITEA = "gitea", "Gitea"
-    GITLAB = "gitlab", "GitLab"
 
 
 class HostInstallation(models.Model):
@@ -25,7 +20,7 @@ class HostInstallation(models.Model):
         SUSPENDED = "suspended", "Suspended"  # no review begins until it is resumed
         DELETED = "deleted", "Uninstalled"
 
-    host = models.CharField(max_length=16, choices=Host.choices)
+    host = models.CharField(max_length=16)  # a name of `codehosts.registry.HOSTS`
     installation_id = models.BigIntegerField()
     account = models.CharField(max_length=255, blank=True, db_default="")  # whose repositories they are
     status = models.CharField(max_length=9, choices=Status.choices, db_default=Status.ACTIVE)
@@ -55,7 +50,7 @@ class HostChange(models.Model):
         MERGED = "merged", "Merged"
         REMOVED = "removed", "No longer ours"  # its repository left the installation
 
-    host = models.CharField(max_length=16, choices=Host.choices)
+    host = models.CharField(max_length=16)  # a name of `codehosts.registry.HOSTS`
     repository_id = models.BigIntegerField()
     number = models.IntegerField()
     full_name = models.CharField(max_length=255)  # of the repository, as the host writes it
@@ -170,7 +165,7 @@ class HostCheck(models.Model):
 class HostDelivery(models.Model):
     """An authentic webhook, answered once. Only `reviews.intake.pull_requests` writes it."""
 
-    host = models.CharField(max_length=16, choices=Host.choices)
+    host = models.CharField(max_length=16)  # a name of `codehosts.registry.HOSTS`
     delivery_id = models.CharField(max_length=128)  # the same on a redelivery
     event = models.CharField(max_length=64)  # with its action: `pull_request.opened`
     repository_id = models.BigIntegerField(null=True, blank=True)
@@ -180,6 +175,8 @@ class HostDelivery(models.Model):
     job = models.ForeignKey(
         ReviewJob, on_delete=models.SET_NULL, null=True, blank=True, related_name="host_deliveries"
     )
+    # The comment whose command made the job: none makes another, under however many delivery ids it comes.
+    comment = models.BigIntegerField(null=True, blank=True)
     is_duplicate = models.BooleanField(db_default=False)  # its head had a review under another delivery
     received_at = models.DateTimeField(db_default=Now())
     repeats = models.IntegerField(db_default=0)
@@ -189,8 +186,44 @@ class HostDelivery(models.Model):
         db_table = "host_deliveries"
         verbose_name = "webhook delivery"
         verbose_name_plural = "webhook deliveries"
-        constraints = [models.UniqueConstraint(fields=["host", "delivery_id"], name="host_deliveries_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["host", "delivery_id"], name="host_deliveries_once"),
+            models.UniqueConstraint(
+                fields=["host", "repository_id", "comment"],
+                condition=Q(comment__isnull=False),
+                name="host_deliveries_comment",
+            ),
+        ]
         indexes = [models.Index(fields=["-received_at", "-id"], name="host_deliveries_newest")]
 
     def __str__(self) -> str:
         return f"{self.host} {self.event}"
+
+
+class HostRefusal(models.Model):
+    """The newest webhook that was refused for a reason; one row for each host and reason.
+
+    Anyone can send one, so it holds nothing of body or signature. Only `reviews.intake.refusals` writes it.
+    """
+
+    class Reason(models.TextChoices):
+        NONE_SET = Refused.NONE_SET.value, "No secret is set here"
+        UNSIGNED = Refused.UNSIGNED.value, "It was not signed"
+        WRONG = Refused.WRONG.value, "Its signature fits no secret"
+        LATE = Refused.LATE.value, "Its time is not near ours"
+        CONTENT_TYPE = Refused.CONTENT_TYPE.value, "It is not JSON"
+        UNREADABLE = Refused.UNREADABLE.value, "It lacks a field"
+
+    host = models.CharField(max_length=16)
+    reason = models.CharField(max_length=16, choices=Reason.choices)
+    delivery_id = models.CharField(max_length=128, blank=True, db_default="")  # as the sender names it
+    remote_address = models.CharField(max_length=64, blank=True, db_default="")
+    refused_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "host_refusals"
+        verbose_name = "refused webhook"
+        constraints = [models.UniqueConstraint(fields=["host", "reason"], name="host_refusals_once")]
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.reason}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from criticizer.codehosts.registry import in_words
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources import pull
 from reviews.sources.base import Source
@@ -32,7 +33,7 @@ class SourcesConfig:
 def validate_changelist_id(value: object) -> str:
     """Return the canonical form of a changelist's id.
 
-    `12345`, `git:<name>@<40 hex>`, or `github:<owner>/<repository>#<number>`, with gitea or gitlab for it.
+    `12345`, `git:<name>@<40 hex>`, or `<host>:<owner>/<repository>#<number>` with the name of a code host.
 
     Raises ValueError with a message for the caller of the API.
     """
@@ -46,7 +47,7 @@ def validate_changelist_id(value: object) -> str:
             return canonical
     raise ValueError(
         "a changelist is a number such as 12345, or git:<repository>@<40 hexadecimal digits of the commit>,"
-        " or github:<owner>/<repository>#<number>, with gitea or gitlab for it where it is there"
+        f" or a pull request such as {in_words('{name}:{shape}#<number>')}"
     )
 
 
@@ -58,7 +59,7 @@ def depot_prefix(changelist_id: str) -> str | None:
 
 def repository_prefix(repository: str) -> str | None:
     """Return the depot directory of a repository named as in the ids of its changelists, such as git:app."""
-    for change in (f"@{'0' * 40}", "#1", "!1"):
+    for change in (f"@{'0' * 40}", "#1"):
         try:
             return depot_prefix(validate_changelist_id(repository + change))
         except ValueError:

@@ -136,5 +136,5 @@ def test_no_row_has_a_token_or_the_key(world: World, github: GitHubServer) -> No
     secrets = [*github.tokens, private_key().splitlines()[3], private_key()]
     assert github.tokens
     assert not [secret for secret in secrets if secret in stored]
-    assert config.github_app() is not None
+    assert config.host("github").is_connected
     assert private_key().splitlines()[3] not in repr(os.environ)

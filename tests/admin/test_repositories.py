@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -13,13 +14,23 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from criticizer.codehosts.registry import HOSTS, secrets_variable
 from criticizer.models import SecurityEvent
-from reviews.admin import github_app
-from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation, HostVersion
+from reviews.admin import github_app, repositories
+from reviews.intake import refusals
+from reviews.models import (
+    HostChange,
+    HostCheck,
+    HostDelivery,
+    HostInstallation,
+    HostRefusal,
+    HostVersion,
+)
 from tests import factories
 from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
 from tests.fakes.closed import closed_port
 from tests.fakes.github import APP_ID, HEAD, SLUG, WEBHOOK_SECRET, Act, GitHubServer, private_key
+from tests.hosts.kinds import KINDS, SIGNING_KEY, as_bytes, gitlab_event, gitlab_headers
 from tests.security.conftest import grow_old
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +57,7 @@ def result_of(client: Client, host: str) -> str:
     page = client.post(f"/admin/repositories/{host}/test/").content.decode()
     found = re.search(r'class="trial" role="status">(.*?)</p>', page, re.DOTALL)
     assert found is not None
-    return unescape(re.sub(r"<[^>]+>", "", found[1]))
+    return unescape(re.sub(r"<[^>]+>", "", found[1].replace("<br>", " ")))
 
 
 def test_the_page_says_what_is_connected_what_came_and_what_fails(ann: Client, settings: Any) -> None:
@@ -195,10 +206,141 @@ def test_a_connection_that_works_lacks_something_or_does_not(ann: Client, settin
         settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
         assert "accepts the key" in result_of(ann, "github")
         del server.granted["checks"]
-        assert "Missing: permission checks: write" in result_of(ann, "github")
+        assert "Missing: permission checks: write." in result_of(ann, "github")
         server.keys.clear()
         assert "AUTH_DENIED" in result_of(ann, "github")
         assert server.faults == []
+
+
+def test_what_an_app_lacks_is_named_with_what_to_do(ann: Client, settings: Any) -> None:
+    with GitHubServer() as server:
+        settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG = server.url, SLUG
+        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+        settings.GITHUB_REPOSITORIES = ["acme/web", "other/*"]
+        repo = server.add("Acme/Web")
+        assert "accepts the key" in result_of(ann, "github")
+        server.accepted = {**server.granted, "pull_requests": "read"}
+        said = result_of(ann, "github")
+        assert "Missing: permission pull_requests: write on acme/web." in said
+        assert "accept the App's new permissions" in said
+        server.accepted, server.suspended_at = None, "2026-01-31T12:00:00Z"
+        assert "it is suspended. Let the owner resume it" in " ".join(result_of(ann, "github").split())
+        server.suspended_at, repo.is_hidden = None, True
+        said = result_of(ann, "github")
+        assert "the installation does not include it" in said
+        assert "Repository access of the installation on acme" in said
+        server.owners = {"else"}
+        assert "Install the App on acme" in result_of(ann, "github")
+        server.owners, repo.is_hidden = {"acme"}, False
+        server.deliveries = [
+            {"id": 2, "event": "ping", "status_code": 404, "status": "Invalid HTTP Response: 404"}
+        ]
+        assert "of the last one, ping, GitHub says 404 Invalid HTTP Response" in result_of(ann, "github")
+        server.deliveries.insert(0, {"id": 3, "event": "ping", "status_code": 202, "status": "OK"})
+        assert "accepts the key" in result_of(ann, "github")
+        server.is_installed = False
+        assert "the App is installed nowhere" in result_of(ann, "github")
+        server.script(Act(keep=False, status=503), on="GET /app/installations")
+        assert "UPSTREAM_UNAVAILABLE" in result_of(ann, "github")
+        assert server.tokens == {}  # it is asked for and never minted
+        assert server.faults == []
+
+
+def test_a_test_asks_for_few_of_many_repositories(ann: Client, settings: Any) -> None:
+    with GitHubServer() as server:
+        settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG = server.url, SLUG
+        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+        names = [f"acme/web{number}" for number in range(40)]
+        settings.GITHUB_REPOSITORIES = names
+        for name in names:
+            server.add(name)
+        assert "accepts the key" in result_of(ann, "github")
+        assert server.count("GET", "/repos/acme/web.*/installation") == repositories.MAX_TESTED
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gitea", GiteaServer), ("gitlab", GitLabServer)])
+def test_what_an_account_lacks_is_named_with_what_to_do(
+    ann: Client, settings: Any, name: str, kind: type[GiteaServer]
+) -> None:
+    with kind() as server:
+        setattr(settings, f"{name.upper()}_URL", server.url)
+        setattr(settings, f"{name.upper()}_TOKEN", (TOKEN,))
+        setattr(settings, f"{name.upper()}_REPOSITORIES", ["acme/web"])
+        repo = server.add("Acme/Web")
+        assert "accepts the token" in result_of(ann, name)
+        repo.level = "read"
+        said = result_of(ann, name)
+        assert f"the account of {name.upper()}_TOKEN may only read it" in said
+        assert ("the role Developer" if name == "gitlab" else "write access") in said
+        repo.is_hidden = True
+        assert "does not see it" in result_of(ann, name)
+        assert server.faults == []
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_refused_webhook_is_shown_with_its_reason_until_one_is_accepted(
+    ann: Client, settings: Any, name: str
+) -> None:
+    kind, secrets = KINDS[name], secrets_variable(name)
+    body = as_bytes({**kind.event(), "planted": "in the body"})
+    good = kind.headers(body, delivery="guid-7")
+    wrong = {**good, kind.proof: good[kind.proof][:-4] + "abc="}
+
+    def post(headers: Mapping[str, str], content: bytes = body) -> str:
+        refusals.forget()
+        sent = dict(headers)
+        content_type = sent.pop("Content-Type")
+        Client().post(kind.path, content, content_type=content_type, headers=sent)
+        return unescape(ann.get("/admin/repositories/").content.decode())
+
+    setattr(settings, secrets, [])
+    assert f"Set {secrets} and restart." in post(good)
+    setattr(settings, secrets, [kind.secret, "another secret of this host"])
+    unsigned = {key: value for key, value in good.items() if key not in (kind.proof, "X-Gitea-Signature")}
+    assert "It was not signed" in post(unsigned)
+    page = post({**wrong, "X-Gitea-Signature": ""})
+    assert f"Set the same secret in the webhook on {HOSTS[name].label} and in {secrets}" in page
+    assert "guid-7" in page
+    assert "application/json" in post({**good, "Content-Type": "application/x-www-form-urlencoded"})
+    listed = kind.headers(b"[]", delivery="guid-8")
+    assert "it names the field" in post(listed, b"[]")
+    rows = str(list(HostRefusal.objects.values()))
+    assert HostRefusal.objects.count() == 5
+    assert not [one for one in ("planted", good[kind.proof], wrong[kind.proof]) if one in rows]
+    settings.GITHUB_REPOSITORIES = settings.GITEA_REPOSITORIES = settings.GITLAB_REPOSITORIES = ["acme/*"]
+    assert "It was not signed" not in post(good)
+
+
+def test_a_wrong_secret_is_a_problem_of_the_connection(ann: Client, settings: Any) -> None:
+    with GitHubServer() as server:
+        settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG = server.url, SLUG
+        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+        HostRefusal.objects.create(host="github", reason="wrong")
+        said = result_of(ann, "github")
+        assert "Its signature fits no secret. Set the same secret" in " ".join(said.split())
+
+
+def test_a_gitlab_whose_clock_is_off_is_told_so(ann: Client, settings: Any) -> None:
+    settings.GITLAB_WEBHOOK_SECRETS = [SIGNING_KEY]
+    body = as_bytes(gitlab_event())
+    sent = gitlab_headers(body, at=time.time() - 900)
+    refusals.forget()
+    answer = Client().post(KINDS["gitlab"].path, body, content_type=sent.pop("Content-Type"), headers=sent)
+    assert answer.status_code == 401
+    assert "more than five minutes" in ann.get("/admin/repositories/").content.decode()
+
+
+def test_a_flood_of_refused_webhooks_is_one_write_in_some_seconds(
+    settings: Any, django_assert_num_queries: Any
+) -> None:
+    settings.GITHUB_WEBHOOK_SECRETS = ["a secret of the tests"]
+    refusals.forget()
+    client = Client()
+    client.post(KINDS["github"].path, b"{}", content_type="application/json")
+    with django_assert_num_queries(0):
+        for _ in range(50):
+            client.post(KINDS["github"].path, b"{}", content_type="application/json")
+    assert HostRefusal.objects.count() == 1
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gitea", GiteaServer), ("gitlab", GitLabServer)])

@@ -61,6 +61,16 @@ def test_variables_of_github_are_checked_together(settings: Any) -> None:
     assert ids(start_checks.code_hosts(None)) == ["E008", "W018", "W019"]
 
 
+def test_a_secret_of_two_code_hosts_is_named(settings: Any) -> None:
+    settings.DEPOT_ALLOW_LIST = ["//github/acme/...", "//gitea/acme/..."]
+    settings.GITHUB_WEBHOOK_SECRETS = ["0123456789abcdef"]
+    settings.GITEA_WEBHOOK_SECRETS = ["another 0123456789", "0123456789abcdef"]
+    (found,) = start_checks.code_hosts(None)
+    assert ids([found]) == ["W020"]
+    assert "GITHUB_WEBHOOK_SECRETS and GITEA_WEBHOOK_SECRETS" in found.msg
+    assert "0123456789" not in found.msg
+
+
 @pytest.mark.parametrize("kind", ["missing", "file", "no repository"])
 def test_a_path_that_holds_no_repository_is_named(settings: Any, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "app"

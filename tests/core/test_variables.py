@@ -22,6 +22,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 
+from criticizer.codehosts.github import variables as github_variables
 from criticizer.environment import dotenv, reference, variables
 from criticizer.environment.reader import Environment
 from criticizer.environment.variables import VARIABLES
@@ -413,7 +414,7 @@ def test_a_private_key_is_checked_once_and_a_wrong_one_each_time(monkeypatch: py
         loaded.append(data)
         return load_pem_private_key(data, password)
 
-    monkeypatch.setattr(variables, "load_pem_private_key", counted)
+    monkeypatch.setattr(github_variables, "load_pem_private_key", counted)
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     for given, times in ((pem, 1), (pem, 1), (f"{pem[:200]}\n{pem[300:]}", 2), ("abc", 3), ("abc", 4)):

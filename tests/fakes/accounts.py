@@ -114,6 +114,7 @@ class GiteaServer(AccountServer):
 
     api, scheme, author = "/api/v1", "token", "user"
     routes = (
+        ("GET", r"/repos/([^/]+/[^/]+)", "repository"),
         ("GET", r"/repos/([^/]+/[^/]+)/pulls", "list_pulls"),
         ("GET", r"/repos/([^/]+/[^/]+)/pulls/(\d+)", "pull"),
         ("GET", r"/repos/([^/]+/[^/]+)/issues/(\d+)/comments", "list"),
@@ -134,6 +135,10 @@ class GiteaServer(AccountServer):
             **super()._described(repo, number, pull), "mergeable": True,
             "html_url": f"{self.url}/acme/web/pulls/{number}",
         }  # fmt: skip
+
+    def _repository(self, repo: Repo, asked: Asked) -> Said:
+        permissions = {"admin": False, "push": repo.level == "write", "pull": True}
+        return Said(body={"id": repo.number, "full_name": repo.name, "permissions": permissions})
 
     breaks_off_after: int | None = None  # of a review's comments, once
 
@@ -189,6 +194,7 @@ class GitLabServer(AccountServer):
 
     api, scheme, author = "/api/v4", "Bearer", "author"
     routes = (
+        ("GET", r"/projects/([^/]+)", "repository"),
         ("GET", r"/projects/([^/]+)/merge_requests", "list_pulls"),
         ("GET", r"/projects/([^/]+)/merge_requests/(\d+)", "pull"),
         ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/notes", "list"),
@@ -201,7 +207,7 @@ class GitLabServer(AccountServer):
     post, edit = "POST /api/v4/projects/", "PUT /api/v4/projects/"
 
     def _described(self, repo: Repo, number: int, pull: Pull) -> dict[str, Any]:
-        name = next(name for name, known in self.repos.items() if known is repo)
+        name = repo.name or next(name for name, known in self.repos.items() if known is repo)
         return {
             "references": {"full": f"{name}!{number}"}, "target_branch": "main",
             "updated_at": pull.updated_at, "iid": number, "sha": pull.head,
@@ -209,6 +215,11 @@ class GitLabServer(AccountServer):
             "draft": pull.is_draft, "has_conflicts": False, "project_id": repo.number,
             "web_url": f"{self.url}/acme/web/-/merge_requests/{number}",
         }  # fmt: skip
+
+    def _repository(self, repo: Repo, asked: Asked) -> Said:
+        level = {"access_level": 30 if repo.level == "write" else 20, "notification_level": 3}
+        permissions = {"project_access": None, "group_access": level}
+        return Said(body={"id": repo.number, "path_with_namespace": repo.name, "permissions": permissions})
 
     def _versions(self, repo: Repo, asked: Asked, number: str) -> Said:
         head = repo.pulls[int(number)].head

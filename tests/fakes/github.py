@@ -127,6 +127,8 @@ class Repo:
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)  # ids ascend over all pulls
     reviews: list[dict[str, Any]] = field(default_factory=list)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    name: str = ""  # as the host writes it; it is asked for in any case
+    level: str = "write"  # of an account's token
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,9 @@ class GitHubServer:
             "checks": "write", "contents": "read", "metadata": "read", "pull_requests": "write",
         }  # fmt: skip
         self.is_installed = True
+        self.owners = {"acme"}  # where the App is installed
+        self.accepted: dict[str, str] | None = None  # what they granted; None: all that the App wants
+        self.suspended_at: str | None = None
         self.lag_seconds = 0.0
         self.has_long_tokens = True
         self.remaining, self.reset_seconds = 4290, 3000  # as every answer says
@@ -203,7 +208,7 @@ class GitHubServer:
         self._offset += seconds
 
     def add(self, name: str, pulls: Mapping[int, Pull] | None = None) -> Repo:
-        repo = self.repos[name.lower()] = Repo(self._id(), dict(pulls or {7: Pull()}))
+        repo = self.repos[name.lower()] = Repo(self._id(), dict(pulls or {7: Pull()}), name=name)
         return repo
 
     def script(self, *acts: Act, on: str = "") -> None:
@@ -287,7 +292,10 @@ class GitHubServer:
             repo = self.repos.get(found[1].lower())
             if not self.is_installed or repo is None or repo.is_hidden:
                 return _refusal(404, "Not Found")
-            return Said(body={"id": INSTALLATION, "app_id": APP_ID, "permissions": self.granted})
+            return Said(body=self._installation(found[1].partition("/")[0]))
+        if asked.path == "/app/installations" and asked.method == "GET":
+            found_on = self.owners if self.is_installed else ()
+            return self._paged(asked, [self._installation(owner) for owner in sorted(found_on)])
         if asked.path == f"/app/installations/{INSTALLATION}/access_tokens" and self.is_installed:
             return self._mint(asked.body)
         if asked.path == "/app/hook/deliveries" and asked.method == "GET":
@@ -297,6 +305,13 @@ class GitHubServer:
             self.deliver_again(int(found[1]))
             return Said(202, {})
         return _refusal(404, "Not Found")
+
+    def _installation(self, owner: str) -> dict[str, Any]:
+        granted = self.granted if self.accepted is None else self.accepted
+        return {
+            "id": INSTALLATION, "app_id": APP_ID, "permissions": granted, "account": {"login": owner},
+            "suspended_at": self.suspended_at,
+        }  # fmt: skip
 
     def _convert(self, asked: Asked, code: str) -> Said:
         if asked.method != "POST" or code not in self.codes:
@@ -379,6 +394,7 @@ class GitHubServer:
 
     def rename(self, name: str, to: str) -> None:
         self.repos[to] = self.repos.pop(name)
+        self.repos[to].name = to
         self.moved[name] = to
 
     def _fault(self, status: int, words: str) -> Said:
@@ -394,7 +410,7 @@ class GitHubServer:
         return Said(body={**self._described(repo, int(number), pull), "merged": False})
 
     def _described(self, repo: Repo, number: int, pull: Pull) -> dict[str, Any]:
-        name = next(name for name, known in self.repos.items() if known is repo)
+        name = repo.name or next(name for name, known in self.repos.items() if known is repo)
         return {
             "number": number, "state": pull.state, "draft": pull.is_draft, "locked": pull.is_locked,
             "head": {"sha": pull.head}, "updated_at": pull.updated_at, "base": {

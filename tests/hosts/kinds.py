@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from criticizer.codehosts.registry import repositories_variable, secrets_variable
+from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
+from tests.fakes.github import APP_ID, GitHubServer, private_key
 from tests.hosts import deliveries
 from tests.hosts.deliveries import HEAD, SECRET
 
@@ -23,18 +26,22 @@ SIGNING_KEY = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="  # the bytes 
 class Kind:
     """One host. `event(action, ...)`: a pull request's event in the host's own words, by GitHub's action.
 
-    `repeat`: the header that is the same on a repeat. `proof`: the header that proves who sent it.
+    `proof`: the header that proves who sent it, by `secret`. `connected(url)`: the settings of a connection
+    to its double, `server`, at an address.
     """
 
     name: str
     event: Callable[..., Json]
     headers: Callable[..., dict[str, str]]
-    repeat: str
     proof: str
+    secret: str
+    server: type[GitHubServer]
+    connected: Callable[[str], Json]
     unknown: tuple[str, Json]  # an event that asks for nothing
     # Name and content of the event of a comment on pull request 7: `comment(text, has_rights=True)`.
     comment: Callable[..., tuple[str, Json]]
     needed: tuple[str, ...]  # paths of fields without which a pull request's event is unreadable
+    head: str = "refs/pull/7/head"  # the reference of pull request 7
 
     @property
     def path(self) -> str:
@@ -43,6 +50,11 @@ class Kind:
     @property
     def pull(self) -> str:
         return f"{self.name}:acme/website#7"
+
+
+def github_event(action: str = "opened", **given: Any) -> Json:
+    changes: Json = {"changes": {"base": {}}} if action == "edited" else {}
+    return {**deliveries.pull_request(action, **given), **changes}
 
 
 def gitea_event(action: str = "opened", **given: Any) -> Json:
@@ -115,23 +127,27 @@ def gitlab_headers(
     }  # fmt: skip
 
 
-def github_comment(body: str, *, has_rights: bool = True) -> tuple[str, Json]:
-    return "issue_comment", deliveries.comment(body, association="MEMBER" if has_rights else "NONE")
+def github_comment(body: str, *, has_rights: bool = True, number: int = 1) -> tuple[str, Json]:
+    made = deliveries.comment(body, association="MEMBER" if has_rights else "NONE")
+    made["comment"]["id"] = number
+    return "issue_comment", made
 
 
-def gitea_comment(body: str, *, has_rights: bool = True) -> tuple[str, Json]:
+def gitea_comment(body: str, *, has_rights: bool = True, number: int = 1) -> tuple[str, Json]:
     """As Gitea's `services/webhook`: the repository's permissions are those of the comment's author."""
-    name, content = github_comment(body, has_rights=False)
+    name, content = github_comment(body, has_rights=False, number=number)
     del content["comment"]["author_association"]
     permissions = {"admin": False, "push": has_rights, "pull": True}
     return name, {**content, "repository": {**content["repository"], "permissions": permissions}}
 
 
-def gitlab_comment(body: str, *, has_rights: bool = True) -> tuple[str, Json]:
+def gitlab_comment(body: str, *, has_rights: bool = True, number: int = 1) -> tuple[str, Json]:
     return "", {
         "object_kind": "note",
         "project": {"id": 500, "path_with_namespace": "Acme/Website"},
-        "object_attributes": {"note": body, "noteable_type": "MergeRequest", "author_id": 5},
+        "object_attributes": {
+            "id": number, "note": body, "noteable_type": "MergeRequest", "author_id": 5,
+        },
         "merge_request": {
             "iid": 7, "state": "opened", "assignee_ids": [6], "reviewer_ids": [5] if has_rights else [],
         },
@@ -151,21 +167,27 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind(
-            "github", deliveries.pull_request, github_headers, "X-GitHub-Delivery", "X-Hub-Signature-256",
+            "github", github_event, github_headers, "X-Hub-Signature-256", SECRET, GitHubServer,
+            lambda url: {
+                "GITHUB_APP_ID": str(APP_ID), "GITHUB_PRIVATE_KEY": (private_key(),), "GITHUB_API_URL": url,
+            },
             ("star", {"action": "created"}), github_comment, _NEEDED,
         ),
         Kind(
-            "gitea", gitea_event, gitea_headers, "X-Gitea-Delivery", "X-Hub-Signature-256",
+            "gitea", gitea_event, gitea_headers, "X-Hub-Signature-256", SECRET, GiteaServer,
+            lambda url: {"GITEA_URL": url, "GITEA_TOKEN": (TOKEN,)},
             ("push", {"ref": "refs/heads/main"}), gitea_comment, _NEEDED,
         ),
         Kind(
-            "gitlab", gitlab_event, gitlab_headers, "Idempotency-Key", "Webhook-Signature",
+            "gitlab", gitlab_event, gitlab_headers, "Webhook-Signature", SIGNING_KEY, GitLabServer,
+            lambda url: {"GITLAB_URL": url, "GITLAB_TOKEN": (TOKEN,)},
             ("", {"object_kind": "push"}), gitlab_comment,
             (
                 "object_kind", "object_attributes.iid", "object_attributes.state",
                 "object_attributes.updated_at", "object_attributes.target_branch",
                 "object_attributes.last_commit.id", "project", "project.id", "project.path_with_namespace",
             ),
+            "refs/merge-requests/7/head",
         ),
     )
 }  # fmt: skip
@@ -175,9 +197,10 @@ def as_bytes(content: Any) -> bytes:
     return content if isinstance(content, bytes) else json.dumps(content).encode()
 
 
-SETTINGS = {
-    "GITHUB_WEBHOOK_SECRETS": [SECRET],
-    "GITEA_WEBHOOK_SECRETS": [SECRET],
-    "GITLAB_WEBHOOK_SECRETS": [SIGNING_KEY],
-    **{f"{name.upper()}_REPOSITORIES": ["acme/*"] for name in KINDS},
-}
+def webhook_settings() -> Json:
+    """Return the settings under which webhooks of every host are accepted."""
+    found: Json = {}
+    for name, kind in KINDS.items():
+        found[secrets_variable(name)] = [kind.secret]
+        found[repositories_variable(name)] = ["acme/*"]
+    return found

@@ -13,25 +13,28 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from criticizer.codehosts.registry import HOSTS
-from criticizer.resilience import gate
+from criticizer.codehosts.names import Project
+from criticizer.codehosts.registry import HOSTS, repositories_variable, secrets_variable
+from criticizer.environment.variables import VARIABLES
+from criticizer.resilience import gate, rate_limit
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from criticizer.resilience.health_checks import CHECKS
 from notifications.config import host as host_of
-from notifications.recipients import CHANNELS, normalise
+from notifications.recipients import CHANNELS, normalise, variables_of
 from notifications.recipients import split as split_recipient
 from reviews import config
+from reviews.api import serializers
 from reviews.intake import host_poll
-from reviews.models import Host, HostChange, HostDelivery, HostVersion, ReviewJob, SourcePosition
+from reviews.models import HostChange, HostDelivery, HostVersion, ReviewJob, SourcePosition
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.mirror import MirrorConfig
 from reviews.sources.pull import PullHead, PullSource, canonical_id, depot_prefix
-from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
 from tests.fakes.git_http import GitHost, PullRequests
-from tests.fakes.github import APP_ID, Act, GitHubServer, Pull, private_key
+from tests.fakes.github import Act, GitHubServer, Pull
 from tests.hosts.deliveries import HEAD
-from tests.hosts.kinds import KINDS, SETTINGS, Kind, as_bytes
+from tests.hosts.kinds import KINDS, Kind, as_bytes, webhook_settings
 
 OTHER = "c" * 40
 Post = Callable[..., tuple[int, Any]]
@@ -39,7 +42,7 @@ Post = Callable[..., tuple[int, Any]]
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, settings: Any) -> Kind:
-    for name, value in SETTINGS.items():
+    for name, value in webhook_settings().items():
         setattr(settings, name, value)
     return KINDS[request.param]
 
@@ -67,9 +70,33 @@ def versions() -> list[tuple[int, str]]:
     return list(ReviewJob.objects.order_by("pk").values_list("review_version", "status"))
 
 
-def test_every_host_of_the_registry_is_in_this_suite_a_choice_and_a_channel() -> None:
-    assert set(HOSTS) == set(KINDS) == set(Host.values)
-    assert set(HOSTS) <= set(CHANNELS)
+def test_every_host_of_the_registry_is_in_this_suite() -> None:
+    assert set(HOSTS) == set(KINDS)
+
+
+def test_channels_limits_health_checks_and_settings_come_from_the_class(kind: Kind) -> None:
+    declared = HOSTS[kind.name]
+    assert {kind.name, f"{kind.name}-review"} <= set(CHANNELS)
+    assert f"{kind.name}:" in serializers.ANY_CHANNEL
+    dependency = f"{kind.name}:host:acme"
+    assert rate_limit.concurrency_limit_of(dependency) == declared.calls_at_once
+    assert rate_limit.rate_of(dependency) == declared.calls_per_second
+    assert kind.name in CHECKS
+    names = [variable.name for variable in declared.variables]
+    needed = {*declared.credentials, declared.address[0], secrets_variable(kind.name)}
+    assert {*needed, repositories_variable(kind.name)} <= set(names) <= set(VARIABLES)
+    assert VARIABLES["REVIEW_SLA_SECONDS"].parse(f"1200,{kind.name}=900")[kind.name] == 900
+    assert variables_of(kind.name)
+
+
+def test_its_webhooks_are_listed_by_host(kind: Kind, post: Post, admin_client: Client) -> None:
+    post()
+    for page in ("hostdelivery", "hostchange"):
+        listed = admin_client.get(f"/admin/reviews/{page}/", {"host": kind.name}).content.decode()
+        assert "acme/website" in listed.lower()
+        assert HOSTS[kind.name].label in listed  # of the filter
+        elsewhere = admin_client.get(f"/admin/reviews/{page}/", {"host": "nowhere"}).content.decode()
+        assert "acme/website" not in elsewhere.lower()
 
 
 def test_a_new_head_is_a_job_with_its_head_frozen_and_its_pull_request_as_id(kind: Kind, post: Post) -> None:
@@ -84,8 +111,8 @@ def test_a_new_head_is_a_job_with_its_head_frozen_and_its_pull_request_as_id(kin
 
 
 def test_an_owner_with_a_dot_is_one_everywhere(kind: Kind, post: Post, settings: Any) -> None:
-    setattr(settings, f"{kind.name.upper()}_REPOSITORIES", ["john.doe/*"])
-    settings.GITEA_URL = "https://gitea.example.com"
+    setattr(settings, repositories_variable(kind.name), ["john.doe/*"])
+    setattr(settings, HOSTS[kind.name].address[0], "https://host.example.com")
     assert post(repository={"id": 501, "full_name": "John.Doe/web"})[0] == 202
     job = ReviewJob.objects.get()
     assert job.changelist_id == f"{kind.name}:john.doe/web#7" == normalise(job.changelist_id)
@@ -96,9 +123,9 @@ def test_an_owner_with_a_dot_is_one_everywhere(kind: Kind, post: Post, settings:
 
 
 def test_a_name_that_is_too_long_is_no_refusal(kind: Kind, post: Post, settings: Any) -> None:
-    setattr(settings, f"{kind.name.upper()}_REPOSITORIES", ["*"])
+    setattr(settings, repositories_variable(kind.name), ["*"])
     names = [f"{'a' * 40}/{'b' * 100}"]
-    if kind.name == "gitlab":
+    if HOSTS[kind.name].repositories is Project:
         names += [f"{'group/' * 60}web", f"acme/{'a' * 101}"]
     for name in names:
         status, answer = post(repository={"id": 501, "full_name": name})
@@ -132,7 +159,7 @@ def test_what_is_not_authentic_is_401_without_a_body_and_leaves_nothing(
             401,
             None,
         )
-        setattr(settings, f"{kind.name.upper()}_WEBHOOK_SECRETS", [])
+        setattr(settings, secrets_variable(kind.name), [])
         assert post() == (401, None)
     assert not HostDelivery.objects.exists()
     assert "webhook_refused" in caplog.text
@@ -142,8 +169,8 @@ def test_what_is_not_authentic_is_401_without_a_body_and_leaves_nothing(
 
 
 def test_a_second_secret_counts_while_the_first_is_new(kind: Kind, post: Post, settings: Any) -> None:
-    name = f"{kind.name.upper()}_WEBHOOK_SECRETS"
-    setattr(settings, name, ["whsec_bm90IHRoZSBvbmUgdGhhdCBpcyBpbiB1c2U=", *SETTINGS[name]])
+    newest = "whsec_bm90IHRoZSBvbmUgdGhhdCBpcyBpbiB1c2U="
+    setattr(settings, secrets_variable(kind.name), [newest, kind.secret])
     assert post()[0] == 202
 
 
@@ -151,11 +178,7 @@ def test_a_new_head_or_base_supersedes_and_an_older_event_replaces_nothing(kind:
     post(at=1)
     assert post("synchronize", head=OTHER, at=3)[0] == 202
     assert post("synchronize", head="d" * 40, at=2)[1]["ignored"].startswith("a newer event")
-    if kind.name == "github":
-        rebased = {**kind.event("edited", head=OTHER, base_ref="next", at=4), "changes": {"base": {}}}
-        assert post(content=rebased)[0] == 202
-    else:
-        assert post("edited", head=OTHER, base_ref="next", at=4)[0] == 202
+    assert post("edited", head=OTHER, base_ref="next", at=4)[0] == 202
     assert versions() == [(1, "superseded"), (2, "superseded"), (3, "queued")]
 
 
@@ -177,7 +200,7 @@ def test_what_asks_for_nothing_is_200_with_the_reason(kind: Kind, post: Post) ->
     assert "nothing" in post("labeled")[1]["ignored"]
     assert "draft" in post(draft=True)[1]["ignored"]
     elsewhere = post(repository={"id": 9, "full_name": "Else/Where"})[1]["ignored"]
-    assert f"{kind.name.upper()}_REPOSITORIES" in elsewhere
+    assert repositories_variable(kind.name) in elsewhere
     assert not ReviewJob.objects.exists()
 
 
@@ -235,14 +258,9 @@ def may_be(name: str, junk: Any) -> bool:
 @pytest.fixture
 def server(kind: Kind, settings: Any) -> Iterator[GitHubServer]:
     """Run the host's double, with the one repository `acme/website` and its pull request 7 at OTHER."""
-    made: GitHubServer = {"github": GitHubServer, "gitea": GiteaServer, "gitlab": GitLabServer}[kind.name]()
-    with made:
-        if kind.name == "github":
-            settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
-            settings.GITHUB_API_URL = made.url
-        else:
-            setattr(settings, f"{kind.name.upper()}_TOKEN", (TOKEN,))
-            setattr(settings, f"{kind.name.upper()}_URL", made.url)
+    with kind.server() as made:
+        for name, value in kind.connected(made.url).items():
+            setattr(settings, name, value)
         settings.RATE_LIMITS, settings.RETRY_TIME_SCALE = {kind.name: 1000.0}, 0.001
         gate.forget()
         made.add("acme/website", {7: Pull(OTHER)})
@@ -272,7 +290,7 @@ def test_a_head_of_another_repository_under_the_name_is_not_requested(
 def test_a_head_whose_webhook_was_lost_is_found_once_by_the_poll(
     kind: Kind, post: Post, server: GitHubServer, settings: Any
 ) -> None:
-    setattr(settings, f"{kind.name.upper()}_REPOSITORIES", ["acme/website"])
+    setattr(settings, repositories_variable(kind.name), ["acme/website"])
     repo = server.repos["acme/website"]
     repo.pulls |= {8: Pull(HEAD, is_draft=True), 9: Pull(HEAD, state="closed")}
     assert [host_poll.run(), host_poll.run()] == [1, 0]
@@ -303,6 +321,20 @@ def test_a_command_asks_for_another_review_if_its_author_has_rights(kind: Kind, 
     assert len(versions()) == 2
 
 
+def test_a_comment_is_one_command_under_however_many_delivery_ids(kind: Kind, post: Post) -> None:
+    post()
+    event, content = kind.comment("/review", number=5)
+    made = post(content=content, event=event, delivery="of the App")
+    assert made[0] == 202
+    for delivery in ("of the repository", "replayed"):
+        again = post(content=content, event=event, delivery=delivery)
+        assert again == (200, {"job": made[1]["job"], "duplicate": True})
+    assert len(versions()) == 2
+    event, content = kind.comment("/review", number=6)
+    assert post(content=content, event=event)[0] == 202
+    assert len(versions()) == 3
+
+
 def test_ids_prefixes_and_recipients_name_the_host(kind: Kind) -> None:
     assert canonical_id(kind.pull.upper()) == kind.pull
     assert depot_prefix(kind.pull) == f"//{kind.name}/acme/website/"
@@ -310,15 +342,14 @@ def test_ids_prefixes_and_recipients_name_the_host(kind: Kind) -> None:
     for wrong in (f"{kind.name}:acme#7", f"{kind.name}:acme/../x#7", f"{kind.name}:acme/website#07"):
         assert canonical_id(wrong) is None
     is_deep = canonical_id(f"{kind.name}:acme/lib/website#7") is not None
-    assert is_deep == (kind.name == "gitlab")
+    assert is_deep == (HOSTS[kind.name].repositories is Project)
 
 
 def test_the_head_of_a_pull_request_is_fetched_by_its_reference_with_the_password(
     kind: Kind, settings: Any, tmp_path: Path
 ) -> None:
     with GitHost(tmp_path / "host", "a token of the tests") as server:
-        for name in ("GITHUB_API_URL", "GITEA_URL", "GITLAB_URL"):
-            setattr(settings, name, server.url)
+        setattr(settings, HOSTS[kind.name].address[0], server.url)
         host = host_of(kind.name)
         repository = PullRequests(server, tmp_path)
         repository.branch("topic")
@@ -339,15 +370,11 @@ def test_the_head_of_a_pull_request_is_fetched_by_its_reference_with_the_passwor
 
 
 def test_the_source_of_a_reported_pull_request_is_its_host(kind: Kind, post: Post, settings: Any) -> None:
-    settings.GITEA_URL = "https://gitea.example.com/sub/"
+    setattr(settings, HOSTS[kind.name].address[0], "https://host.example.com")
     post()
     source = config.source_of_job(ReviewJob.objects.get())
     assert isinstance(source, PullSource)
-    expected = {
-        "github": ("https://github.com/Acme/Website.git", "refs/pull/7/head"),
-        "gitea": ("https://gitea.example.com/sub/Acme/Website.git", "refs/pull/7/head"),
-        "gitlab": ("https://gitlab.com/Acme/Website.git", "refs/merge-requests/7/head"),
-    }
-    assert (source._pull.mirror.url, source._pull.reference) == expected[kind.name]
+    assert source._pull.mirror.url == "https://host.example.com/Acme/Website.git"
+    assert source._pull.reference == kind.head
     assert HostChange.objects.get().changelist_id == kind.pull
     assert config.source_dependency(kind.pull).startswith(f"{kind.name}-git:")

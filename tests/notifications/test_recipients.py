@@ -232,8 +232,10 @@ def test_every_channel_has_a_provider_once_it_is_configured(tmp_path: Path) -> N
         config,
         slack=SlackConfig(("xoxb-fake",)),
         swarm=SwarmConfig("https://swarm.example.com", "bot", ("ticket",)),
-        github=AppConfig("1", ("key",)),
-        gitea=TokenConfig("https://gitea.example.com", ("token",)),
-        gitlab=TokenConfig("https://gitlab.com", ("token",)),
+        hosts=(
+            ("github", AppConfig("1", ("key",))),
+            ("gitea", TokenConfig("https://gitea.example.com", ("token",))),
+            ("gitlab", TokenConfig("https://gitlab.com", ("token",))),
+        ),
     )
     assert set(build(config)[0]) == set(CHANNELS)

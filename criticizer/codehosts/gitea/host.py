@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from criticizer.codehosts import fields
 from criticizer.codehosts.base import Comment, InlineComment, Pull, Verdict
-from criticizer.codehosts.client import Page, comments_of, is_by, number_of
-from criticizer.codehosts.events import Asked, HostEvent, NotAuthentic, Noted, Stopped, Wanted
+from criticizer.codehosts.client import Page, comments_of, is_by, number_of, object_at
+from criticizer.codehosts.events import Asked, HostEvent, Noted, Stopped, Wanted
+from criticizer.codehosts.gitea.variables import VARIABLES
 from criticizer.codehosts.github import webhooks
 from criticizer.codehosts.github.host import pull_of
 from criticizer.codehosts.names import Repository
-from criticizer.codehosts.signatures import is_signed, known_id
+from criticizer.codehosts.signatures import is_signed, known_id, refusal
 from criticizer.codehosts.token_host import TokenHost
 
 _PER_PAGE = 50  # more are not given
@@ -29,8 +30,10 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
     label = "Gitea"
     api = "/api/v1"
     scheme = "token"
+    role = "write access"
     address = ("GITEA_URL", "https://gitea.example.com")
     credentials = ("GITEA_URL", "GITEA_TOKEN")
+    variables = VARIABLES
     set_up = (
         "Permissions of the account's token: issue and repository (read and write), user (read)",
         "Events: pull request, pull request synchronized, pull request comment, repository",
@@ -41,9 +44,9 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
         """Check the signature as GitHub's; a proxy may have kept only Gitea's own, without its prefix."""
         if headers.get("X-Hub-Signature-256"):
             return super().authenticate(headers, body)
-        given = str(headers.get("X-Gitea-Signature") or "").encode("utf-8", "surrogateescape")
-        if not is_signed(body, given, self._secrets, prefix=b""):
-            raise NotAuthentic
+        given = str(headers.get("X-Gitea-Signature") or "")
+        if not is_signed(body, given.encode("utf-8", "surrogateescape"), self._secrets, prefix=b""):
+            raise refusal(self._secrets, given)
         return None
 
     def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
@@ -109,6 +112,12 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
 
     def _reviews(self, repository: Repository, number: int) -> Iterator[Page]:
         return self.client.pages(f"/repos/{repository.name}/pulls/{number}/reviews", {"limit": _PER_PAGE})
+
+    def _repository_path(self, repository: Repository) -> str:
+        return f"/repos/{repository.name}"
+
+    def _may_write(self, content: Mapping[str, object]) -> bool:
+        return object_at(content, "permissions").get("push") is not False
 
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
         status = {

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 from urllib.parse import urlsplit
 
 from criticizer.codehosts import fields
-from criticizer.codehosts.base import Comment, FailedDelivery, InlineComment, Pull, Verdict
+from criticizer.codehosts.base import Comment, FailedDelivery, InlineComment, Lack, Pull, Verdict
 from criticizer.codehosts.client import comments_of, number_of, object_at
 from criticizer.codehosts.events import HostEvent, Unreadable
 from criticizer.codehosts.github.client import GitHub
-from criticizer.codehosts.github.tokens import PERMISSIONS, AppConfig
+from criticizer.codehosts.github.tokens import LAG_PAUSES_SECONDS, PERMISSIONS, AppConfig
+from criticizer.codehosts.github.variables import VARIABLES
 from criticizer.codehosts.github.webhooks import Webhooks, open_pull
 from criticizer.codehosts.names import Repository, dependency_of
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 
 CHECK_NAME = "Criticizer"
+_MAX_PAGES = 10  # of installations, a hundred each
 EVENTS = ("pull_request", "check_run", "check_suite", "issue_comment", "repository")  # of its webhook
 
 
@@ -28,6 +32,9 @@ class GitHubHost(Webhooks):
     repositories = Repository
     address = ("GITHUB_API_URL", "https://ghe.example.com/api/v3")
     credentials = ("GITHUB_APP_ID", "GITHUB_PRIVATE_KEY")
+    variables = VARIABLES
+    calls_at_once = 1  # it wants one writer for each installation, and a second between writes
+    calls_per_second = 1.0
     set_up = (
         "Permissions of repositories: "
         + ", ".join(f"{name.replace('_', ' ')} ({level})" for name, level in PERMISSIONS.items()),
@@ -48,6 +55,17 @@ class GitHubHost(Webhooks):
         self._config = config
         self.lag_pauses_seconds = config.lag_pauses_seconds
         self.client = client or GitHub(config, place)
+
+    @classmethod
+    def configured(cls, setting: Callable[[str], Any]) -> AppConfig:
+        pauses = tuple(setting("RETRY_TIME_SCALE") * seconds for seconds in LAG_PAUSES_SECONDS)
+        return AppConfig(
+            setting("GITHUB_APP_ID"),
+            setting("GITHUB_PRIVATE_KEY"),
+            setting("GITHUB_API_URL"),
+            setting("GITHUB_APP_SLUG"),
+            lag_pauses_seconds=pauses,
+        )
 
     @property
     def is_connected(self) -> bool:
@@ -165,18 +183,58 @@ class GitHubHost(Webhooks):
             raise PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
         return "GitHub answers and accepts the key of the App."
 
-    def lacks(self) -> list[str]:
-        """Ask which permissions and events the App itself lacks; owners may still have to accept new ones."""
+    def lacks(self) -> list[Lack]:
+        """Ask which permissions and events the App itself lacks, and whether it is installed at all."""
         app = self.client.as_app("GET", "/app").content
-        granted, subscribed = object_at(app, "permissions"), app.get("events")
-        missing = [
-            f"permission {name}: {level}"
-            for name, level in PERMISSIONS.items()
-            if granted.get(name) not in {level, "write"}
-        ]
+        subscribed = app.get("events")
+        missing = [f"permission {name}" for name in _lacking(app)]
         if isinstance(subscribed, list):
             missing += [f"event {event}" for event in EVENTS if event not in subscribed]
-        return missing
+        advice = "Add it on the App's page on GitHub, and let each owner accept it."
+        found = [Lack(one, advice) for one in missing]
+        if not next(self.client.app_pages("/app/installations", {}), ()):
+            advice = "Install it on the owner of your repositories: Install App on the App's page on GitHub."
+            found.append(Lack("an installation: the App is installed nowhere", advice))
+        return [*found, *self._lost_webhook()]
+
+    def _lost_webhook(self) -> list[Lack]:
+        """Ask how the newest webhook fared: one with a wrong address never comes here."""
+        page = next(self.client.app_pages("/app/hook/deliveries", {"per_page": 1}), ())
+        code = page[0].get("status_code") if page else None
+        if not isinstance(code, int) or 200 <= code < 300:
+            return []
+        said = f"of the last one, {page[0].get('event')}, GitHub says {code} {page[0].get('status')}"
+        advice = (
+            "Correct the webhook's URL on the App's page on GitHub, and let GitHub reach it; the tab Advanced"
+            " there has the whole answer."
+        )
+        return [Lack(f"a webhook that arrives: {said}", advice)]
+
+    def lacks_on(self, repository: Repository) -> list[Lack]:
+        """Ask for the App's installation there, and whether it still grants what the App asks for."""
+        owner = repository.name.partition("/")[0]
+        try:
+            found = self.client.as_app("GET", f"/repos/{repository.name}/installation").content
+        except PermanentFailure as failure:
+            if failure.error_class is not ErrorClass.NOT_FOUND:
+                raise
+            if self._is_installed_on(owner):
+                advice = (
+                    f"Add it under Repository access of the installation on {owner}, or correct its name."
+                )
+                return [Lack(f"sight of {repository.name}: the installation does not include it", advice)]
+            advice = f"Install the App on {owner}: Install App on the App's page on GitHub."
+            return [Lack(f"sight of {repository.name}: the App is not installed on {owner}", advice)]
+        if found.get("suspended_at"):
+            advice = "Let the owner resume it, in the settings of their installed GitHub Apps."
+            return [Lack(f"an active installation on {owner}: it is suspended", advice)]
+        advice = f"Let the owner of {owner} accept the App's new permissions: GitHub sent them a mail."
+        return [Lack(f"permission {one} on {repository.name}", advice) for one in _lacking(found)]
+
+    def _is_installed_on(self, owner: str) -> bool:
+        pages = islice(self.client.app_pages("/app/installations", {}), _MAX_PAGES)
+        logins = (object_at(one, "account").get("login") for page in pages for one in page)
+        return any(isinstance(login, str) and login.lower() == owner.lower() for login in logins)
 
     def _found(self, repository: Repository, verdict: Verdict, check_time: Callable[[], None]) -> int | None:
         """Look the check run up by our token, among all of the commit that our App has made."""
@@ -218,6 +276,14 @@ def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
         url=url if isinstance(url, str) else "",
         is_mergeable=mergeable if isinstance(mergeable, bool) else None,
     )
+
+
+def _lacking(granting: Mapping[str, object]) -> list[str]:
+    """Return the needed permissions that an App, or its installation, does not have."""
+    granted = object_at(granting, "permissions")
+    return [
+        f"{name}: {level}" for name, level in PERMISSIONS.items() if granted.get(name) not in {level, "write"}
+    ]
 
 
 def _failed(row: Mapping[str, object]) -> FailedDelivery | None:

@@ -23,6 +23,7 @@ from criticizer.resilience.failures import Component, ErrorClass, PermanentFailu
 # What one installation token may do: everything below, and nothing else of what the App was granted.
 PERMISSIONS: Final = {"checks": "write", "contents": "read", "metadata": "read", "pull_requests": "write"}
 RENEWED_BEFORE_SECONDS = 600.0
+LAG_PAUSES_SECONDS = (3.0, 10.0)
 FRESH_SECONDS = 30.0  # GitHub's servers may not know a token yet that was made this long ago
 _BACKDATED_SECONDS = 60  # the clock of the other side may run behind ours ...
 _VALID_SECONDS = 540  # ... or ahead: GitHub takes at most 600
@@ -42,7 +43,7 @@ class AppConfig:
     api_url: str = "https://api.github.com"
     slug: str = ""
     limits: Limits = field(default_factory=lambda: Limits(total_timeout_seconds=40.0))
-    lag_pauses_seconds: tuple[float, ...] = (3.0, 10.0)
+    lag_pauses_seconds: tuple[float, ...] = LAG_PAUSES_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from criticizer.codehosts.events import (
     HostEvent,
     Ignored,
     InstallationChanged,
-    NotAuthentic,
     Noted,
     PullRequest,
     RepositoriesRemoved,
@@ -25,7 +24,7 @@ from criticizer.codehosts.events import (
     Wanted,
     is_command,
 )
-from criticizer.codehosts.signatures import ProvenWebhooks, is_signed, known_id
+from criticizer.codehosts.signatures import ProvenWebhooks, is_signed, known_id, refusal
 
 MAY_COMMAND = frozenset(("OWNER", "MEMBER", "COLLABORATOR"))
 RERUN_BUTTON = "rerun"  # identifier of the button of our check run
@@ -64,7 +63,7 @@ class Webhooks(ProvenWebhooks):
         """Check the signature of the bytes as they came, in constant time (guarantee G240)."""
         given = str(headers.get("X-Hub-Signature-256") or "")
         if not is_signed(body, given.encode("utf-8", "surrogateescape"), self._secrets):
-            raise NotAuthentic
+            raise refusal(self._secrets, given)
 
     def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
         return known_id(headers.get("X-GitHub-Delivery"), body)
@@ -167,7 +166,8 @@ def of_comment(action: str, content: Mapping[str, Any], has_rights: bool) -> Ask
         return Ignored("the author of the command has no rights to the repository")
     if fields.at(content, "issue", "state") == "closed":
         return Ignored("the pull request is closed")
-    return Rerun(fields.whole(content, "issue", "number", maximum=fields.MAX_NUMBER))
+    number = fields.whole(content, "issue", "number", maximum=fields.MAX_NUMBER)
+    return Rerun(number, comment=fields.whole(content, "comment", "id"))
 
 
 def _installation(action: str, content: Mapping[str, Any]) -> Asked:

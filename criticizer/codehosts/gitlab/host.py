@@ -9,8 +9,9 @@ from urllib.parse import quote
 import structlog
 
 from criticizer.codehosts.base import Comment, InlineComment, Pull, Verdict
-from criticizer.codehosts.client import PER_PAGE, comments_of, is_by, number_of
+from criticizer.codehosts.client import PER_PAGE, comments_of, is_by, number_of, object_at
 from criticizer.codehosts.events import HostEvent
+from criticizer.codehosts.gitlab.variables import VARIABLES
 from criticizer.codehosts.gitlab.webhooks import Webhooks, open_merge_request
 from criticizer.codehosts.names import Project, Repository
 from criticizer.codehosts.token_host import TokenHost
@@ -23,6 +24,7 @@ _STATES = {
     "timed_out": "failed", "failure": "failed",
 }  # fmt: skip
 _MAX_DESCRIPTION = 255
+_DEVELOPER = 30  # the level of access
 _MAX_SUGGESTED = 100  # lines above that of the comment
 _IS_TOLD = "Cannot transition status"
 _NO_BRANCH = "References for commit"  # are not found
@@ -35,9 +37,11 @@ class GitLabHost(TokenHost, Webhooks):
     label = "GitLab"
     api = "/api/v4"
     scheme = "Bearer"
+    role = "the role Developer"
     repositories = Project
     address = ("GITLAB_URL", "https://gitlab.example.com")
     credentials = ("GITLAB_URL", "GITLAB_TOKEN")
+    variables = VARIABLES
     set_up = (
         "Scopes of the token: api, read_repository; role Developer",
         "Triggers: merge request events, comments",
@@ -129,6 +133,15 @@ class GitLabHost(TokenHost, Webhooks):
         found = {f"{name}_sha": newest.get(f"{name}_commit_sha") for name in ("base", "start", "head")}
         self._diff = ((path, head_sha), found)
         return found
+
+    def _repository_path(self, repository: Repository) -> str:
+        return _project(repository)
+
+    def _may_write(self, content: Mapping[str, object]) -> bool:
+        access = object_at(content, "permissions")
+        levels = [object_at(access, name).get("access_level") for name in ("project_access", "group_access")]
+        known = [level for level in levels if isinstance(level, int)]
+        return not known or max(known) >= _DEVELOPER  # an administrator's are not told
 
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
         status: dict[str, object] = {

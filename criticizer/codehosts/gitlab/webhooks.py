@@ -20,6 +20,7 @@ from criticizer.codehosts.events import (
     NotAuthentic,
     Noted,
     PullRequest,
+    Refused,
     Rerun,
     Stopped,
     Unreadable,
@@ -27,7 +28,7 @@ from criticizer.codehosts.events import (
     is_command,
 )
 from criticizer.codehosts.names import Project
-from criticizer.codehosts.signatures import ProvenWebhooks, any_equal, known_id
+from criticizer.codehosts.signatures import ProvenWebhooks, any_equal, known_id, refusal
 
 KEY_PREFIX = "whsec_"
 TOLERANCE_SECONDS = 300
@@ -57,11 +58,11 @@ class Webhooks(ProvenWebhooks):
         if signature and keys:
             is_authentic = self._is_signed(headers, body, signature, keys)
         else:
-            given = str(headers.get("X-Gitlab-Token") or "").encode("utf-8", "surrogateescape")
+            signature = str(headers.get("X-Gitlab-Token") or "")
             tokens = [one.encode("utf-8", "surrogateescape") for one in secrets if one and one not in keys]
-            is_authentic = any_equal(tokens, given)
+            is_authentic = any_equal(tokens, signature.encode("utf-8", "surrogateescape"))
         if not is_authentic:
-            raise NotAuthentic
+            raise refusal(secrets, signature)
 
     def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
         """Return the key that is the same on every try; `X-Gitlab-Webhook-UUID` is new on each."""
@@ -93,19 +94,26 @@ class Webhooks(ProvenWebhooks):
         sent_at = str(headers.get("Webhook-Timestamp") or "")
         if not re.fullmatch(r"[0-9]{1,12}", sent_at):
             return False
-        if abs(self._clock() - int(sent_at)) > TOLERANCE_SECONDS:
-            return False
         named = f"{headers.get('Webhook-Id') or ''}.{sent_at}.".encode("utf-8", "surrogateescape")
         expected = [_signature(key, named + body) for key in keys]
         given = [one.encode("utf-8", "surrogateescape") for one in signature.split()[:10]]
-        return any(any_equal(expected, one) for one in given)
+        if not any(any_equal(expected, one) for one in given):
+            return False
+        if abs(self._clock() - int(sent_at)) > TOLERANCE_SECONDS:
+            raise NotAuthentic(Refused.LATE)
+        return True
+
+
+def key_of(secret: str) -> bytes:
+    """Return the bytes of a key of signatures, `whsec_` and base64; none for other text."""
+    try:
+        return base64.b64decode(secret.removeprefix(KEY_PREFIX), validate=True)
+    except binascii.Error:
+        return b""
 
 
 def _signature(key: str, signed: bytes) -> bytes:
-    try:
-        secret = base64.b64decode(key.removeprefix(KEY_PREFIX), validate=True)
-    except binascii.Error:
-        secret = b""
+    secret = key_of(key)
     if not secret:
         return b""  # no signature is empty
     return b"v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest())
@@ -149,7 +157,8 @@ def _note(action: str, content: Mapping[str, Any]) -> Asked:
         return Ignored("the author of the command is neither assignee nor reviewer of the merge request")
     if fields.at(content, request, "state") != "opened":
         return Ignored("the merge request is closed")
-    return Rerun(fields.whole(content, request, "iid", maximum=fields.MAX_NUMBER))
+    number = fields.whole(content, request, "iid", maximum=fields.MAX_NUMBER)
+    return Rerun(number, comment=fields.whole(content, found, "id"))
 
 
 def open_merge_request(row: Mapping[str, Any]) -> HostEvent | None:

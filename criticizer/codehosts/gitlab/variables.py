@@ -1,0 +1,33 @@
+"""The environment variables that connect GitLab."""
+
+from __future__ import annotations
+
+from criticizer.codehosts.gitlab.webhooks import KEY_PREFIX, key_of
+from criticizer.environment import parsers
+from criticizer.environment.parsers import HEADER, HTTP, Invalid, checked_list
+from criticizer.environment.variable import Variable, secret_variable
+
+
+def _secret(text: str) -> str:
+    if text.startswith(KEY_PREFIX) and not key_of(text):
+        raise Invalid("has a key of signatures that is not whsec_ followed by base64")
+    return text
+
+
+SECRETS = checked_list(
+    _secret, "the webhook's token, or its key: whsec_ followed by base64, as GitLab shows it"
+)
+
+# fmt: off
+VARIABLES = (
+    Variable("GITLAB_URL", HTTP, "The site of GitLab: docs/gitlab.md.", "https://gitlab.com"),
+    secret_variable("GITLAB_TOKEN", HEADER,
+                    "Of the account, group or project that reads and comments there."),
+    secret_variable("GITLAB_TOKEN_NEXT", HEADER, "Tried when GITLAB_TOKEN is refused."),
+    secret_variable("GITLAB_WEBHOOK_SECRETS", SECRETS,
+                    "Of its webhooks, newest first: keys of signatures (whsec_...) and tokens."),
+    Variable("GITLAB_REPOSITORIES", parsers.PROJECT_GLOBS,
+             "Whose merge requests are reviewed. Unset: every project's below //gitlab/ in the allow-list.",
+             example="acme/*,acme/lib/website"),
+)
+# fmt: on
