@@ -9,7 +9,9 @@ that, or when the row waits for an operator because the provider leaves no proof
 that holds for the row of each of its reviews. Then DELIVERIES are made under random misbehaviour
 and random kills, and the ledgers of both sides compared.
 
-The last line is JSON: cells, truthful, duplicates, losses. The status is 1 unless all are truthful.
+A large number of POINTS takes every statement; `--part 2/6` the second of six parts of them, so that they
+can be gone through in runs that are short. The last line is JSON: cells, truthful, duplicates, losses, and at
+how many of the statements workers were killed. The status is 1 unless all are truthful.
 """
 
 from __future__ import annotations
@@ -37,11 +39,15 @@ _LOSSES = {"loss", "false failed"}
 
 def run(
     ground: Ground, providers: Sequence[str], options: Sequence[str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """Run the providers, several at once, each with a database of its own; return cells, storms, errors."""
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Counter[str], list[str]]:
+    """Run the providers, several at once, each with a database of its own.
+
+    Return cells, storms, how many statements there are and at how many of them workers were killed, errors.
+    """
     cells: list[dict[str, Any]] = []
     storms: list[dict[str, Any]] = []
     failed: list[str] = []
+    counted: Counter[str] = Counter()
     waiting: queue.SimpleQueue[tuple[str, dict[str, str]]] = queue.SimpleQueue()
     running: list[subprocess.Popen[str]] = []
     with ExitStack() as stack:
@@ -58,7 +64,7 @@ def run(
                 command = [sys.executable, "-m", "benchmarks.matrix_run", provider, *options]
                 process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
                 running.append(process)
-                if not _read(process, cells, storms):
+                if not _read(process, cells, storms, counted):
                     failed.append(provider)
                 say(f"{provider}: {time.monotonic() - began:.0f} s")
 
@@ -68,10 +74,15 @@ def run(
             thread.start()
         for thread in threads:
             thread.join()
-    return cells, storms, failed
+    return cells, storms, counted, failed
 
 
-def _read(process: subprocess.Popen[str], cells: list[dict[str, Any]], storms: list[dict[str, Any]]) -> bool:
+def _read(
+    process: subprocess.Popen[str],
+    cells: list[dict[str, Any]],
+    storms: list[dict[str, Any]],
+    counted: Counter[str],
+) -> bool:
     """Collect what a provider's process says; return whether it ended well."""
     with process:
         assert process.stdout is not None
@@ -82,8 +93,10 @@ def _read(process: subprocess.Popen[str], cells: list[dict[str, Any]], storms: l
                 cells.append(cell)
                 if cell["phase"] == "no kill":
                     say(f"{cell['provider']}: {cell['behaviour']}")
-            else:
+            elif "storm" in said:
                 storms.append(said["storm"])
+            else:
+                counted.update(said)
     return process.returncode == 0
 
 
@@ -122,6 +135,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix", description=__doc__)
     parser.add_argument("--providers", nargs="*", default=None)
     parser.add_argument("--points", type=int, default=16, help="at most so many a misbehaviour")
+    parser.add_argument("--part", default="1/1", help="one of several parts of the points, such as 2/6")
     parser.add_argument("--deliveries", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
@@ -138,8 +152,17 @@ def main() -> int:
             else:
                 providers.append(provider)
         each = -(-chosen.deliveries // len(providers))
-        options = ["--points", str(chosen.points), "--deliveries", str(each), "--seed", str(chosen.seed)]
-        found, storms, failed = run(ground, providers, options)
+        options = [
+            "--points",
+            str(chosen.points),
+            "--part",
+            chosen.part,
+            "--deliveries",
+            str(each),
+            "--seed",
+            str(chosen.seed),
+        ]
+        found, storms, counted, failed = run(ground, providers, options)
     cells = [cell for cell in found if cell["verdict"] != "not reached"]
     print("\n".join(table(cells, PHASES)))
     for storm in storms:
@@ -160,6 +183,7 @@ def main() -> int:
         "truthful": len(cells) - len(wrong),
         "duplicates": sum(verdicts[name] for name in _DUPLICATES) + strangers,
         "losses": sum(verdicts[name] for name in _LOSSES),
+        **counted,
         "deliveries": sum(storm["deliveries"] for storm in storms),
         "kills": sum(storm["kills"] for storm in storms),
         "seconds": round(time.monotonic() - began),

@@ -140,6 +140,7 @@ class Bench:
         self.channel, address = split(rig.recipient(0))
         self.capabilities = capabilities_for(matrix_rigs.provider_of(rig.spec, frozenset()), address)
         self._numbers = itertools.count(1)
+        self.statements = self.killed_at = 0  # of all behaviours
         self._together: dict[int, list[int]] = {}  # the jobs that are told in one message, by the first
 
     def job(self) -> int:
@@ -160,8 +161,8 @@ class Bench:
         told = [one for job in jobs for one in self.jobs_of(job)[:: -1 if is_second else 1]]
         return {"jobs": told, "spec": self.rig.spec, "channel": self.channel, **more}
 
-    def cells(self, behaviour: str, most: int) -> Iterator[Cell]:
-        """Yield the cells of a behaviour: without a kill, then killed at every point."""
+    def cells(self, behaviour: str, most: int, part: tuple[int, int] = (1, 1)) -> Iterator[Cell]:
+        """Yield the cells of a behaviour: without a kill, then killed at every point or a part of them."""
         watch = "lines" if behaviour == NORMAL else "calls"
         events: list[tuple[str, str]] = []
 
@@ -172,9 +173,12 @@ class Bench:
         yield self._cell(behaviour, "no kill", "", listed)
         points = {(place, phase): index for index, (place, phase) in reversed(list(enumerate(events)))}
         chosen = sorted(points.items(), key=lambda point: point[1])
+        self.statements += len(chosen)
         limit = most * _LINES_PER_POINT if behaviour == NORMAL else most
         if len(chosen) > limit:
             chosen = chosen[:: -(-len(chosen) // limit)]
+        chosen = chosen[part[0] - 1 :: part[1]]
+        self.killed_at += len(chosen)
         if self.rig.hook is not None and behaviour not in {NOT_TAKEN, REFUSES, SLOWER}:
             yield self._cell(behaviour, ACCEPTED, "by the provider", self._killed_by_provider)
         for (place, phase), index in chosen:
@@ -407,11 +411,20 @@ def bench(name: str, workers: Workers | None = None) -> Iterator[Bench]:
         yield kind(rig, workers)
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """Return which of how many parts `2/6` is."""
+    part, of = map(int, text.split("/"))
+    if not 1 <= part <= of:
+        raise ValueError(text)
+    return part, of
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix_run")
     parser.add_argument("provider")
     parser.add_argument("--behaviours", nargs="*", default=None)
     parser.add_argument("--points", type=int, default=16, help="at most so many a misbehaviour")
+    parser.add_argument("--part", type=part_of, default=(1, 1))
     parser.add_argument("--deliveries", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -420,8 +433,9 @@ def main() -> None:
     with bench(options.provider) as running:
         for behaviour in running.rig.behave:
             if options.behaviours is None or behaviour in options.behaviours:
-                for cell in running.cells(behaviour, options.points):
+                for cell in running.cells(behaviour, options.points, options.part):
                     print(json.dumps({"cell": asdict(cell)}), flush=True)
+        print(json.dumps({"statements": running.statements, "killed_at": running.killed_at}), flush=True)
         if options.deliveries:
             print(json.dumps({"storm": running.storm(options.deliveries, options.seed)}), flush=True)
 
