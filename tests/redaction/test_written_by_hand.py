@@ -295,6 +295,14 @@ def test_what_a_sentence_says_that_a_password_is_is_taken_out(sentence: str, val
     assert value not in redact(sentence.format(value)).text
 
 
+def test_both_passwords_of_a_sentence_are_taken_out() -> None:
+    text = "Reset the password of bob from Harbor9173- to lzi5WlPPU2OM!"
+    result = redact(text).text
+    assert "Harbor9173" not in result
+    assert "lzi5WlPPU2OM" not in result
+    assert "Brombeere" not in redact("Passwort lautet jetzt Brombeere!47, vorher war es Brombeere!46.").text
+
+
 @pytest.mark.parametrize(
     "text",
     [

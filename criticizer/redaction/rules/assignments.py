@@ -103,24 +103,25 @@ class Assignments:
         self.strength = self._alone(end, word, (head, found, tail), strength)
         if self._has_value(end, strength) and self._look(end, word, strength):
             return self.values.spans[-1][1]
-        if strength >= key_names.PASSWORD and not self.is_settled and self._is_said(word):
-            return self.values.spans[-1][1]
+        if strength >= key_names.PASSWORD and not self.is_settled:
+            self._read_sentence(word)  # which may name another, so that the line is read on
         return end  # the next word may sit in the same name: keyPassword, _authToken
 
-    def _is_said(self, word: bytes) -> bool:
+    def _read_sentence(self, word: bytes) -> None:
         """Take what a sentence says that a password is: das Passwort lautet x, changed the password to x."""
         text, at = self.text, self.tail_end
         stop = text.find(b"\n", at, at + _SAID_BYTES)
         stop = stop if stop >= 0 else character_start(text, min(at + _SAID_BYTES, len(text)))
         if not holds(text[at:stop], DIGITS):
-            return False
+            return
         if word in key_names.INFLECTED:
             said = _SAID.match(text, at, stop)
         else:
             said = _SET_TO.match(text, at, stop)
             low = max(text.rfind(b"\n", max(self.begin - _SAID_BYTES, 0), self.begin), 0)
             said = said if said is not None and _CHANGES.search(text, low, self.begin) is not None else None
-        return said is not None and self.values.said(said.end(), stop)
+        if said is not None:
+            self.values.said(said.end(), stop)
 
     def _alone(self, end: int, word: bytes, name: tuple[bytes, bytes, bytes], strength: int) -> int:
         """Return the strength of the name around a word, whatever stands beside the name."""

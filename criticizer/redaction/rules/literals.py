@@ -42,7 +42,7 @@ def span_kind(strength: int) -> str:
 
 _MARKS: Final = b"\"'`*_ \t"
 _OTHER_SCRIPT = compiled(rb"[\x{3000}-\x{ffff}]")  # of a script without blanks
-_MARKS_BEHIND: Final = b".*_!?:"
+_MARKS_BEHIND: Final = b".*?:"
 _JUDGED: Final = 256  # bytes of a value that are judged
 _TO_QUOTE: Final = 64  # bytes in which a literal's opening quote has to come
 _QUOTED = compiled(
