@@ -130,7 +130,12 @@ _CHAOS_SHARE = 0.5  # of the moments at which the next message is decided about
 
 
 class Bench:
-    """One provider: its rig, its workers and the rows of its deliveries."""
+    """One provider: its rig, its workers and the rows of its deliveries.
+
+    `statements`: of all behaviours so far; at `killed_at` of them workers were killed.
+    """
+
+    statements = killed_at = 0
 
     def __init__(self, rig: Rig, workers: Workers) -> None:
         from notifications.providers.base import capabilities_for
@@ -140,7 +145,6 @@ class Bench:
         self.channel, address = split(rig.recipient(0))
         self.capabilities = capabilities_for(matrix_rigs.provider_of(rig.spec, frozenset()), address)
         self._numbers = itertools.count(1)
-        self.statements = self.killed_at = 0  # of all behaviours
         self._together: dict[int, list[int]] = {}  # the jobs that are told in one message, by the first
 
     def job(self) -> int:
