@@ -78,7 +78,11 @@ class GitSource:
         Objects of other repositories (info/alternates) and of rewritten branches stay readable by id.
         """
         sha = self._sha_of(changelist_id)
-        found = self._git.run("rev-list", "--max-count=1", sha, "--not", *self._references)
+        search = ["--max-count=1", sha, "--not", *self._references]
+        found = self._git.run("rev-list", *search)
+        if "bad object refs/" in found.stderr:
+            # A reference that is broken leads nowhere; the commit itself was found, or it would be named.
+            found = self._git.run("rev-list", "--ignore-missing", *search)
         if re.search(r"bad object|unknown revision|bad revision", found.stderr):
             raise not_found("the repository has no such commit")
         if found.exit_code != 0:

@@ -168,6 +168,16 @@ def test_objects_of_another_repository_are_unknown_until_a_branch_leads_to_them(
     assert describe(repo, secret).files
 
 
+@pytest.mark.parametrize("content", ["1" * 40, "no id"])
+def test_a_broken_reference_hides_no_commit_and_leads_to_none(repo: GitRepo, content: str) -> None:
+    pushed = repo.commit_files({"a": "1\n"})
+    dangling = repo.git("commit-tree", f"{pushed}^{{tree}}", "-p", pushed, "-m", "Not pushed.")
+    (repo.path / ".git/refs/heads/broken").write_text(f"{content}\n")
+    assert describe(repo, pushed).files
+    for unknown in (dangling, "2" * 40):
+        assert refusal(repo, f"git:app@{unknown}").error_class is ErrorClass.NOT_FOUND
+
+
 def test_commits_are_reachable_whatever_their_dates(repo: GitRepo) -> None:
     shas = []
     for number, year in enumerate((2020, 2040, 1975, 1971, 2001, 1999)):
