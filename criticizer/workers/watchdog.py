@@ -24,6 +24,7 @@ from typing import Any
 import psycopg
 import structlog
 from django.conf import settings
+from django.db import connections
 from psycopg.types.json import Jsonb
 
 from criticizer.db import reconnect
@@ -39,8 +40,8 @@ log = structlog.get_logger(__name__)
 BEAT_SECONDS = 3.0
 SWEEP_SECONDS = 30.0
 TICK_SECONDS = 0.5
-# After a database loss no cluster is wedged: each worker finds its own connection dead, at a timeout of the
-# network (settings.DATABASE_CONNECTION), which RETRY_TIME_SCALE does not shorten.
+# So long after the loss of a database elsewhere no cluster is wedged: each worker finds its own connection
+# dead, at a timeout of the network (settings.DATABASE_CONNECTION), which RETRY_TIME_SCALE does not shorten.
 LOSS_SECONDS = 10.0
 
 # One identity for all processes of a cluster: set before the fork.
@@ -114,7 +115,7 @@ class Watchdog:
             if now >= self._due[job]:
                 self._due[job] = now + period
                 job(self._connection)
-        if self.is_draining or reconnect.seconds_since_loss() < LOSS_SECONDS:
+        if self.is_draining or reconnect.seconds_since_loss() < loss_seconds():
             self._progress_at = now  # a cluster that takes nothing, or lost its database, is not wedged
         elif self._is_wedged(self._connection):
             if time.monotonic() - now > stall_seconds() / 2:
@@ -187,6 +188,16 @@ class Watchdog:
 def stall_seconds() -> float:
     """Return how long claimed work may wait without progress before its cluster is wedged."""
     return max(outbox.scaled(outbox.STALL_SECONDS), 2.0)
+
+
+def loss_seconds() -> float:
+    """Return for how long after a database loss workers that do not start their work are not wedged.
+
+    The sockets of a server on this machine close with it: its clients know at once, and a cluster that stands
+    still has another reason, such as a worker that was killed in the outage.
+    """
+    is_local = str(connections["default"].settings_dict["HOST"]).startswith("/")
+    return stall_seconds() if is_local else LOSS_SECONDS
 
 
 def this_host() -> str:

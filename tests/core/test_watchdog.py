@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from criticizer.db import reconnect
 from criticizer.models import OutboxMessage
@@ -26,6 +27,22 @@ class Slow:
     def execute(self, *arguments: Any, **options: Any) -> Any:
         time.sleep(self._seconds)
         return self._connection.execute(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("host", "scale", "seconds"),
+    [
+        ("/var/lib/criticizer", 1.0, outbox.STALL_SECONDS),
+        ("/var/lib/criticizer", 0.1, 2.0),
+        ("db.example.com", 0.1, watchdog.LOSS_SECONDS),
+    ],
+)
+def test_the_loss_of_a_database_on_this_machine_excuses_a_cluster_for_a_shorter_time(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, host: str, scale: float, seconds: float
+) -> None:
+    settings.RETRY_TIME_SCALE = scale
+    monkeypatch.setitem(connection.settings_dict, "HOST", host)
+    assert watchdog.loss_seconds() == seconds
 
 
 @pytest.mark.django_db(transaction=True)

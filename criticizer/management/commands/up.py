@@ -30,11 +30,14 @@ log = structlog.get_logger(__name__)
 
 FIRST_LOGIN = "first-login.txt"
 WEB = "web"
+# Between tries to start the embedded database again.
+FIRST_RESTART_WAIT_SECONDS, LONGEST_RESTART_WAIT_SECONDS = 0.5, 5.0
 
 
 class Command(BaseCommand):
     help = "Run database, web and workers on this machine until Ctrl-C."
     show_login = False
+    _restart_wait = FIRST_RESTART_WAIT_SECONDS
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1")
@@ -118,9 +121,12 @@ class Command(BaseCommand):
         try:
             server.start()
             log.error("database_restarted")
+            self._restart_wait = FIRST_RESTART_WAIT_SECONDS
         except EmbeddedError as error:
             log.error("database_not_restarted", error=str(error))
-            time.sleep(5)
+            # At first soon: what is left of a killed server ends by itself.
+            time.sleep(self._restart_wait)
+            self._restart_wait = min(2 * self._restart_wait, LONGEST_RESTART_WAIT_SECONDS)
 
     def _first_login(self) -> None:
         """Create the first administrator; show its password on a terminal, else keep it in a file.
