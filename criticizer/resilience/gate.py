@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -132,8 +132,7 @@ def acquire_permit(name: str) -> Permit:
         seconds = later.seconds + random.uniform(0, min(crowd, LONGEST_WAIT_SECONDS))  # noqa: S311
         raise DependencyUnavailable(name, seconds, "The rate limit is reached.")
     try:
-        for slots in limits:
-            permit.take(slots)
+        permit.take(limits)
         if is_trial:
             permit.trial = circuit_breaker.lease_trial(name, grace_seconds=health_checks.grace_seconds(name))
             if permit.trial is None:
@@ -188,13 +187,17 @@ class Permit:
     began_at: float = field(default_factory=time.monotonic)
     _is_reported: bool = field(default=False, repr=False)
 
-    def take(self, slots: rate_limit.Slots) -> None:
-        """Take a slot, to be freed by the report. Raises DependencyUnavailable when all are taken."""
-        token = rate_limit.take_slot(slots)
-        if token is None:
-            seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(slots.name)
-            raise DependencyUnavailable(slots.name, seconds, "The concurrency limit is reached.")
-        self.slots.append((slots.name, token))
+    def take(self, limits: Sequence[rate_limit.Slots]) -> None:
+        """Take a slot of each, to be freed by the report. Raises DependencyUnavailable when one has none."""
+        self.slots = rate_limit.take_slots(limits) if limits else []
+        if self.slots:
+            return
+        for slots in limits:  # one that is full, or has no rows yet
+            token = rate_limit.take_slot(slots)
+            if token is None:
+                seconds = _spread(SPREAD_SECONDS) + _crowd_seconds(slots.name)
+                raise DependencyUnavailable(slots.name, seconds, "The concurrency limit is reached.")
+            self.slots.append((slots.name, token))
 
     def report(self, error: BaseException | None) -> DependencyUnavailable | None:
         """Record the outcome of the call; `error` is None when it was answered. Repeating changes nothing.
@@ -262,9 +265,9 @@ class Permit:
             circuit_breaker.release_trial(self.name, self.trial)
 
     def _free_slots(self) -> None:
-        while self.slots:
-            name, token = self.slots.pop()
-            _report_safely(partial(rate_limit.free_slot, name, token), name)
+        held, self.slots = self.slots, []
+        if held:
+            _report_safely(partial(rate_limit.free_slots, held), self.name)
 
 
 def forget() -> None:

@@ -44,6 +44,7 @@ PENDING: list[Callable[[], Collection[str]]] = []  # return the dependencies tha
 # A dependency that was called once must not stay in the tables for ever.
 _FORGET = """
 WITH old AS (DELETE FROM circuit_buckets WHERE started_at < statement_timestamp() - interval '5 minutes'),
+free AS (DELETE FROM pace_slots WHERE expires_at < statement_timestamp() - interval '7 days'),
 gone AS (
   DELETE FROM circuits c
    WHERE state = 'closed' AND changed_at < statement_timestamp() - interval '7 days' AND auth_failures = 0

@@ -12,7 +12,9 @@ Three limits, all in PostgreSQL and on its clock:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -102,18 +104,39 @@ UPDATE pace_slots
               ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING token"""
 
+# One of each limit, or none.
+_TAKE_SLOTS = """
+WITH wanted AS (
+  SELECT * FROM unnest(%(names)s::text[], %(limits)s::int[], %(leases)s::float8[]) AS w(name, most, lease)),
+found AS (
+  SELECT free.id, wanted.lease FROM wanted, LATERAL (
+         SELECT id FROM pace_slots
+          WHERE name = wanted.name AND number <= wanted.most AND expires_at <= statement_timestamp()
+          ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED) free)
+UPDATE pace_slots
+   SET token = gen_random_uuid(), expires_at = statement_timestamp() + make_interval(secs => found.lease)
+  FROM found WHERE pace_slots.id = found.id AND (SELECT count(*) FROM found) = (SELECT count(*) FROM wanted)
+RETURNING pace_slots.name, pace_slots.token"""
+
 _MAKE_SLOTS = """
 INSERT INTO pace_slots (name, number) SELECT %(name)s, generate_series(1, %(limit)s)
 ON CONFLICT DO NOTHING RETURNING number"""
 
-_FREE_SLOT = """
-UPDATE pace_slots SET token = NULL, expires_at = statement_timestamp()
- WHERE name = %(name)s AND token = %(token)s
-RETURNING number"""
+# Names for which work waits.
+_FREE_SLOTS = """
+WITH freed AS (
+  UPDATE pace_slots SET token = NULL, expires_at = statement_timestamp()
+    FROM unnest(%(names)s::text[], %(tokens)s::uuid[]) AS held(name, token)
+   WHERE pace_slots.name = held.name AND pace_slots.token = held.token
+  RETURNING pace_slots.name)
+SELECT name FROM freed
+ WHERE EXISTS (SELECT FROM outbox_messages o WHERE o.waiting_for = freed.name AND o.lease_token IS NULL)"""
 
 _SENDERS = """
 SELECT sum(workers)::int FROM worker_clusters
  WHERE queue = %(queue)s AND NOT draining AND beat_at > now() - interval '15 seconds'"""
+
+_counted = (-math.inf, 0)  # until when (monotonic clock) the number of senders counts, and that number
 
 _BACKLOG = "SELECT count(*) FROM outbox_messages WHERE waiting_for = %(name)s"
 
@@ -178,10 +201,20 @@ def slots_of(name: str) -> list[Slots]:
         is_writer = configured(CONCURRENCY, name) is not None
         seconds = outbox.scaled(WRITER_CALL_SECONDS) if is_writer else settings.CALL_SECONDS
         return [Slots(name, limit, seconds)] if limit else []
-    stages: Mapping[str, tuple[str, str]] = settings.STAGES
-    shared = max(prepared.value(_SENDERS, {"queue": stages["notify"][1]}) or 0, 2) - 1
+    shared = max(_senders(), 2) - 1
     seconds = outbox.scaled(RECEIVER_CALL_SECONDS)
     return [Slots(name, min(limit or 1, shared), seconds), Slots(RECEIVERS, shared, seconds)]
+
+
+def _senders() -> int:
+    """Return how many workers send; read again when CIRCUIT_CACHE_SECONDS have passed."""
+    global _counted
+    until, count = _counted
+    if time.monotonic() >= until:
+        stages: Mapping[str, tuple[str, str]] = settings.STAGES
+        count = prepared.value(_SENDERS, {"queue": stages["notify"][1]}) or 0
+        _counted = time.monotonic() + settings.CIRCUIT_CACHE_SECONDS, count
+    return count
 
 
 def recover_seconds() -> float:
@@ -218,6 +251,16 @@ def give_token_back(name: str) -> None:
     prepared.rows(_UNTAKE, {"name": name})
 
 
+def take_slots(wanted: Sequence[Slots]) -> list[tuple[str, UUID]]:
+    """Lease a slot of each limit and return names and tokens; nothing where one of them has none free."""
+    asked = {
+        "names": [slots.name for slots in wanted],
+        "limits": [slots.limit for slots in wanted],
+        "leases": [slots.lease_seconds for slots in wanted],
+    }
+    return [(row["name"], row["token"]) for row in prepared.rows(_TAKE_SLOTS, asked)]
+
+
 def take_slot(slots: Slots) -> UUID | None:
     """Lease a slot; None when all are taken."""
     parameters = {"name": slots.name, "limit": slots.limit, "lease": slots.lease_seconds}
@@ -227,11 +270,14 @@ def take_slot(slots: Slots) -> UUID | None:
     return token
 
 
-def free_slot(name: str, token: UUID) -> None:
-    """Free a slot and wake one message that waits for it. Does nothing when the lease has expired."""
-    with transaction.atomic():
-        if prepared.rows(_FREE_SLOT, {"name": name, "token": token}):
-            outbox.wake(name, limit=1)
+def free_slots(held: Sequence[tuple[str, UUID]]) -> None:
+    """Free slots and wake one message that waits for each. Does nothing about a lease that has expired.
+
+    Work that is not woken, because this process dies in between, is due at its own time.
+    """
+    names, tokens = zip(*held, strict=True)
+    for row in prepared.rows(_FREE_SLOTS, {"names": list(names), "tokens": list(tokens)}):
+        outbox.wake(row["name"], limit=1)
 
 
 def pause(

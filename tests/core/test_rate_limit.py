@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models.functions import Now
 
 from criticizer.db import prepared
 from criticizer.environment.variables import VARIABLES
 from criticizer.http_client import retry_after
 from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
-from criticizer.resilience import gate, overrides, rate_limit
+from criticizer.resilience import gate, health_checks, overrides, rate_limit
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -388,6 +389,20 @@ def test_a_freed_slot_wakes_one_that_waits(settings: Any) -> None:
     ids = parked(3)
     gate.acquire_permit(LLM).report(None)
     assert list(OutboxMessage.objects.filter(waiting_for="").values_list("pk", flat=True)) == ids[:1]
+
+
+@pytest.mark.django_db
+def test_slots_that_were_not_used_for_a_week_are_deleted(settings: Any) -> None:
+    """Callers choose the receivers of webhooks."""
+    for name in ("provider:webhook:old.example.com", "provider:webhook:new.example.com"):
+        gate.acquire_permit(name).report(None)
+    PaceSlot.objects.filter(name__contains="old").update(expires_at=Now() - timedelta(days=8))
+    health_checks.maintain()
+    assert set(PaceSlot.objects.values_list("name", flat=True)) == {
+        "provider:webhook:new.example.com",
+        "provider:webhook",
+    }
+    gate.acquire_permit("provider:webhook:old.example.com").report(None)  # made again
 
 
 @pytest.mark.django_db(transaction=True)
