@@ -51,7 +51,8 @@ _SAID = compiled(
     rb"|jest|je|to|is|wordt)(?:[ \t]*:)?[ \t]"
     rb"|[ \t]*(?:\x{662f}|\x{4e3a}|\x{70ba}|\x{306f}|\x{ff1a}|\x{b294}|\x{c740}|:[ \t]))[ \t]*"
 )
-_SET_TO = compiled(rb"(?:[ \t](?:for|of|on|from)[ \t][\w. @-]{1,30}?)?[ \t]to[ \t:]+")
+_SET_TO = compiled(rb"(?: (?:for|of|on|from) [\w. @-]{1,30}?)? to[ \t:]+")
+_TO_BYTES: Final = 40  # in which " to" stands in what this expression takes
 _CHANGES = compiled(rb"(?i)(?:chang|reset|rotat|updat|switch|renew|\bset)")
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 
@@ -109,12 +110,14 @@ class Assignments:
 
     def _read_sentence(self, word: bytes) -> None:
         """Take what a sentence says that a password is: das Passwort lautet x, changed the password to x."""
-        text, at = self.text, self.tail_end
+        text, at, is_inflected = self.text, self.tail_end, word in key_names.INFLECTED
+        if not is_inflected and text.find(b" to", at, at + _TO_BYTES) < 0:
+            return
         stop = text.find(b"\n", at, at + _SAID_BYTES)
         stop = stop if stop >= 0 else character_start(text, min(at + _SAID_BYTES, len(text)))
         if not holds(text[at:stop], DIGITS):
             return
-        if word in key_names.INFLECTED:
+        if is_inflected:
             said = _SAID.match(text, at, stop)
         else:
             said = _SET_TO.match(text, at, stop)
