@@ -35,6 +35,7 @@ from reviews.models.rules import text_of_cited
 from reviews.recipients import verdict_links
 from reviews.recipients.scopes import Scope
 from reviews.reviewers.coverage_texts import stopped_banner
+from reviews.sources.pull import depot_prefix
 from reviews.states import Stage
 from reviews.verdicts import Verdict, verdicts_of
 
@@ -44,7 +45,7 @@ _LATE = "Late result: this review was finished after its deadline."
 
 def report_of(job: ReviewJob) -> Report:
     """Return the report of a reviewed job, compared with the version before; the same each time."""
-    llm = job.stages.get(stage=Stage.LLM)
+    finished_at = job.stages.values_list("finished_at", flat=True).get(stage=Stage.LLM)
     path = reverse("reviews:detail", args=[job.pk])
     findings = list(job.findings.annotate(rule_text=text_of_cited()))
     verdicts = verdicts_of(row.identity for row in findings)
@@ -55,7 +56,7 @@ def report_of(job: ReviewJob) -> Report:
         title=job.title,
         author=job.author,
         url=settings.BASE_URL.rstrip("/") + path,
-        reviewed_at=llm.finished_at or job.created_at,
+        reviewed_at=finished_at or job.created_at,
         banner=" ".join(filter(None, [late, job.banner])),
         part_banner=" ".join(filter(None, [late, stopped_banner(job.stopped) if job.stopped else ""])),
         is_partial=bool(job.stopped),
@@ -73,6 +74,8 @@ def report_of(job: ReviewJob) -> Report:
 
 
 def _pull_request(job: ReviewJob) -> PullRequest | None:
+    if depot_prefix(job.changelist_id) is None:
+        return None
     version = HostVersion.objects.filter(job=job).select_related("change").first()
     if version is None:
         return None
@@ -107,7 +110,7 @@ def limited_to(job: ReviewJob) -> str:
 def messages_for(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Message]:
     """Return the message to each recipient: `reports` holds what each of them may read."""
     answers = _messages_before(job, reports)
-    judges = verdict_links.judges(reports)
+    judges = verdict_links.judges(name for name, report in reports.items() if report.findings)
     messages = {}
     for recipient, report in reports.items():
         token = snapshot.token_for(job.changelist_id, recipient, job.review_version, job.series)
@@ -134,6 +137,8 @@ def _messages_before(job: ReviewJob, recipients: Mapping[str, Report]) -> dict[s
 
     The token of its digest where it was sent in one: that is the message in the mailbox.
     """
+    if job.review_version == 1:
+        return {}
     sent = Delivery.objects.filter(
         changelist_id=job.changelist_id,
         series=job.series,

@@ -102,8 +102,11 @@ NOTHING_SAID = Said()
 
 def said_about(identities: Iterable[UUID], scope: Scope = EVERYTHING) -> dict[UUID, Said]:
     """Return what is said about findings, by their identity, in one query; nothing about the others."""
+    wanted = set(identities)
+    if not wanted:
+        return {}
     is_comment, is_readable = Q(kind=Kind.COMMENT), Q(scope.findings(), pk__isnull=False)
-    events = FindingEvent.objects.filter(identity__in=set(identities)).annotate(
+    events = FindingEvent.objects.filter(identity__in=wanted).annotate(
         comments=Window(Count("pk", filter=is_comment & is_readable), partition_by="identity"),
         is_readable=Case(When(is_readable, then=True), default=False),
         rank=Case(When(is_comment, then=2), When(is_proposal=True, then=1), default=0),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
+from psycopg.types.json import Jsonb
 
+from criticizer.db import prepared
 from notifications.delivery import snapshot
 from notifications.delivery.snapshot import token_for
 from notifications.digests import lifecycle
@@ -27,26 +30,67 @@ def create_deliveries(
     series: str = "",
     digest_minutes: Mapping[str, int] | None = None,
     not_after: datetime | None = None,
-) -> None:
+) -> bool:
     """Create one row per changelist, recipient and review version of a series (guarantee G45).
 
     Existing rows stay: a sent one stays sent, one that may have been sent keeps its bytes, and any other
     takes the new message. Every row ends up belonging to `job_id`. `digest_minutes`: the digest interval
     of recipients without a row so far who want one; `not_after`: when such a digest must be sent.
 
+    Returns whether there was no row before.
     Raises ValueError when a message carries another token or address than its recipient's.
     """
     rows = [
         _row(job_id, changelist_id, review_version, series, recipient, message)
         for recipient, message in messages.items()
     ]
+    # A row and its digest are one commit. Without digests, rows that are all new take one statement.
+    with transaction.atomic() if digest_minutes else nullcontext():
+        is_new = _insert(rows) == len(rows)
+        if not is_new:
+            _refresh(rows, job_id)
+        if digest_minutes:
+            lifecycle.join(job_id, digest_minutes, not_after)
+    return is_new
+
+
+_INSERT = """
+INSERT INTO deliveries (job_id, changelist_id, review_version, series, provider, recipient, token, subject,
+                        payload, payload_sha256)
+SELECT %(job)s, %(changelist)s, %(version)s, %(series)s, '', made.*
+  FROM unnest(%(recipients)s::text[], %(tokens)s::uuid[], %(subjects)s::text[], %(payloads)s::jsonb[],
+              %(hashes)s::text[]) AS made
+ON CONFLICT DO NOTHING RETURNING id"""
+
+
+def _insert(rows: Sequence[Delivery]) -> int:
+    """Insert rows of one job that do not exist yet; return how many."""
+    if not rows:
+        return 0
+    made = {
+        "job": rows[0].job_id,
+        "changelist": rows[0].changelist_id,
+        "version": rows[0].review_version,
+        "series": rows[0].series,
+        "recipients": [row.recipient for row in rows],
+        "tokens": [row.token for row in rows],
+        "subjects": [row.subject for row in rows],
+        "payloads": [Jsonb(row.payload) for row in rows],
+        "hashes": [row.payload_sha256 for row in rows],
+    }
+    return len(prepared.rows(_INSERT, made))
+
+
+def _refresh(rows: Sequence[Delivery], job_id: int) -> None:
+    """Take over rows of an earlier run, with the new message where nothing can have been sent."""
     attempted = DeliveryAttempt.objects.filter(delivery=OuterRef("pk"), outcome__in=MAY_HAVE_ARRIVED)
-    with transaction.atomic():
-        Delivery.objects.bulk_create(rows, ignore_conflicts=True)
-        existing = Delivery.objects.filter(
-            changelist_id=changelist_id, review_version=review_version, series=series
+    existing = Delivery.objects.filter(
+        changelist_id=rows[0].changelist_id, review_version=rows[0].review_version, series=rows[0].series
+    )
+    with transaction.atomic(savepoint=False):
+        existing.exclude(job_id=job_id).filter(recipient__in=[row.recipient for row in rows]).update(
+            job_id=job_id, updated_at=Now()
         )
-        existing.exclude(job_id=job_id).filter(recipient__in=messages).update(job_id=job_id, updated_at=Now())
         for row in rows:
             # Differs only where an earlier run left a row and the review has been made again since. The same
             # bytes come back where their lifetime had ended.
@@ -60,8 +104,6 @@ def create_deliveries(
                 payload_sha256=row.payload_sha256,
                 updated_at=Now(),
             )
-        if digest_minutes:
-            lifecycle.join(job_id, digest_minutes, not_after)
 
 
 def _row(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
-from criticizer.db import reconnect
+from criticizer.db import prepared, reconnect
 from criticizer.redaction import clean
 from criticizer.resilience.failures import ErrorClass, Failure
 from notifications.digests import lifecycle
@@ -36,6 +37,32 @@ T = TypeVar("T")
 # server costs an operator's decision: so minutes, as for every write during a database outage.
 RECORD_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0, 30.0, 30.0)
 
+_SENDABLE = (DeliveryStatus.PENDING, DeliveryStatus.RECONCILING)
+_MARKABLE = (
+    DeliveryStatus.SENDING,
+    DeliveryStatus.RECONCILING,
+    DeliveryStatus.UNCERTAIN,
+    DeliveryStatus.ABANDONED,
+)
+# Claim and mark of a message about one review: one statement is one commit.
+_CLAIM = f"""
+WITH moved AS (
+  UPDATE deliveries SET status = 'sending', attempts = attempts + 1, provider = %(provider)s,
+         error_class = '', detail = '', updated_at = statement_timestamp()
+   WHERE id = %(id)s AND attempts = %(attempts)s AND status IN {prepared.sql_list(_SENDABLE)}
+  RETURNING id, attempts)
+INSERT INTO delivery_attempts (delivery_id, number) SELECT id, attempts FROM moved RETURNING id"""  # noqa: S608
+_MARK = f"""
+WITH marked AS (
+  UPDATE deliveries SET status = 'sent', notification_id = %(notification_id)s,
+         notified_at = statement_timestamp(), error_class = '', detail = '',
+         updated_at = statement_timestamp()
+   WHERE id = %(id)s AND status IN {prepared.sql_list(_MARKABLE)} RETURNING id),
+closed AS (
+  UPDATE delivery_attempts SET outcome = 'accepted', finished_at = statement_timestamp(),
+         notification_id = %(notification_id)s
+   WHERE id = %(attempt)s)
+SELECT EXISTS (SELECT FROM marked)"""  # noqa: S608
 _OPEN_OUTCOMES = (SendOutcome.STARTED, SendOutcome.ACCEPTED)
 _LEAVES_DIGEST = (DeliveryStatus.SUPERSEDED, DeliveryStatus.CANCELLED)
 REFUSED = {"status": DeliveryStatus.FAILED, "error_class": ErrorClass.RECIPIENT_REJECTED}
@@ -85,24 +112,31 @@ def claim(row: Delivery, provider: str) -> Claim | None:
     """
     # durable: the attempt must be on disk before the provider is called (guarantee G47).
     with transaction.atomic(durable=True):
-        digest_id = row.digest_id
-        if digest_id is not None:
-            closing = lifecycle.close(row)
-            if closing is Closing.TAKEN:
-                return None
-            digest_id = digest_id if closing is Closing.TOGETHER else None
-        moved = _move(
-            row.pk,
-            digest_id,
-            (DeliveryStatus.PENDING, DeliveryStatus.RECONCILING),
-            DeliveryStatus.SENDING,
-            attempts=row.attempts,
-            changes={"attempts": F("attempts") + 1, "provider": provider, **_NO_FAILURE},
-        )
-        if not moved:
-            transaction.set_rollback(True)  # of the digest that was closed for it
-            return None
-        attempt = DeliveryAttempt.objects.create(delivery_id=row.pk, number=row.attempts + 1)
+        if row.digest_id is not None:
+            return _claim_digest(row, provider)
+    attempt_id: int | None = prepared.value(
+        _CLAIM, {"id": row.pk, "attempts": row.attempts, "provider": provider}
+    )
+    return None if attempt_id is None else Claim(row.pk, row.attempts + 1, attempt_id)
+
+
+def _claim_digest(row: Delivery, provider: str) -> Claim | None:
+    closing = lifecycle.close(row)
+    if closing is Closing.TAKEN:
+        return None
+    digest_id = row.digest_id if closing is Closing.TOGETHER else None
+    moved = _move(
+        row.pk,
+        digest_id,
+        _SENDABLE,
+        DeliveryStatus.SENDING,
+        attempts=row.attempts,
+        changes={"attempts": F("attempts") + 1, "provider": provider, **_NO_FAILURE},
+    )
+    if not moved:
+        transaction.set_rollback(True)  # of the digest that was closed for it
+        return None
+    attempt = DeliveryAttempt.objects.create(delivery_id=row.pk, number=row.attempts + 1)
     return Claim(row.pk, row.attempts + 1, attempt.pk, digest_id)
 
 
@@ -112,14 +146,17 @@ def mark_sent(claimed: Claim, notification_id: str) -> bool:
     A late worker's evidence counts too. False when the row was not waiting for it; the attempt is
     accepted all the same, and the next reconciliation of the row finds it.
     """
-    before = (
-        DeliveryStatus.SENDING,
-        DeliveryStatus.RECONCILING,
-        DeliveryStatus.UNCERTAIN,
-        DeliveryStatus.ABANDONED,
-    )
+    if claimed.digest_id is None:
+        found = {
+            "id": claimed.delivery_id,
+            "attempt": claimed.attempt_id,
+            "notification_id": notification_id,
+        }
+        # A statement is a commit of its own; a mark that is refused must not end a caller's transaction.
+        with transaction.atomic() if connection.in_atomic_block else nullcontext():
+            return bool(prepared.value(_MARK, found))
     with transaction.atomic():
-        marked = _mark(claimed.delivery_id, claimed.digest_id, before, notification_id)
+        marked = _mark(claimed.delivery_id, claimed.digest_id, _MARKABLE, notification_id)
         _close(claimed, SendOutcome.ACCEPTED, notification_id=notification_id)
     return marked
 

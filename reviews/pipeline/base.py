@@ -100,7 +100,8 @@ class LostLease(Exception):
 class StageClaim:
     """The right to work on one stage once. `attempt` counts from 1 within its budget.
 
-    `soft_deadline_in` is in seconds from the claim, negative once it has passed.
+    `has_progress`: an earlier attempt left finished parts. `soft_deadline_in` is in seconds from the claim,
+    negative once it has passed.
     """
 
     outbox_id: int
@@ -113,6 +114,7 @@ class StageClaim:
     job_id: int
     changelist_id: str
     review_version: int
+    has_progress: bool = True
     soft_deadline_in: float = math.inf
 
 

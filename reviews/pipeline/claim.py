@@ -44,7 +44,7 @@ run AS (
      AND s.attempts - before.given_back < s.max_attempts
      AND (s.status IN $WAITING OR (s.status = 'running' AND s.lease_expires_at <= now()))
   RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
-            j.changelist_id, j.review_version,
+            j.changelist_id, j.review_version, s.progress <> '{}' AS has_progress,
             extract(epoch FROM $SOFT_DEADLINE - now())::float8 AS soft_deadline_in),
 lost AS (
   UPDATE attempts SET outcome = CASE before.given_back WHEN 1 THEN 'given_back' ELSE 'lost' END,
@@ -58,7 +58,7 @@ job AS (
   UPDATE jobs SET status = 'in_progress' FROM run
    WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
 SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
-       begun.id AS attempt_id, run.changelist_id, run.review_version, run.soft_deadline_in,
+       begun.id AS attempt_id, run.changelist_id, run.review_version, run.has_progress, run.soft_deadline_in,
        (SELECT worker FROM lost LIMIT 1) AS lost_worker
   FROM run, begun""")
 
@@ -198,6 +198,8 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
 
 def progress_of(claim: StageClaim) -> dict[str, str]:
     """Return the finished parts that an earlier attempt at this stage left behind."""
+    if not claim.has_progress:
+        return {}
     runs = StageRun.objects.filter(pk=claim.stage_run_id)
     return dict(runs.values_list("progress", flat=True).first() or {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from uuid import uuid4
 
 import structlog
@@ -84,7 +85,7 @@ def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline
     """
     position = STAGE_ORDER.index(claim.stage)
     next_stage = STAGE_ORDER[position + 1] if position + 1 < len(STAGE_ORDER) else None
-    if write is None and next_stage is None and _finish(claim):
+    if next_stage is None and _finish(claim, write):
         return None
     next_queue = queue_of(next_stage) if next_stage else ""
     goes_inline = inline and next_stage is not None and next_queue == queue_of(claim.stage)
@@ -118,8 +119,8 @@ def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline
     return None
 
 
-def _finish(claim: StageClaim) -> bool:
-    """End stage and job together, if nothing else is to be done."""
+def _finish(claim: StageClaim, write: Callable[[], None] | None) -> bool:
+    """End stage and job together and store the stage's result, if nothing else is to be done."""
     parameters = {
         "job": claim.job_id,
         "stage_run": claim.stage_run_id,
@@ -127,8 +128,11 @@ def _finish(claim: StageClaim) -> bool:
         "attempt": claim.attempt_id,
         "outbox": claim.outbox_id,
     }
-    if prepared.row(_FINISH, parameters) is None:
-        return False
+    with transaction.atomic() if write is not None else nullcontext():
+        if prepared.row(_FINISH, parameters) is None:
+            return False
+        if write is not None:
+            write()
     _log_success(claim)
     return True
 

@@ -43,9 +43,14 @@ def refuse_outside(
     return allow_list
 
 
-def paths_shown(job_id: int) -> list[str]:
-    """Return the paths of the files that a job's messages show, unredacted where possible."""
-    paths = list(CoverageRow.objects.filter(job_id=job_id).values_list("file", flat=True))
+def paths_shown(job_id: int, covered: Sequence[str] | None = None) -> list[str]:
+    """Return the paths of the files that a job's messages show, unredacted where possible.
+
+    `covered`: the files of its coverage, where the caller has read them.
+    """
+    if covered is None:
+        covered = list(CoverageRow.objects.filter(job_id=job_id).values_list("file", flat=True))
+    paths = list(covered)
     if any("<" in path for path in paths):  # a name that was redacted
         with contextlib.suppress(Failure):  # the change may have expired
             return list(redactor.paths(job_id))

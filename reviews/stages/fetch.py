@@ -23,6 +23,7 @@ from reviews.repository_configuration import Configurations, as_json
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.redactor import verify_documents
 from reviews.reviewers.unsent import unsent_reason
+from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Change, ChangeStatus, Source
 from reviews.sources.context import ContextFetcher
 from reviews.sources.fetcher import ChangeFetcher
@@ -109,10 +110,11 @@ def _fetch(
     configurations: Configurations | None = None,
 ) -> Change:
     source = source or source_for(changelist_id, config.sources())
-    configurations = configurations or Configurations(source, config.allow_list())
+    allow_list = config.allow_list()  # one for the whole fetch
+    configurations = configurations or Configurations(source, allow_list)
     fetcher = ChangeFetcher(
         source,
-        config.allow_list(),
+        allow_list,
         config.record_violation,
         may_read=None if scope.everything else scope.allows,
     )
@@ -120,13 +122,15 @@ def _fetch(
     with gate.guarded(dependency) if dependency else nullcontext():
         skipped = config.skipped_paths(source)
         change = skipped.applied(configurations.applied(fetcher.fetch(changelist_id)))
-        change = _with_documents(change, source, scope, configurations)
-        return _for_model(change, source, scope, configurations, skipped)
+        change = _with_documents(change, source, allow_list, scope, configurations)
+        return _for_model(change, source, allow_list, scope, configurations, skipped)
 
 
-def _with_documents(change: Change, source: Source, scope: Scope, configurations: Configurations) -> Change:
+def _with_documents(
+    change: Change, source: Source, allow_list: AllowList, scope: Scope, configurations: Configurations
+) -> Change:
     """Return the change with what it makes untrue in documents (guarantee G473)."""
-    allow_list = config.allow_list().with_case(source.case_sensitive)
+    allow_list = allow_list.with_case(source.case_sensitive)
     roots = []
     for root, (files, documents) in configurations.rules().items():
         if not documents.is_on:
@@ -142,7 +146,12 @@ def _with_documents(change: Change, source: Source, scope: Scope, configurations
 
 
 def _for_model(
-    change: Change, source: Source, scope: Scope, configurations: Configurations, skipped: SkippedPaths
+    change: Change,
+    source: Source,
+    allow_list: AllowList,
+    scope: Scope,
+    configurations: Configurations,
+    skipped: SkippedPaths,
 ) -> Change:
     """Return the change with its rules and with the files it uses, where a model will read it."""
     limits = recipe.limits()
@@ -153,7 +162,7 @@ def _for_model(
         is_open = scope.allows(path) and not unsent_reason(path, limits.skip_paths)
         return is_open and not skipped.reason(path) and configurations.may_send(path)
 
-    change = RuleReader(source, config.allow_list(), may_read).added_to(change, config.team_rules())
+    change = RuleReader(source, allow_list, may_read).added_to(change, config.team_rules())
     if limits.context_share == 0:
         return change
-    return ContextFetcher(source, config.allow_list(), may_read).added_to(change)
+    return ContextFetcher(source, allow_list, may_read).added_to(change)

@@ -45,20 +45,19 @@ def run(claim: StageClaim) -> Written:
     """
     job = ReviewJob.objects.get(pk=claim.job_id)
     if job.recipients:
-        if _has_unnotified(job):
-            allowlist_recheck.refuse_outside(
-                job.changelist_id, allowlist_recheck.paths_shown(job.pk), "notify"
-            )
-        reports = visibility.reports_for(
-            report_of(job), job.recipients, job.recipient_origins, scope_of_job(job)
-        )
+        known = dict(job.deliveries.values_list("recipient", "status"))
+        report = report_of(job)
+        if any(known.get(recipient) != DeliveryStatus.SENT for recipient in job.recipients):
+            paths = allowlist_recheck.paths_shown(job.pk, [file.file for file in report.coverage])
+            allowlist_recheck.refuse_outside(job.changelist_id, paths, "notify")
+        reports = visibility.reports_for(report, job.recipients, job.recipient_origins, scope_of_job(job))
         reports = diff_places.with_places(job, reports)
-        wishes = _wishes(job, reports)
+        wishes = _wishes(known, reports)
         declined = wishes.unwanted
         messages = messages_for(
             job, {recipient: report for recipient, report in reports.items() if recipient not in declined}
         )
-        prepare.create_deliveries(
+        is_first = prepare.create_deliveries(
             job.pk,
             job.changelist_id,
             job.review_version,
@@ -68,8 +67,9 @@ def run(claim: StageClaim) -> Written:
             not_after=lifecycle.latest(job.deadline_at),
         )
         providers = config.providers()
-        # A row marked as sent without evidence would end the job without a notification (guarantee G53).
-        audit.audit_sent(providers, job_id=job.pk)
+        if known or not is_first:
+            # A row marked as sent without evidence would end the job without a notification (guarantee G53).
+            audit.audit_sent(providers, job_id=job.pk)
         tried = pipeline.progress_of(claim)
         if tried:
             pipeline.keep_progress(claim, {})  # an attempt that fails tries all of them again
@@ -85,22 +85,16 @@ def run(claim: StageClaim) -> Written:
     return None
 
 
-def _has_unnotified(job: ReviewJob) -> bool:
-    notified = job.deliveries.filter(status=DeliveryStatus.SENT).values_list("recipient", flat=True)
-    return not set(job.recipients) <= set(notified)
-
-
-def _wishes(job: ReviewJob, reports: Mapping[str, Report]) -> AppliedPreferences:
+def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedPreferences:
     """Return which recipients decline this message and why, and which want it in a digest.
 
-    A message that has a delivery row already is sent as it was prepared.
+    A message that has a delivery row already (`known`) is sent as it was prepared.
     """
-    prepared = set(job.deliveries.filter(recipient__in=reports).values_list("recipient", flat=True))
     return policy.apply_preferences(
         {
             recipient: visibility.worst_severity(report)
             for recipient, report in reports.items()
-            if recipient not in prepared
+            if recipient not in known
         }
     )
 

@@ -15,6 +15,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from criticizer.queue import outbox
 from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from notifications import config
 from notifications.delivery import audit, operator_actions, snapshot, store
@@ -22,6 +23,7 @@ from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
 from reviews.intake.review_requests import IntakeOutcome
 from reviews.models import Artifact, ReviewJob
+from reviews.pipeline import executor
 from tests.acceptance import troubles
 from tests.acceptance.world import MAIL, World
 from tests.fakes.smtp import SmtpServer
@@ -400,3 +402,20 @@ def test_a_storage_failure_after_the_last_send_makes_no_dead_letter(world: World
     assert world.status(job) == "succeeded"
     assert len(world.attempts(job, "notify")) == 1
     assert not Artifact.objects.filter(job_id=job, kind=Artifact.Kind.MAIL).exists()
+
+
+def test_to_notify_two_recipients_takes_few_statements(
+    world: World, django_assert_max_num_queries: Any
+) -> None:
+    """The load on PostgreSQL of a busy installation: a statement for each step, not for each question."""
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
+    world.job(world.change(), MAIL, world.hook)
+    world.work()  # what a process learns once
+    job = world.job(world.change(), MAIL, world.hook, key="k-2")
+    for queue in ("stages", "llm"):
+        (message,) = outbox.claim(queue, 1)
+        executor.run_stage(message.id, message.aggregate_id, message.lease_token)
+    (message,) = outbox.claim("notify", 1)
+    with django_assert_max_num_queries(48):
+        executor.run_stage(message.id, message.aggregate_id, message.lease_token)
+    assert world.status(job) == "succeeded"
