@@ -22,9 +22,11 @@ from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
+from waitress.task import WSGITask
 from waitress.utilities import RequestEntityTooLarge
 
 from criticizer.workers.parent_death import die_with_parent
+from criticizer.workers.parking import ENVIRON, Connect, Parked, Parking, parked
 
 log = structlog.get_logger(__name__)
 
@@ -41,11 +43,7 @@ _DESCRIPTORS = 3 * CONNECTIONS + 200  # each connection may have a file for its 
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]
-    """Takes one request at a time, and gives one whose body is too large to the application unread.
-
-    Its 413 has the right form then. Where more follows a request before its answer, that answer ends the
-    connection and the rest is dropped, as HTTP allows: a client that takes no answers can make us keep one.
-    """
+    """Gives a request whose body is too large to the application unread: its 413 has the right form."""
 
     error: Any
 
@@ -55,14 +53,22 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]
             self.error = None
             self.headers.setdefault("CONTENT_LENGTH", str(MAX_BODY_BYTES))
             self.headers["CONNECTION"] = "close"
-        if self.completed and not self.empty and consumed < len(data):
-            self.headers["CONNECTION"] = "close"
-            return len(data)
         return consumed
+
+
+class Task(WSGITask):  # type: ignore[misc]
+    """Gives each request its place in the parking."""
+
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        parking: Parking = self.channel.server.parking
+        environ[ENVIRON] = parking.place(getattr(self.request, "parked_until", 0.0))
+        return environ
 
 
 class Connection(HTTPChannel):  # type: ignore[misc]
     parser_class = Parser
+    task_class = Task
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.deadline = time.monotonic() + REQUEST_SECONDS
@@ -75,7 +81,12 @@ class Connection(HTTPChannel):  # type: ignore[misc]
 
     def service(self) -> None:
         self.deadline = float("inf")
-        super().service()
+        try:
+            super().service()
+        except Parked as parked:  # the request is still the connection's first
+            self.requests[0].parked_until = parked.place.until
+            self.server.parking.add(self, parked.place)
+            return
         self.deadline = time.monotonic() + (ANSWER_SECONDS if self.total_outbufs_len else IDLE_SECONDS)
 
 
@@ -86,7 +97,10 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
     channel_class = Connection
     next_channel_cleanup = float("inf")  # `_end_overdue` instead: waitress waits for blocked clients
 
-    def __init__(self, application: Callable[..., Any], listening: socket.socket, threads: int) -> None:
+    def __init__(
+        self, application: Callable[..., Any], listening: socket.socket, threads: int, connect: Connect
+    ) -> None:
+        self.parking = Parking(connect, lambda connection: self.add_task(connection))
         self._stop_at = float("inf")
         self._next_look = 0.0
         self._most = min(CONNECTIONS, max(10, (_open_files() - 200) // 3))
@@ -103,7 +117,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             clear_untrusted_proxy_headers=False,  # `client_ip` knows which proxies to trust
         )
         name = (listening.family, listening.type, listening.proto, listening.getsockname())
-        super().__init__(application, _sock=listening, bind_socket=False, adj=adjustments, sockinfo=name)
+        super().__init__(
+            parked(application), _sock=listening, bind_socket=False, adj=adjustments, sockinfo=name
+        )
 
     def handle_accept(self) -> None:
         """Accept one connection, so that the processes share them evenly; many while a crowd waits."""
@@ -121,7 +137,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
     def run(self) -> None:
         while not self._is_done():
             wasyncore.poll2(1.0, self._map)
-            self._end_overdue(time.monotonic())
+            now = time.monotonic()
+            self._end_overdue(now)
+            self.parking.end_overdue(now)
 
     def _is_done(self) -> bool:
         if self._stop_at == float("inf"):
@@ -130,6 +148,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             self.accepting = False
             self.del_channel(self._map)
             self.socket.close()
+            self.parking.close()
         for connection in list(self.active_channels.values()):
             if not (connection.requests or connection.total_outbufs_len or connection.request):
                 connection.handle_close()
@@ -164,8 +183,17 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server(address[:2], family=family, backlog=1024, dualstack_ipv6=host == "::")
 
 
-def serve(application: Callable[..., Any], listening: socket.socket, processes: int, threads: int) -> None:
-    """Serve until SIGTERM or SIGINT in `processes` of `threads` each; start again those that end."""
+def serve(
+    application: Callable[..., Any],
+    listening: socket.socket,
+    processes: int,
+    threads: int,
+    connect: Connect,
+) -> None:
+    """Serve until SIGTERM or SIGINT in `processes` of `threads` each; start again those that end.
+
+    `connect`: to the database, for requests that wait for a notification.
+    """
     gc.freeze()  # large pages made it look through all that is loaded: up to a third of their time
     ours = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, ours)
@@ -173,7 +201,9 @@ def serve(application: Callable[..., Any], listening: socket.socket, processes: 
     started_at = 0.0
     while True:
         if len(children) < processes and (not started_at or time.monotonic() - started_at > 1.0):
-            children |= {_fork(application, listening, threads) for _ in range(processes - len(children))}
+            children |= {
+                _fork(application, listening, threads, connect) for _ in range(processes - len(children))
+            }
             started_at = time.monotonic()
         found = signal.sigtimedwait(ours, 1.0)
         if found is not None and found.si_signo != signal.SIGCHLD:
@@ -198,7 +228,7 @@ def _ended(children: set[int]) -> set[int]:
     return found
 
 
-def _fork(application: Callable[..., Any], listening: socket.socket, threads: int) -> int:
+def _fork(application: Callable[..., Any], listening: socket.socket, threads: int, connect: Connect) -> int:
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -207,7 +237,7 @@ def _fork(application: Callable[..., Any], listening: socket.socket, threads: in
     try:
         die_with_parent()
         if os.getppid() == parent:
-            _run(application, listening, threads)
+            _run(application, listening, threads, connect)
             status = 0
     except BaseException:
         log.exception("web_process_failed")
@@ -215,8 +245,8 @@ def _fork(application: Callable[..., Any], listening: socket.socket, threads: in
         os._exit(status)
 
 
-def _run(application: Callable[..., Any], listening: socket.socket, threads: int) -> None:
-    server = Server(application, listening, threads)
+def _run(application: Callable[..., Any], listening: socket.socket, threads: int, connect: Connect) -> None:
+    server = Server(application, listening, threads, connect)
     signal.signal(signal.SIGTERM, lambda number, frame: server.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent stops us
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})

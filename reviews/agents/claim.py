@@ -150,6 +150,7 @@ def release(caller: Caller, task_id: UUID, token: str, reason: str = "") -> None
     """Give a claimed task back; the claim does not count. Raises as `heartbeat`."""
     if prepared.row(_RELEASE, {**_held(caller, task_id, token), "detail": clean(reason, 512)}) is None:
         raise Refused(rows.state_of(task_id, caller) or Refusal.CLAIM_LOST)
+    rows.announce()
 
 
 def _held(caller: Caller, task_id: UUID, token: str) -> dict[str, Any]:

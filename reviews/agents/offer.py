@@ -99,6 +99,7 @@ def offer(job_id: int, stage_run_id: int, drafts: Iterable[Draft], directories: 
             # By the day of its first offer the payload of an old task would be emptied within minutes.
             again.update(**{**AFRESH, **fields, "created_at": Now()})
     AgentTask.objects.bulk_create(made)
+    rows.announce()
     left = AgentTask.objects.filter(pk__in=[task.pk for task in before.values()], status__in=OPEN_TASK)
     left.update(status=AgentTaskStatus.CANCELLED, lease_expires_at=None, finished_at=Now())
 

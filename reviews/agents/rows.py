@@ -11,6 +11,7 @@ from uuid import UUID
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
+from criticizer.workers.parking import CHANNEL
 from reviews.states import OPEN_TASK
 
 MAX_CLAIMS = 3
@@ -99,6 +100,11 @@ def refusal_of(status: str, *, is_dead: bool) -> Refusal | None:
     if status in ("completed", "failed"):
         return Refusal.DONE
     return Refusal.EXPIRED if is_dead or status in ("expired", "cancelled") else None
+
+
+def announce() -> None:
+    """Tell agents that wait for a task to look again. Goes out with the caller's commit."""
+    prepared.rows("SELECT pg_notify(%(channel)s, '')", {"channel": CHANNEL})
 
 
 def wake_if_last(stage_run_id: int) -> bool:

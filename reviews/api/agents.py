@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -15,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from criticizer.security.client_ip import client_ip
+from criticizer.workers import parking
 from reviews.agents import claim, submit
 from reviews.agents.rows import Caller, Refusal, Refused
 from reviews.api import agent_results, parsers, schemas
@@ -29,10 +27,7 @@ from reviews.states import AgentTaskStatus, AgentTaskType, SubmissionVerdict
 
 MAX_WAIT_SECONDS = 25
 MAX_RESULT_BYTES = 512 * 1024
-LOOK_SECONDS = 1.0
 RETRY_SECONDS = 5
-# Requests of this process that wait for tasks: each holds a thread, and the pages need the others.
-_waiting = threading.BoundedSemaphore(1)
 
 _KINDS = {
     Refusal.NOT_FOUND: catalog.TASK_NOT_FOUND,
@@ -187,8 +182,8 @@ class AgentTaskList(AgentView):
     @extend_schema(
         operation_id="agent_tasks_list",
         summary="List the tasks that may be claimed, oldest first",
-        description="With `wait` the answer may come later: as soon as there is a task. Where too many others"
-        " wait it comes at once, with `Retry-After`.",
+        description="With `wait` the answer may come later: as soon as there is a task. Two requests of a"
+        " key wait at a time in each process; where too many do it comes at once, with `Retry-After`.",
         parameters=[
             OpenApiParameter("job", OpenApiTypes.INT, description="Of this review."),
             OpenApiParameter(
@@ -208,13 +203,10 @@ class AgentTaskList(AgentView):
             return claim.listed(caller_of(request), asked.get("job"), types, claim.MAX_LISTED + 1)
 
         found, headers = look(), {}
-        if not found and asked["wait"] and not connection.in_atomic_block:
-            if _waiting.acquire(blocking=False):
-                try:
-                    found = _waited(look, asked["wait"])
-                finally:
-                    _waiting.release()
-            else:
+        if not found and asked["wait"]:
+            place = parking.place_of(request.META)
+            is_parked = place is not None and place.park(client_of(request).name, asked["wait"])
+            if not is_parked and not (place and place.was_parked):
                 headers["Retry-After"] = str(RETRY_SECONDS)
         tasks = AgentTaskSerializer(found[: claim.MAX_LISTED], many=True).data
         return Response({"tasks": tasks, "more": len(found) > claim.MAX_LISTED}, headers=headers)
@@ -224,17 +216,6 @@ class _ListSerializer(serializers.Serializer[Any]):
     job = serializers.IntegerField(min_value=1, max_value=2**63 - 1, required=False)
     type = serializers.ChoiceField(choices=_TYPES, required=False)
     wait = serializers.IntegerField(min_value=0, max_value=MAX_WAIT_SECONDS, default=0)
-
-
-def _waited(look: Any, seconds: int) -> list[dict[str, Any]]:
-    """Look for tasks until there is one; between two looks no connection to the database is held."""
-    until = time.monotonic() + seconds
-    found: list[dict[str, Any]] = []
-    while not found and (left := until - time.monotonic()) > 0:
-        connection.close()
-        time.sleep(min(LOOK_SECONDS, left))
-        found = look()
-    return found
 
 
 class AgentTaskClaimNext(AgentView):

@@ -117,10 +117,11 @@ def test_a_queue_that_was_never_served_counts_zero() -> None:
 
 
 def test_without_the_database_the_service_is_not_ready(client: Client, outage: None) -> None:
-    response = client.get("/readyz")
-    assert (response.status_code, response.json()) == (
-        503, {"status": "degraded", "reason": "database_unavailable"}
-    )  # fmt: skip
+    for path in ("/readyz", "/health"):
+        response = client.get(path)
+        assert (response.status_code, response.json()) == (
+            503, {"status": "degraded", "reason": "database_unavailable"}
+        )  # fmt: skip
     assert client.get("/livez").status_code == 200
 
 

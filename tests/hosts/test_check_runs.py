@@ -101,23 +101,25 @@ def test_a_check_run_is_open_while_the_review_runs(github: GitHubServer) -> None
 
 
 @pytest.mark.parametrize(
-    ("status", "conclusion"),
+    ("status", "conclusion", "title"),
     [
-        (JobStatus.SUCCEEDED, "success"),
-        (JobStatus.CANCELLED, "cancelled"),
-        (JobStatus.SUPERSEDED, "cancelled"),
-        (JobStatus.TIMED_OUT, "timed_out"),
-        (JobStatus.DEAD_LETTERED, "failure"),
+        (JobStatus.SUCCEEDED, "success", "no findings, "),
+        (JobStatus.CANCELLED, "cancelled", "The review was cancelled"),
+        (JobStatus.SUPERSEDED, "cancelled", "A newer version is reviewed"),
+        (JobStatus.TIMED_OUT, "timed_out", "The review took too long"),
+        (JobStatus.DEAD_LETTERED, "failure", "The review failed"),
     ],
 )
 def test_a_check_run_is_closed_whatever_becomes_of_the_review(
-    github: GitHubServer, status: JobStatus, conclusion: str
+    github: GitHubServer, status: JobStatus, conclusion: str, title: str
 ) -> None:
     job = pull_request(github)
     settle()
     to(job, status)
     settle()
     assert states(github) == [("completed", conclusion)]
+    (check,) = github.repos["acme/web"].checks.values()
+    assert check["output"]["title"].startswith(title)
     assert not HostCheck.objects.exclude(told=status).exists()
 
 

@@ -7,6 +7,7 @@ from django.core.wsgi import get_wsgi_application
 from django.db import connections
 
 from criticizer.checks import TAG
+from criticizer.queue.broker import connect
 from criticizer.workers import web_server
 
 
@@ -30,4 +31,4 @@ class Command(BaseCommand):
         # Loaded before the fork, so that all processes share the memory.
         application = get_wsgi_application()
         connections.close_all()
-        web_server.serve(application, listening, processes, threads)
+        web_server.serve(application, listening, processes, threads, connect)
