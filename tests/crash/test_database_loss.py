@@ -194,3 +194,19 @@ def test_calls_that_outlive_their_lease_while_the_database_is_away_are_not_repea
     assert len(world.llm.requests) == 3  # nobody paid twice
     calls = Attempt.objects.filter(stage_run__job_id__in=jobs, stage_run__stage="llm")
     assert [call.outcome for call in calls] == ["succeeded"] * 3
+
+
+@pytest.mark.parametrize("world", [{"commits": 2}], indirect=True)
+def test_workers_killed_while_the_database_is_away_are_replaced(
+    world: World, postgres: EmbeddedServer
+) -> None:
+    """Guarantee G485: the worker that holds the queue's lock may be among them."""
+    assert world.succeeded(world.post(0))
+    postgres.kill()
+    eventually(lambda: "dequeue_failed" in world.stack.logs())
+    for process in world.stack.named("stages", "idle"):
+        world.stack.kill(process)
+    postgres.start()
+    connection.close()
+    assert world.succeeded(world.post(1), seconds=60)
+    world.seen_once(2)
