@@ -1,10 +1,14 @@
 """Pictures of every page that the URL configuration has, taken only on request, for people to look at.
 
 CRITICIZER_SCREENSHOTS=directory python -m pytest tests/browser/test_every_page.py
+
+CRITICIZER_PAGES=expression takes those of which it matches the name alone, such as `admin-auth_user`.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,7 +138,10 @@ def test_pictures_of_every_page(visit: Visit, part: str) -> None:
         pages = [("login", "/login/"), ("stop", stop), ("bad-link", "/verdict/x/"), ("missing", "/nowhere/")]
         pages += [("welcome", "/welcome/")]
     page = visit(pages[0][1], None if part == "anonymous" else ann)
+    wanted = re.compile(os.environ.get("CRITICIZER_PAGES", ""))
     for name, address in pages:
+        if not wanted.search(f"{part}-{name}"):
+            continue
         page.emulate_media(color_scheme="light")
         answer = page.goto(address)
         assert answer is not None
