@@ -80,7 +80,7 @@ def status_of(batch: ReplayBatch) -> str:
 def test_a_draft_replays_nothing_and_says_of_each_letter_what_would_happen(ann: Client) -> None:
     batch = drafted(ann)
     text = page(ann, batch)
-    assert f"Batch {batch.pk}: replay of 2 letters" in text
+    assert f"Batch {batch.pk}: replay of 2 dead letters" in text
     assert "Submit: 2 dead letters" in text
     assert "Can be replayed" in text
     assert set(DeadLetter.objects.values_list("status", flat=True)) == {"new"}

@@ -120,6 +120,8 @@ def _readers_pages() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("part", ["empty", "readers", "admin", "anonymous"])
 def test_pictures_of_every_page(visit: Visit, part: str) -> None:
     ann = scenes.ann(is_superuser=True)
+    ann.email = "ann@example.com"
+    ann.save()
     if part == "empty":
         tables = (m._meta for m in admin.site._registry)
         pages = [("list", "/"), ("findings", "/findings/"), ("quality", "/quality/")]
