@@ -43,7 +43,11 @@ _DESCRIPTORS = 3 * CONNECTIONS + 200  # each connection may have a file for its 
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]
-    """Gives a request whose body is too large to the application unread: its 413 has the right form."""
+    """Takes one request at a time, and gives one whose body is too large to the application unread.
+
+    Its 413 has the right form then. Where more follows a request before its answer, that answer ends the
+    connection and the rest is dropped, as HTTP allows: a client that takes no answers can make us keep one.
+    """
 
     error: Any
 
@@ -53,6 +57,9 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]
             self.error = None
             self.headers.setdefault("CONTENT_LENGTH", str(MAX_BODY_BYTES))
             self.headers["CONNECTION"] = "close"
+        if self.completed and not self.empty and consumed < len(data):
+            self.headers["CONNECTION"] = "close"
+            return len(data)
         return consumed
 
 

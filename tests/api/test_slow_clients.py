@@ -196,6 +196,19 @@ def test_an_answer_that_is_not_taken_ends_at_its_deadline(served: Callable[..., 
         assert received < 8_000_000
 
 
+def test_of_requests_sent_at_once_the_first_is_answered_and_ends_the_connection(
+    served: Callable[..., int],
+) -> None:
+    with socket.create_connection(("127.0.0.1", served()), timeout=10) as greedy:
+        greedy.sendall(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n" * 100)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := greedy.recv(1 << 20):
+                received += part
+        assert received.count(b"HTTP/1.1 200 OK") == 1
+        assert b"Connection: close" in received[:500]
+
+
 def test_over_the_limit_the_oldest_waiting_connections_make_room(served: Callable[..., int]) -> None:
     port = served(CONNECTIONS=20)
     idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(60)]
