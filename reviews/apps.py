@@ -26,6 +26,7 @@ class ReviewsConfig(AppConfig):
         COPIES.append(Copy("agent_tasks", held, "payload = '', result = ''"))
 
         CHECKS.update({"p4": health_checks.perforce, "llm": health_checks.model})
+        CHECKS["embeddings"] = health_checks.embeddings
         OUTSIDE.append(health_checks.small_windows)
         PENDING.append(health_checks.dependencies_to_retry)
 

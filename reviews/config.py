@@ -41,6 +41,7 @@ from reviews.sources.skipped_paths import SkippedPaths
 log = structlog.get_logger(__name__)
 _ANTHROPIC = "https://api.anthropic.com/v1"  # the other kind has no address of its own
 MAX_TEAM_RULES = 2_000
+EMBEDDINGS_SECONDS = 20.0  # of a call, at most: the review waits for it
 MIRRORS = "mirrors"  # below the data directory
 _recorded: list[str] | None = None  # the ceiling that this process knows to be recorded
 
@@ -174,6 +175,11 @@ def fallback_dependency() -> str:
     return name_of("llm", "fallback", settings.LLM_FALLBACK_PROVIDER)
 
 
+def embeddings_dependency() -> str:
+    """Return the name of the circuit of the server of embeddings."""
+    return name_of("embeddings", urlsplit(settings.EMBEDDINGS_URL).netloc.rpartition("@")[2])
+
+
 def allow_list() -> AllowList:
     """Return the configured ceiling narrowed by the stored entries, read now.
 
@@ -283,6 +289,19 @@ def model() -> LlmConfig | None:
         max_concurrency=settings.LLM_MAX_CONCURRENCY,
         max_output_tokens=settings.LLM_MAX_OUTPUT_TOKENS,
         extra_body=settings.LLM_EXTRA_BODY,
+    )
+
+
+def embeddings() -> LlmConfig | None:
+    """Return the configuration of the server of embeddings, or None without one."""
+    if not settings.EMBEDDINGS_URL or not settings.EMBEDDINGS_MODEL:
+        return None
+    return LlmConfig(
+        base_url=settings.EMBEDDINGS_URL,
+        model=settings.EMBEDDINGS_MODEL,
+        api_keys=settings.EMBEDDINGS_API_KEY,
+        timeout_seconds=min(settings.LLM_TIMEOUT_SECONDS, EMBEDDINGS_SECONDS),
+        max_answer_bytes=16_000_000,
     )
 
 

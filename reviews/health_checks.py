@@ -44,6 +44,13 @@ def model(name: str) -> None:
         check_health(llm)
 
 
+def embeddings(name: str) -> None:
+    """List the models of the server of embeddings. Raises `Failure` when it does not answer."""
+    llm = config.embeddings()
+    if llm is not None and name == config.embeddings_dependency():
+        check_health(llm)
+
+
 def dependencies_to_retry() -> frozenset[str]:
     """Return the names of the dependencies that stages in `retry_wait` need."""
     waiting = [Failed(**row) for row in prepared.rows(_RETRIED, {"limit": _MAX_STAGES})]

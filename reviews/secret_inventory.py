@@ -93,6 +93,7 @@ def _uses() -> dict[str, str]:
         "ARTIFACT_KEYS": "; ".join(parts),
         **dict.fromkeys(rotated, "in use, tried first"),
         **{f"{name}_NEXT": f"tried when {name} is refused" for name in rotated},
+        "EMBEDDINGS_API_KEY": "in use",
         "LLM_FALLBACK_API_KEY": "in use while the first model cannot answer",
         "WEBHOOK_SECRETS": f"{hooks} in use, each signs every webhook",
         **{

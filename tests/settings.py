@@ -19,6 +19,7 @@ if not _database_name:
         "DEPOT_ALLOW_LIST": "//depot/main/...,//demo/...",
         "CHANGE_SOURCES": "perforce,git",
         "LLM_PROVIDER": "none",
+        "DOCUMENT_SECTIONS": "0",  # a test of documents sets it: others count the calls of the model
     }
     for _name in list(os.environ):
         if _name.split("_")[0] in {

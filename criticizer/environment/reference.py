@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable, Iterator
 
 from criticizer.environment.variable import Variable
 from criticizer.environment.variables import SECTIONS
@@ -58,13 +59,25 @@ def _shown(variable: Variable) -> str:
 def page() -> str:
     """Return docs/configuration.md."""
     return f"{_PAGE_HEAD}\n| variable | default | accepts | meaning |\n|---|---|---|---|\n" + "".join(
-        f"| **{title}** | | | |\n" + "".join(map(_row, variables)) for title, variables in SECTIONS.items()
+        f"| **{title}** | | | |\n" + "".join(_rows(variables)) for title, variables in SECTIONS.items()
     )
 
 
-def _row(variable: Variable) -> str:
+def _rows(variables: Iterable[Variable]) -> Iterator[str]:
+    """Yield the rows of a section; a secret and the one that follows it when it is rotated share theirs."""
+    named = {variable.name: variable for variable in variables}
+    for name, variable in named.items():
+        if name.removesuffix("_NEXT") in named and name.endswith("_NEXT"):
+            continue
+        yield _row(variable, named.get(f"{name}_NEXT"))
+
+
+def _row(variable: Variable, following: Variable | None = None) -> str:
     notes = [*(["*required*"] if variable.is_required else []), *(["*secret*"] if variable.is_secret else [])]
     default = f"`{variable.default}`" if variable.default else ", ".join(notes) or "-"
     doc = re.sub(r"docs/(\w+\.md)", r"[\1](\1)", variable.doc)
     accepts = re.sub(r"(\S*[:@<]\S*[\w>])", r"`\1`", variable.parser.accepts)
-    return f"| `{variable.name}` | {default} | {accepts} | {doc} |\n"
+    names = f"`{variable.name}`"
+    if following is not None:
+        names, doc = f"{names}, `{following.name}`", f"{doc} {following.doc}"
+    return f"| {names} | {default} | {accepts} | {doc} |\n"

@@ -236,6 +236,17 @@ _MODEL = (
              "How often the model is asked about files of some paths; of three passes or more, what only one"
              " of them says is folded: docs/second-opinion.md. The first pattern that matches decides.",
              example="//depot/pay/...=3"),
+    Variable("DOCUMENT_SECTIONS", integer(0, 50),
+             "How many sections of documents that describe what a change touches the model is asked"
+             " about: is it still true? A call each; 0: none. docs/documentation-drift.md.", "5"),
+    Variable("EMBEDDINGS_URL", HTTP,
+             "An OpenAI-compatible server of embeddings, up to /v1, which finds further sections by meaning."
+             " They are sent to it without secrets.", example="http://model.internal:8000/v1"),
+    Variable("EMBEDDINGS_MODEL", any_text("the model's name"), "Its model's name.",
+             example="text-embedding-3-small"),
+    Variable("EMBEDDINGS_DIMENSIONS", integer(0, 4096),
+             "How long its vectors are to be. 0: the model's own length.", "0"),
+    _secret("EMBEDDINGS_API_KEY", HEADER, "Its key."),
     Variable("LLM_SKIP_PATHS", TEXTS,
              "Files that the checks alone read, besides lock files; * spans folders.",
              example="*/vendor/*,*.snap"),
@@ -411,6 +422,11 @@ def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
         (uses_s3 and redacted == raw, "ARTIFACT_S3_BUCKET_REDACTED", shared),
         (uses_s3 and letters in {raw, redacted}, "ARTIFACT_S3_BUCKET_LETTERS", shared),
         (unwatched, "GIT_WATCH", f"{', '.join(unwatched)} is not in GIT_REPOSITORIES"),
+        (
+            v["EMBEDDINGS_URL"] and not v["EMBEDDINGS_MODEL"],
+            "EMBEDDINGS_MODEL",
+            "is not set while EMBEDDINGS_URL is",
+        ),
         (v["LLM_REQUIRED"] and provider == "none", "LLM_REQUIRED", "is true while LLM_PROVIDER is none"),
         (
             provider not in ("none", "agent") and not v["LLM_MODEL"],

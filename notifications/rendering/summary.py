@@ -132,7 +132,7 @@ def notable(report: Report) -> list[ReportFile]:
 
 
 def source_in_words(finding: ReportFinding) -> str:
-    if finding.source == "llm":
+    if finding.source.partition(":")[0] == "llm":
         return "found by the language model"
     name = finding.source.removeprefix("check:").replace("_", " ")
     return f"found by the check for {name}" if finding.source.startswith("check:") else name

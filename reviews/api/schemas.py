@@ -161,6 +161,29 @@ class ConfigurationOfJobSerializer(_ConfigurationFileSerializer):
     )
 
 
+class _SectionSerializer(serializers.Serializer[Any]):
+    document = serializers.CharField(help_text="Its depot path.")
+    line = serializers.IntegerField(help_text="The section's first line.")
+    verdict = serializers.ChoiceField(choices=["drifted", "holds", "uncertain"], help_text="The verdict.")
+    reason = serializers.CharField(
+        allow_blank=True, help_text="Why it is uncertain, a word; empty: the model said so."
+    )
+    confidence = serializers.IntegerField(help_text="From 0 to 100.")
+    how = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="What found the section: `reference`, `symbol`, `text`, `meaning`.",
+    )
+
+
+class SectionsByMeaningSerializer(serializers.Serializer[Any]):
+    """The sections of documents that the model compared with the change."""
+
+    drifted = serializers.IntegerField(help_text="Sections that may be out of date: findings `llm:drift`.")
+    holds = serializers.IntegerField(help_text="Sections that the change leaves true.")
+    uncertain = serializers.IntegerField(help_text="Sections without a verdict.")
+    sections = _SectionSerializer(many=True, help_text="Each section, in the order of their ranking.")
+
+
 class DocumentCountsSerializer(serializers.Serializer[Any]):
     """The claims of documents that a change could make untrue, by verdict."""
 
@@ -171,6 +194,7 @@ class DocumentCountsSerializer(serializers.Serializer[Any]):
     uncheckable = serializers.IntegerField(help_text="Claims that nothing visible can tell.")
     unread = serializers.IntegerField(help_text="Documents left out.")
     left_out = serializers.IntegerField(help_text="Statements beyond the limits.")
+    by_meaning = SectionsByMeaningSerializer(help_text="What the model said of sections of documents.")
 
 
 class JobSerializer(serializers.Serializer[Any]):

@@ -101,6 +101,7 @@ def _paths_in(artifact: Artifact, data: bytes) -> set[str] | None:
     named = [path for file in change.files for path in (file.path, file.old_path)]
     untrue = change.documents.untrue if change.documents else ()
     verified = [path for claim in untrue for path in (claim.path, *claim.evidence)]
+    verified += [section.path for section in change.documents.sections] if change.documents else []
     return set(filter(None, [*named, *(file.path for file in change.context), *verified]))
 
 

@@ -93,7 +93,9 @@ def redact_again(job_id: int, check: Check) -> RedactedChange:
     old_paths = [file.old_path for file in change.files if file.old_path is not None]
     ruling = [rule.path for rule in change.rules if rule.path and rule.path not in paths]
     untrue = change.documents.untrue if change.documents else ()
+    sections = change.documents.sections if change.documents else ()
     named = {path for claim in untrue for path in (claim.path, *claim.evidence)} - set(paths)
+    named |= {section.path for section in sections} - set(paths)
     outside = [*(file.path for file in change.context), *ruling, *sorted(named)]
     gone = set(check(paths, [*old_paths, *outside]))
     rules = tuple(rule for rule in change.rules if rule.path not in gone)
@@ -102,6 +104,7 @@ def redact_again(job_id: int, check: Check) -> RedactedChange:
     documents = change.documents and replace(
         change.documents,
         untrue=tuple(claim for claim in untrue if gone.isdisjoint((claim.path, *claim.evidence))),
+        sections=tuple(section for section in sections if section.path not in gone),
     )
     log.info("change_redacted_again", job=job_id)
     left = replace(change, files=kept, context=context, rules=rules, documents=documents)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reviews.configuration.globs import Globs
-from reviews.configuration.keys import rank
+from reviews.configuration.keys import BEHAVIOR, rank
 from reviews.configuration.kinds import compiled
 from reviews.drift.claims import Kind
 from reviews.reviewers.base import Finding
@@ -59,6 +59,8 @@ class DocumentRules:
         self._include = Globs(values["docs.include"], case_sensitive=case_sensitive)
         self._exclude = Globs(values["docs.exclude"], case_sensitive=case_sensitive)
         self.kinds = tuple(kind.value for kind in Kind if values[f"docs.claim_types.{kind}"])
+        # Jobs that were fetched by an older version have no such value.
+        self.asks_model: bool = values.get(f"docs.claim_types.{BEHAVIOR}", True)
         self.most: int = values["docs.max_claims"]
         self.excludes_paths = values["paths.include"] != ["**"] or bool(values["paths.exclude"])
 

@@ -15,6 +15,7 @@ from reviews.drift.claims import Kind as ClaimKind
 from reviews.reviewers.base import SEVERITY_ORDER, FindingSeverity
 from reviews.reviewers.checks import OPTIONAL_CHECKS
 
+BEHAVIOR = "behavior"  # claims that only a model can judge
 SEVERITIES = tuple(reversed([severity.value for severity in FindingSeverity]))  # the least first
 
 
@@ -99,6 +100,10 @@ _TABLE = (
     *(
         Key(f"docs.claim_types.{kind}", Boolean(), True, f"Whether claims of the kind `{kind}` are verified.")
         for kind in ClaimKind
+    ),
+    Key(
+        f"docs.claim_types.{BEHAVIOR}", Boolean(), True,
+        "Whether the model compares sections of documents with the change.",
     ),
     Key(
         "check.block", Choice(("none", *SEVERITIES)), "none",

@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "LLM_MODEL": MODEL,
     "LLM_TIMEOUT_SECONDS": "1",
     "LLM_VERIFY": "off",
+    "DOCUMENT_SECTIONS": "0",
     "LLM_API_KEY": "",
     "LLM_API_KEY_FILE": "",
     "LLM_FALLBACK_PROVIDER": "none",

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -23,12 +24,14 @@ from criticizer.resilience.failures import ErrorClass, Failure
 from reviews.drift import manifests
 from reviews.drift.code import MAX_FILES
 from reviews.drift.extraction import is_document
+from reviews.drift.index import documents_in
 from reviews.drift.recording import Recording
 from reviews.drift.trees import MAX_FILE_BYTES
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import (
     Action,
     Change,
+    DocumentSection,
     FileChange,
     SkipReason,
     Source,
@@ -44,6 +47,7 @@ MAX_ENTRIES = 50_000  # files of a tree
 MAX_BYTES = 20_000_000  # read for one change
 MAX_SECONDS = 30.0
 MAX_ROUNDS = 8
+MAX_DESCRIBING = 200  # documents in which sections are looked for
 _BATCH = 500  # files
 FAILED = "Documents were not verified: {}."
 
@@ -77,13 +81,20 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A part of the depot that is a tree of its own, and what its configuration says of documents."""
+    """A part of the depot that is a tree of its own, and what its configuration says of documents.
+
+    `sections`: how many are wanted that describe the change, of documents that a model may be sent. With
+    `keeps_rest` others follow as far as these go, to be compared by meaning.
+    """
 
     path: str
     sight: Sight
     reads: Callable[[str], bool]
     kinds: Sequence[str]
     most: int
+    sections: int = 0
+    keeps_rest: bool = False
+    may_send: Callable[[str], bool] = lambda path: False
 
 
 class DocumentVerifier:
@@ -111,6 +122,7 @@ class DocumentVerifier:
             tuple(path for each in found for path in each.read),
             dict(counts),
             " ".join(dict.fromkeys(each.note for each in found if each.note)),
+            tuple(section for each in found for section in each.sections),
         )
         log.info("documents_verified", changelist=change.changelist_id, **together.counts)
         return replace(change, documents=together)
@@ -139,8 +151,15 @@ class DocumentVerifier:
         ]
         if not documents:
             return VerifiedDocuments()
+        described = reader.described(documents) if root.sections else None
         for number in range(1, MAX_ROUNDS + 1):
-            request = {**asdict(made), "documents": documents, "kinds": list(root.kinds)}
+            request = {
+                **asdict(made),
+                "documents": documents,
+                "kinds": list(root.kinds),
+                "described": described,
+                "is_last": number == MAX_ROUNDS,
+            }
             answer = json.loads(self._compare(json.dumps(request).encode()))
             if number == MAX_ROUNDS or self._left() <= 0 or not reader.records(answer["asked"]):
                 break
@@ -175,6 +194,15 @@ class _Reader:
                 self._touch(file)
         made.words = {} if self._source.can_search else None
         return made
+
+    def described(self, documents: Sequence[str]) -> dict[str, Any] | None:
+        """Return in which documents sections are looked for, and how many; None without any."""
+        root = self._root
+        open_ones = (path for path in documents_in(documents) if root.may_send(root.path + encode_path(path)))
+        chosen = list(islice(open_ones, MAX_DESCRIBING))
+        if not chosen:
+            return None
+        return {"documents": chosen, "most": root.sections, "keeps_rest": root.keeps_rest}
 
     def _touch(self, file: FileChange) -> None:
         """Record a changed file on both sides."""
@@ -302,4 +330,16 @@ def _in_depot(answer: dict[str, Any], root: Root) -> VerifiedDocuments:
         ),
         tuple(root.path + encode_path(path) for path in answer["read"]),
         counts,
+        sections=tuple(
+            DocumentSection(
+                path=root.path + encode_path(one["document"]),
+                line=one["line"],
+                heading=one["heading"],
+                text=one["text"],
+                files=tuple(root.path + encode_path(path) for path in one["files"]),
+                score=one["score"],
+                how=tuple(one["how"]),
+            )
+            for one in answer["sections"]
+        ),
     )

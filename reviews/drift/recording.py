@@ -13,6 +13,7 @@ from typing import Any
 
 from reviews.drift.change import compare
 from reviews.drift.claims import Kind
+from reviews.drift.meaning import looking
 from reviews.drift.trees import Entry, Stored, words_in
 
 SECONDS = 5.0  # of the processor, for one comparison
@@ -89,19 +90,26 @@ class RecordedTree:
 
 
 def answer(raw: bytes) -> bytes:
-    """Return what came of a recorded comparison, and what it lacked, as JSON (`fetching` reads it)."""
+    """Return what came of a recorded comparison, and what it lacked, as JSON (`fetching` reads it).
+
+    Sections that describe the change are looked for once nothing is lacking, or `is_last`.
+    """
     fields: dict[str, Any] = json.loads(raw)
+    described, is_last = fields.pop("described"), fields.pop("is_last")
     documents, kinds = frozenset(fields.pop("documents")), frozenset(map(Kind, fields.pop("kinds")))
     made, asked = Recording(**fields), Asked()
+    before, after = (RecordedTree(made, asked, is_before=is_before) for is_before in (True, False))
     report = compare(
-        RecordedTree(made, asked, is_before=True),
-        RecordedTree(made, asked, is_before=False),
+        before,
+        after,
         made.renames,
         reads=documents.__contains__,
         kinds=kinds,
         seconds=SECONDS,
     )
+    sections = looking.described(before, after, made.renames, **described) if described else []
     found = {
+        "sections": [looking.as_fields(one) for one in sections] if is_last or not asked else [],
         "untrue": [asdict(drifted) for drifted in report.drifted],
         "read": report.changed,
         "counts": report.figures,

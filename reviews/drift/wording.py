@@ -7,6 +7,7 @@ from typing import Any
 
 from criticizer.wording import plural_count
 from reviews.drift.claims import Verdict
+from reviews.drift.meaning.wording import counted, meaning_summary
 
 NO_CLAIMS = "No verifiable claims found in the changed documentation files."
 
@@ -34,6 +35,7 @@ def summary(counts: Mapping[str, Any]) -> str:
     parts += [
         text.format(plural_count(n, noun)) for name, text, noun in _BEYOND if (n := counts.get(name, 0))
     ]
+    parts.append(meaning_summary(counts.get("meaning", {})))
     return " ".join(filter(None, parts))
 
 
@@ -42,4 +44,9 @@ def as_counted(counts: Mapping[str, Any]) -> dict[str, Any] | None:
     if not counts:
         return None
     names = (*Verdict, "unread", "left_out")
-    return {"summary": summary(counts), **{str(name): counts.get(name, 0) for name in names}}
+    sections = counts.get("meaning", {}).get("sections", ())
+    return {
+        "summary": summary(counts),
+        **{str(name): counts.get(name, 0) for name in names},
+        "by_meaning": {**counted(sections), "sections": list(sections)},
+    }

@@ -32,6 +32,7 @@ class Cleaned:
     counts: Mapping[str, int]
     context: Mapping[str, tuple[RedactedText, RedactedText]]  # path and text by the real path
     rules: Sequence[tuple[RedactedText, ...]] = ()  # path, text, good and bad example of each
+    sections: Sequence[tuple[RedactedText, RedactedText]] = ()  # path and text of each of a document
 
 
 def cleaned(
@@ -40,9 +41,9 @@ def cleaned(
     context: Mapping[str, str],
     redactor: Redactor,
 ) -> Cleaned:
-    """Redact all texts of a change, its context and its rules in one call.
+    """Redact all texts of a change, its context, its rules and sections of documents in one call.
 
-    A context in doubt is left out (G178), and rules in doubt as well.
+    Sections in doubt are left out, and so are a context (G178) and rules.
 
     Raises PermanentFailure REDACTION_BLOCKED.
     """
@@ -58,18 +59,22 @@ def cleaned(
         for rule in change.rules
         for text in (rule.path.replace("\n", " "), rule.text, rule.good, rule.bad)
     ]
+    sections = change.documents.sections if change.documents else ()
+    described = [text for one in sections for text in (one.path.replace("\n", " "), one.text)]
     try:
-        done = _redact_all(redactor, [*(text or "" for text in raw), *extra, *ruling])
+        done = _redact_all(redactor, [*(text or "" for text in raw), *extra, *ruling, *described])
     except PermanentFailure:
+        if change.documents and sections:
+            documents = replace(change.documents, sections=())
+            return cleaned(replace(change, documents=documents), rendered, context, redactor)
         if context:
             return cleaned(change, rendered, {}, redactor)
         if change.rules:
             return cleaned(replace(change, rules=()), rendered, {}, redactor)
         raise
-    done, around, ruling_done = (
-        done[: len(raw)],
-        done[len(raw) : len(raw) + len(extra)],
-        done[len(raw) + len(extra) :],
+    pieces = iter(done)
+    done, around, ruling_done, described_done = (
+        list(islice(pieces, len(part))) for part in (raw, extra, ruling, described)
     )
     counts: Counter[str] = Counter()
     for part in done:
@@ -91,6 +96,7 @@ def cleaned(
             if for_people(path, name) == path  # its name is checked again before it is sent
         },
         [tuple(ruling_done[at : at + 4]) for at in range(0, len(ruling_done), 4)],
+        list(zip(described_done[::2], described_done[1::2], strict=True)),
     )
 
 

@@ -42,7 +42,7 @@ from reviews.reviewers.truncation import LEAST_TOKENS, Window, longest_gap, may_
 # These concern one part only: the review goes on without it.
 OF_THE_PART = frozenset({ErrorClass.SCHEMA_INVALID, ErrorClass.TOKEN_LIMIT, ErrorClass.POLICY_REJECTED})
 # The answer reached the limit of its length.
-_ENDED_EARLY = frozenset({"length", "max_tokens"})
+ENDED_EARLY = frozenset({"length", "max_tokens"})
 ASK_EVERY_SECONDS = 1.0
 LONG_ANSWER_CHARS = 40_000
 _CUT_OFF = "it was cut off at the output limit, report fewer findings"
@@ -78,8 +78,10 @@ class ModelCalls:
         limits: ReviewLimits,
         around: ReviewContext,
         has_results: Callable[[], bool],
+        system: str = "",
     ) -> None:
-        self.system = system_prompt(
+        """`system`: other instructions than those of a review."""
+        self.system = system or system_prompt(
             limits.max_findings_per_chunk, limits.is_compact, around.verifier is not None
         )
         self._schema = strict_schema(limits.max_findings_per_chunk, limits.is_compact)
@@ -125,8 +127,8 @@ class ModelCalls:
         except UnusableAnswer as error:
             if may_be_window(first.input_tokens) or self.is_cut(user, (), first, call_id):
                 return {"findings": [], "files_read": [], "request_cut": True}
-            self._has_more_room |= first.finish_reason in _ENDED_EARLY
-            problem = _CUT_OFF if first.finish_reason in _ENDED_EARLY else str(error)
+            self._has_more_room |= first.finish_reason in ENDED_EARLY
+            problem = _CUT_OFF if first.finish_reason in ENDED_EARLY else str(error)
             kind = kind_of(ErrorClass.SCHEMA_INVALID, Component.REVIEWER)
             log.warning(
                 "answer_repair_asked",
@@ -139,7 +141,7 @@ class ModelCalls:
         try:
             second = await self.call(repair_text(user, problem), f"{call_id}-repair", calls, client)
         except Failure as refused:
-            if first.finish_reason not in _ENDED_EARLY or refused.error_class not in OF_THE_PART:
+            if first.finish_reason not in ENDED_EARLY or refused.error_class not in OF_THE_PART:
                 raise
             self._has_more_room = False  # more than the server gives
             raise PermanentFailure(ErrorClass.SCHEMA_INVALID, Component.REVIEWER, OUT_OF_ROOM) from refused
@@ -150,7 +152,7 @@ class ModelCalls:
                 ErrorClass.SCHEMA_INVALID,
                 Component.REVIEWER,
                 OUT_OF_ROOM
-                if second.finish_reason in _ENDED_EARLY
+                if second.finish_reason in ENDED_EARLY
                 else f"two answers could not be used: {error}",
                 context={
                     "call": call_id,

@@ -30,6 +30,7 @@ from reviews.reviewers.coverage_texts import (
     TOO_LARGE,
     context_shown,
 )
+from reviews.reviewers.document_sections import ShownSection, shown_sections
 from reviews.reviewers.outline import Definition, section_of
 from reviews.reviewers.people_diff import PeopleFile, for_people_to_read
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
@@ -79,7 +80,9 @@ class Prepared:
     why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its hunks. `redactions`
     counts what was removed from the change, by kind. The context of a part is in its chunk. `units` hold
     the same hunks by file, each with the context that it would have alone; `room` is how many tokens of
-    hunks, names and context a request holds. `is_crowded`: its hunks took the room of their context.
+    hunks, names and context a request holds. `is_crowded`: its hunks took the room of their context. A small
+    window has no room for `sections` of documents.
+    `sections` of documents may describe what it does.
     """
 
     title: str
@@ -99,6 +102,7 @@ class Prepared:
     room: int = 0
     is_crowded: bool = False
     is_submitted: bool = False
+    sections: tuple[ShownSection, ...] = ()
     reported: tuple[Reported, ...] = field(default=(), compare=False)  # added where it is read, not stored
     people: tuple[PeopleFile, ...] = field(default=(), compare=False)  # stored, and not opened with the rest
 
@@ -119,7 +123,16 @@ class Prepared:
         findings = tuple(
             one for one in self.findings if not any(path in paths for path in (one.file, *one.evidence))
         )
-        return replace(self, text=text, chunks=chunks, units=units, context_paths=kept, findings=findings)
+        sections = tuple(one for one in self.sections if one.path not in paths)
+        return replace(
+            self,
+            text=text,
+            chunks=chunks,
+            units=units,
+            context_paths=kept,
+            findings=findings,
+            sections=sections,
+        )
 
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
         """Return what the checks alone have read."""
@@ -234,6 +247,8 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         _with_excerpt(finding, index_of.get(finding.file), diffs, rendered, clean.diffs, paths)
         for finding in run_checks(change, diffs, (*CHECKS, hidden_code_in(rendered, clean.diffs)))
     ]
+    shown_index = {file.path: i for i, file in enumerate(change.files) if shown[i]}
+    sections = () if limits.is_compact else shown_sections(change, clean, shown_index, limits.skip_paths)
     return Prepared(
         title=title_of(change.description, clean.description),
         author=for_people(change.author, clean.author) or "",
@@ -267,7 +282,9 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
                 for path in (finding.file, *finding.evidence)
                 if path not in index_of and path.startswith("//")
             )
+            | dict.fromkeys(one.path for one in sections if one.path not in index_of)
         ),
+        sections=sections,
         units=tuple(units),
         room=budget,
         is_crowded=is_crowded,

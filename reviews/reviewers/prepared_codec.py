@@ -21,13 +21,14 @@ from criticizer.redaction.redacted_text import restored
 from criticizer.redaction.rules.issuer_tokens import RULESET
 from reviews.reviewers.base import Finding, FindingSeverity, RawId, Side, Verification
 from reviews.reviewers.chunks import MAX_LINE_CHARS, Chunk, ContextBlock, ShownHunk, ShownLine
+from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry
 from reviews.reviewers.rules import ShownRule
 from reviews.sources.base import Action
 
-FORMAT = 8  # raise with every change of what `prepare` returns
-_SHOWN_FORMATS = (3, 4, 5, 6, 7, FORMAT)  # whose hunks are the same
+FORMAT = 9  # raise with every change of what `prepare` returns
+_SHOWN_FORMATS = (3, 4, 5, 6, 7, 8, FORMAT)  # whose hunks are the same
 
 
 def to_json(prepared: Prepared, recipe: str) -> bytes:
@@ -72,6 +73,10 @@ def to_json(prepared: Prepared, recipe: str) -> bytes:
                 for rule in prepared.text.rules
             ],
             "context_paths": prepared.context_paths,
+            "sections": [
+                (one.path, one.line, one.place.text, one.text.text, one.files, one.score, one.how)
+                for one in prepared.sections
+            ],
             "people": [hunks and [astuple(hunk) for hunk in hunks] for hunks in prepared.people],
             "chunks": [
                 ([_hunk_fields(hunk) for hunk in chunk.hunks], _context_fields(chunk))
@@ -104,6 +109,10 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
         ShownRule(name, path, text(place) if path else None, severity, frozenset(files), text(shown))
         for name, path, place, severity, files, shown in stored.pop("rules")
     )
+    sections = tuple(
+        ShownSection(path, line, text(place), text(shown), tuple(files), score, tuple(how))
+        for path, line, place, shown, files, score, how in stored.pop("sections")
+    )
     description, redactions = text(stored.pop("description")), stored.pop("redactions")
     findings, chunks, units = (stored.pop(name) for name in ("findings", "chunks", "units"))
     rest: dict[str, Any] = {
@@ -125,6 +134,7 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
         chunks=tuple(chunk((name for name, *_ in fields), blocks) for fields, blocks in chunks),
         units=tuple(chunk(names, blocks) for names, blocks in units),
         redactions=redactions,
+        sections=sections,
         **rest,
     )
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.base import Fate, Fated, Finding, RawId, Review, Stopped, Usage
@@ -56,6 +57,8 @@ class ReviewOutcome:
     never sent: `stopped` says why, or the review went on without its model. `limit` is what kept a call from
     starting, be it only one of the second pass. Parts that earlier reviews spared count as reviewed; `units`
     are for the later ones. `rules` names the parts that had each rule, from 1; 0: what was spared.
+    `documents` is what became of sections of documents; `failing_documents` is (unusable answers, asked
+    about) of too many.
     """
 
     review: Review
@@ -71,6 +74,8 @@ class ReviewOutcome:
     stopped: Stopped | None = None
     limit: LimitReached | None = None
     footer: str = ""
+    documents: Mapping[str, Any] = field(default_factory=dict)
+    failing_documents: tuple[int, int] | None = None
 
 
 def checks_only(
@@ -161,6 +166,28 @@ def review_by_agents(
     findings, reported = without_reported(found, prepared.reported, prepared.paths)
     outcome = _outcome(prepared, asking.client, asking, results, Verified(findings), banner)
     return replace(outcome, fates=(*outcome.fates, *reported), units=(), footer=footer)
+
+
+def with_further(
+    outcome: ReviewOutcome,
+    findings: Sequence[Finding],
+    usage: Usage,
+    prompts: Sequence[str],
+    answers: Sequence[str],
+) -> ReviewOutcome:
+    """Return a review with findings of another kind, which go after its own, and what they cost."""
+    review = replace(
+        outcome.review,
+        findings=(*outcome.review.findings, *findings),
+        usage=outcome.review.usage + usage,
+    )
+    return replace(
+        outcome,
+        review=review,
+        prompts=(*outcome.prompts, *prompts),
+        answers=(*outcome.answers, *answers),
+        fates=(*outcome.fates, *_fates(findings)),
+    )
 
 
 def _of_checks(prepared: Prepared) -> list[Finding]:

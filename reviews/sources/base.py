@@ -169,17 +169,35 @@ class UntrueClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentSection:
+    """A section of a document that may describe what a change does. `line` is that of its first line.
+
+    `files` are the changed files that it maps to, the best first; `score`, up to 1, ranks it. `how` names the
+    steps that found it: reference, symbol, text. Without files it is there to be compared by meaning.
+    """
+
+    path: str
+    line: int
+    heading: str
+    text: str
+    files: tuple[str, ...] = ()
+    score: float = 0.0
+    how: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class VerifiedDocuments:
     """What came of verifying documents against the trees before and after a change (`reviews.drift`).
 
     `read`: documents of the change itself that were compared, by path. `counts` are for
-    `reviews.drift.wording`; `note` says why nothing was compared, or "".
+    `reviews.drift.wording`; `note` says why nothing was compared, or "". `sections` are for a model to read.
     """
 
     untrue: tuple[UntrueClaim, ...] = ()
     read: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
+    sections: tuple[DocumentSection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from reviews.sources.base import (
     Change,
     ChangeStatus,
     ContextFile,
+    DocumentSection,
     FileChange,
     Rule,
     SkipReason,
@@ -56,7 +57,12 @@ def _documents(fields: dict[str, Any] | None) -> VerifiedDocuments | None:
     untrue = tuple(
         UntrueClaim(**{**claim, "evidence": tuple(claim["evidence"])}) for claim in fields.pop("untrue")
     )
-    return VerifiedDocuments(untrue, tuple(fields.pop("read")), **fields)
+    # Changes stored by a version without sections have none.
+    sections = tuple(
+        DocumentSection(**{**one, "files": tuple(one["files"]), "how": tuple(one["how"])})
+        for one in fields.pop("sections", ())
+    )
+    return VerifiedDocuments(untrue, tuple(fields.pop("read")), **fields, sections=sections)
 
 
 def _file(fields: dict[str, Any]) -> FileChange:

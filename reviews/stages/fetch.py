@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 
@@ -31,6 +32,7 @@ from reviews.sources.pull import PullSource
 from reviews.sources.registry import source_for
 from reviews.sources.rules import RuleReader
 from reviews.sources.skipped_paths import SkippedPaths
+from reviews.stages import documents as described_by
 
 
 def run(claim: StageClaim) -> Written:
@@ -76,6 +78,7 @@ def _read_beside(change: Change) -> set[str]:
     """Return the files outside the change that it was stored with parts of."""
     untrue = change.documents.untrue if change.documents else ()
     found = {path for claim in untrue for path in (claim.path, *claim.evidence)}
+    found |= {section.path for section in change.documents.sections} if change.documents else set()
     found |= {file.path for file in change.context} | {rule.path for rule in change.rules}
     return found - {path for file in change.files for path in (file.path, file.old_path)}
 
@@ -122,14 +125,21 @@ def _fetch(
     with gate.guarded(dependency) if dependency else nullcontext():
         skipped = config.skipped_paths(source)
         change = skipped.applied(configurations.applied(fetcher.fetch(changelist_id)))
-        change = _with_documents(change, source, allow_list, scope, configurations)
+        change = _with_documents(change, source, allow_list, scope, configurations, skipped)
         return _for_model(change, source, allow_list, scope, configurations, skipped)
 
 
 def _with_documents(
-    change: Change, source: Source, allow_list: AllowList, scope: Scope, configurations: Configurations
+    change: Change,
+    source: Source,
+    allow_list: AllowList,
+    scope: Scope,
+    configurations: Configurations,
+    skipped: SkippedPaths,
 ) -> Change:
-    """Return the change with what it makes untrue in documents (guarantee G473)."""
+    """Return the change with what it makes untrue in documents (guarantee G473), and which describe it."""
+    wanted = described_by.wanted()
+    may_send = _sendable(scope, configurations, skipped)
     allow_list = allow_list.with_case(source.case_sensitive)
     roots = []
     for root, (files, documents) in configurations.rules().items():
@@ -141,7 +151,18 @@ def _with_documents(
             may_read=None if scope.everything else scope.allows,
             is_excluded=files.is_excluded if documents.excludes_paths else None,
         )
-        roots.append(Root(root, sight, documents.reads, documents.kinds, documents.most))
+        roots.append(
+            Root(
+                root,
+                sight,
+                documents.reads,
+                documents.kinds,
+                documents.most,
+                sections=wanted.sections if documents.asks_model else 0,
+                keeps_rest=wanted.is_by_meaning,
+                may_send=may_send,
+            )
+        )
     return DocumentVerifier(source, verify_documents).added_to(change, roots)
 
 
@@ -158,11 +179,19 @@ def _for_model(
     if settings.LLM_PROVIDER == "none" or limits.is_compact:
         return change
 
-    def may_read(path: str) -> bool:
-        is_open = scope.allows(path) and not unsent_reason(path, limits.skip_paths)
-        return is_open and not skipped.reason(path) and configurations.may_send(path)
-
+    may_read = _sendable(scope, configurations, skipped)
     change = RuleReader(source, allow_list, may_read).added_to(change, config.team_rules())
     if limits.context_share == 0:
         return change
     return ContextFetcher(source, allow_list, may_read).added_to(change)
+
+
+def _sendable(scope: Scope, configurations: Configurations, skipped: SkippedPaths) -> Callable[[str], bool]:
+    """Return whether a model may be sent a file outside the change."""
+    skip_paths = recipe.limits().skip_paths
+
+    def may_send(path: str) -> bool:
+        is_open = scope.allows(path) and not unsent_reason(path, skip_paths)
+        return is_open and not skipped.reason(path) and configurations.may_send(path)
+
+    return may_send

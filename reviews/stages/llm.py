@@ -56,7 +56,7 @@ from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of
 from reviews.sources.allowlist import AllowList
 from reviews.sources.passes import Passes
-from reviews.stages import agent_review, units, versions
+from reviews.stages import agent_review, documents, units, versions
 from reviews.stages.model_client import Backed, Model, ProgressKeeper, open_models, verifier_of, wait_of
 from reviews.token_ledger import TokenLedger
 
@@ -70,7 +70,7 @@ WITH old_findings AS (DELETE FROM findings WHERE job_id = %(job)s),
 old_coverage AS (DELETE FROM coverage WHERE job_id = %(job)s),
 old_rules AS (DELETE FROM rule_uses WHERE job_id = %(job)s)
 UPDATE jobs SET banner = %(banner)s, footer = %(footer)s, stopped = %(stopped)s, model_name = %(model)s,
-       usage = %(usage)s
+       usage = %(usage)s, documents = (documents - 'meaning') || %(documents)s
  WHERE id = %(job)s"""
 
 
@@ -203,7 +203,12 @@ async def _review(
     try:
         if ready.away is not None:
             raise ready.away
-        return await review_prepared(ready.change.prepared, client, recipe.limits(), ready.progress, around)
+        outcome = await review_prepared(
+            ready.change.prepared, client, recipe.limits(), ready.progress, around
+        )
+        return await documents.with_documents(
+            claim, ready.change.prepared, client, ready.progress, around, outcome
+        )
     except LimitReached as reached:
         why = limit_text(reached)
         if settings.LLM_REQUIRED:
@@ -214,7 +219,9 @@ async def _review(
         if not why:
             raise
     log.warning("review_without_model", job=claim.job_id, dependency=models[0].name, why=why)
-    return review_without_model(ready.change.prepared, client, recipe.limits(), ready.progress, why, around)
+    prepared = ready.change.prepared
+    outcome = review_without_model(prepared, client, recipe.limits(), ready.progress, why, around)
+    return documents.without_model(prepared, outcome)
 
 
 def _over_limit(reached: LimitReached) -> Exception:
@@ -354,6 +361,7 @@ def _stored(
                 "stopped": outcome.stopped or "",
                 "model": clean(review.model, 128),
                 "usage": Jsonb({**asdict(review.usage), "asked": review.asked}),
+                "documents": Jsonb({"meaning": outcome.documents} if outcome.documents else {}),
             },
         )
         _save_fates(outcome, fates)
@@ -465,6 +473,11 @@ def _raise_alerts(claim: StageClaim, outcome: ReviewOutcome) -> None:
         counts = {"failed": failed, "parts": asked, "rate": round(failed / asked, 4)}
         facts = {**counts, "classes": dict(outcome.failed)}
         _raise_alert(claim, "chunks_failed_threshold", alert_text(failed, asked), facts)
+    if outcome.failing_documents is not None:
+        failed, asked = outcome.failing_documents
+        facts = {"failed": failed, "sections": asked, "rate": round(failed / asked, 4)}
+        text = f"the model's answers about {failed} of {asked} sections of documents were unusable"
+        _raise_alert(claim, "document_answers_unusable", text, facts)
     if outcome.refuted_of is not None:
         claims, findings = outcome.refuted_of
         text = refuted_text(claims, findings)

@@ -61,20 +61,27 @@ class Model:
 
     @contextlib.asynccontextmanager
     async def calling(self, *, has_backup: bool = False) -> AsyncIterator[None]:
-        """Admit one call and report its outcome.
-
-        Raises DependencyUnavailable when it must not start now, or when its failure uses no attempt.
-        """
-        permit = await _admitted(self.name, has_backup)
-        try:
+        """Admit one call (`calling`)."""
+        async with calling(self.name, has_backup=has_backup):
             yield
-        except BaseException as error:
-            failure = error
-            waiting = await asyncio.shield(in_thread(lambda: permit.report(failure)))
-            if waiting is not None:
-                raise waiting from error
-            raise
-        await asyncio.shield(in_thread(lambda: permit.report(None)))
+
+
+@contextlib.asynccontextmanager
+async def calling(name: str, *, has_backup: bool = False) -> AsyncIterator[None]:
+    """Admit one call to a dependency and report its outcome.
+
+    Raises DependencyUnavailable when it must not start now, or when its failure uses no attempt.
+    """
+    permit = await _admitted(name, has_backup)
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        waiting = await asyncio.shield(in_thread(lambda: permit.report(failure)))
+        if waiting is not None:
+            raise waiting from error
+        raise
+    await asyncio.shield(in_thread(lambda: permit.report(None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class Backed:
             )
             reserve = partial(self.ledger.reserve, call_id, model.name, model.client.model, characters)
             async with model.calling(has_backup=model is not self.models[-1]):
-                return await _settled(reserve, ask_once)
+                return await settled(reserve, ask_once)
 
         first, *others = self.models
         try:
@@ -143,7 +150,7 @@ class Backed:
         pass  # the loop closes its clients
 
 
-async def _settled(reserve: Callable[[], int], call: Callable[[], Awaitable[ModelAnswer]]) -> ModelAnswer:
+async def settled(reserve: Callable[[], int], call: Callable[[], Awaitable[ModelAnswer]]) -> ModelAnswer:
     """Make a call between its reservation in the token ledger and its settlement (guarantee G390)."""
     reserving = asyncio.ensure_future(in_thread(lambda: with_reconnect(reserve)))
     try:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -60,6 +61,18 @@ def known_units(
     if known:
         progress[CARRIED] = json.dumps(sorted(known))
     return known
+
+
+def known_answers(claim: StageClaim, keys: Sequence[str]) -> dict[str, tuple[Mapping[str, Any], int]]:
+    """Return what earlier reviews were answered about sections of documents, by key, and what that cost.
+
+    Each question stands alone, so that it does not matter of which change it was.
+    """
+    after = timezone.now() - timedelta(days=settings.ARTIFACT_REDACTED_TTL_DAYS)
+    values = {"keys": list(keys), "after": after, "job": claim.job_id, "submitted": False}
+    rows = sql.rows(_FIND, values) if keys else []
+    opened = ((row, sealed_field.opened(row["answer"])) for row in rows)
+    return {row["key"]: (found[0]["findings"][0], row["input_tokens"]) for row, found in opened if found}
 
 
 def kept_answers(claim: StageClaim) -> dict[str, str]:

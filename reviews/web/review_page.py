@@ -118,7 +118,7 @@ class FindingView:
 
     @property
     def found_by(self) -> str:
-        return "the language model" if self.row.source == "llm" else self.row.source
+        return "the language model" if self.row.source.startswith("llm") else self.row.source
 
     @cached_property
     def code(self) -> Sequence[CodeRow]:

@@ -81,7 +81,7 @@ def filter_fields(
     else:
         known = [{name: getattr(row, name) for name in NAMES} for row in loaded]
     for row in known:
-        row["source"] = "llm" if row["source"] == "llm" else "check"
+        row["source"] = "llm" if row["source"].startswith("llm") else "check"
     for name in NAMES:
         values = sorted({row[name] for row in known}, key=lambda one: (SEVERITY_ORDER.get(one, 9), one))
         if len(values) > 1 or name in wanted:

@@ -71,7 +71,7 @@ def test_a_rename_that_mends_one_document_of_two_is_reported_for_the_other(
     answer = world.api.get(f"/api/v1/reviews/{job.pk}/").json()
     assert answer["documents"] == {
         "summary": SUMMARY, "holds": 2, "refuted": 1, "ambiguous": 0, "uncheckable": 0, "unread": 0,
-        "left_out": 0,
+        "left_out": 0, "by_meaning": {"drifted": 0, "holds": 0, "uncertain": 0, "sections": []},
     }  # fmt: skip
     assert SUMMARY in [notice.text for notice in notices_of(job, for_operator=False)]
     (sent,) = world.receiver.requests

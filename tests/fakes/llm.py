@@ -1,4 +1,4 @@
-"""A language model server on loopback: chat/completions, and Anthropic's Messages.
+"""A language model server on loopback: chat/completions, Anthropic's Messages, and embeddings.
 
 Origin of the wire forms: documented (the providers' public API references); none was
 captured from a live server. It answers over a real socket, records every request body, and
@@ -23,11 +23,13 @@ import asyncio
 import json
 import re
 import threading
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+DIMENSIONS = 64  # of embeddings that are not asked for another length
 EMPTY_ANSWER: dict[str, object] = {"findings": [], "files_read": []}
 
 
@@ -52,6 +54,7 @@ class Reply:
     finish_reason: str = "stop"
     repeat: int = 1
     input_tokens: int | None = None
+    vectors: Sequence[object] | None = None  # of embeddings, in the place of those of the texts
     usage: Mapping[str, object] = field(default_factory=dict)  # further fields of it
 
 
@@ -141,6 +144,7 @@ class LlmServer:
         self.billed: Counter[str] = Counter()  # tokens in the answers that were sent whole
         self.connections = 0
         self.port = 0
+        self.embed: Callable[[str, int], Sequence[float]] = hashed
         self.pages: Mapping[str, object] | None = None  # what it says of itself, by path; None: its models
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -226,7 +230,8 @@ class LlmServer:
             return False
         body = reply.body
         if body is None:
-            completion = _completion(request, reply)
+            is_of_texts = request.path.endswith("/embeddings")
+            completion = self._embedded(request, reply) if is_of_texts else _completion(request, reply)
             body = json.dumps(completion)
             if not reply.truncate:
                 self.billed.update({k: v for k, v in completion["usage"].items() if isinstance(v, int)})
@@ -262,6 +267,19 @@ class LlmServer:
                 )
         return None
 
+    def _embedded(self, request: Recorded, reply: Reply) -> dict[str, Any]:
+        texts, wanted = request.body["input"], request.body.get("dimensions", DIMENSIONS)
+        vectors = reply.vectors if reply.vectors is not None else [self.embed(text, wanted) for text in texts]
+        return {
+            "object": "list",
+            "model": request.body["model"],
+            "data": [
+                {"object": "embedding", "index": place, "embedding": vector}
+                for place, vector in enumerate(vectors)
+            ],
+            "usage": {"prompt_tokens": len(request.raw) // 4, "total_tokens": len(request.raw) // 4},
+        }
+
     def _control(self, method: str, path: str, raw: bytes) -> object:
         if method == "POST" and path == "/_script":
             self.replies.extend(Reply(**item) for item in json.loads(raw))
@@ -272,6 +290,14 @@ class LlmServer:
             "connections": self.connections,
             "scripted": len(self.replies),
         }
+
+
+def hashed(text: str, dimensions: int) -> list[float]:
+    """Return an embedding without a model: how often the words of a text fall into each dimension."""
+    found = [0.0] * dimensions
+    for word in re.findall(r"[a-z]{3,}", text.lower()):
+        found[zlib.crc32(word.encode()) % dimensions] += 1
+    return found if any(found) else [1.0] * dimensions
 
 
 def _completion(request: Recorded, reply: Reply) -> dict[str, Any]:
