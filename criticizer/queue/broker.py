@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
@@ -61,7 +62,7 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         """Return leased work as signed django-q2 tasks, or [] after at most a second."""
         try:
             self._after_fork()
-            if self._watchdog and self._watchdog.is_draining:
+            if self._is_draining():
                 time.sleep(POLL_SECONDS)
                 return []
             tasks = self._take()
@@ -103,9 +104,12 @@ class OutboxBroker(Broker):  # type: ignore[misc]
         if self.list_key in settings.DRIVEN_QUEUES:
             due = self._open().execute(_DUE, self._asked(), prepare=True).fetchone()
             return [self._task(settings.TASKS["drive"], (self.list_key,))] if due else []
-        claimed = outbox.claim(self.list_key, settings.CLAIM_BATCH, self._rows)
-        if claimed and self._watchdog:
-            self._watchdog.watch(message.lease_token for message in claimed)
+        with self._watchdog.claiming if self._watchdog else nullcontext():
+            if self._is_draining():
+                return []
+            claimed = outbox.claim(self.list_key, settings.CLAIM_BATCH, self._rows)
+            if claimed and self._watchdog:
+                self._watchdog.watch(message.lease_token for message in claimed)
         return [
             self._task(
                 settings.TASKS[message.message_type],
@@ -113,6 +117,9 @@ class OutboxBroker(Broker):  # type: ignore[misc]
             )
             for message in claimed
         ]
+
+    def _is_draining(self) -> bool:
+        return self._watchdog is not None and self._watchdog.is_draining
 
     def _rows(self, sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         return self._open().execute(sql.encode(), parameters, prepare=True).fetchall()

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -79,6 +80,7 @@ class Watchdog:
         self._progress_at = self._busy_since = time.monotonic()
         self._maintenance = Maintenance(queue, connect)
         self.is_draining = False  # `manage.py drain` says so in the cluster's row
+        self.claiming = threading.Lock()  # held from looking at `is_draining` until claims are watched
         self._due = {self._beat: 0.0, self._sweep: time.monotonic() + SWEEP_SECONDS / 2}
 
     def start(self) -> None:
@@ -125,19 +127,23 @@ class Watchdog:
             end_cluster("wedged", self.queue)
 
     def _beat(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        row = connection.execute(
-            _BEAT,
-            {
-                "id": CLUSTER_ID,
-                "queue": self.queue,
-                "host": this_host(),
-                "version": running_version(),
-                "pid": self._parent,
-                "workers": self.workers,
-                "hanging": Jsonb(self._maintenance.skipped()),
-            },
-        ).fetchone()
-        self.is_draining = bool(row and row["draining"])
+        cluster = {
+            "id": CLUSTER_ID,
+            "queue": self.queue,
+            "host": this_host(),
+            "version": running_version(),
+            "pid": self._parent,
+            "workers": self.workers,
+            "hanging": Jsonb(self._maintenance.skipped()),
+        }
+        # `drain` waits for this beat: what had not begun is given back in the same commit.
+        with connection.transaction():
+            row = connection.execute(_BEAT, cluster).fetchone()
+            is_draining = bool(row and row["draining"])
+            with self.claiming if is_draining else nullcontext():
+                self.is_draining = is_draining
+            if is_draining:
+                self._give_back(connection)
 
     def _sweep(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """Start the maintenance; a lost message costs half a minute."""

@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 
 from criticizer.db import reconnect
-from criticizer.models import OutboxMessage
+from criticizer.models import OutboxMessage, WorkerCluster
 from criticizer.queue import outbox
-from criticizer.queue.broker import connect
+from criticizer.queue.broker import OutboxBroker, connect
 from criticizer.workers import watchdog
 from criticizer.workers.watchdog import Watchdog
 
@@ -70,3 +70,25 @@ def test_a_cluster_is_ended_when_it_is_wedged_and_not_when_it_was_cut_off(
     assert found == ended
     assert OutboxMessage.objects.filter(lease_token=None).exists() == bool(ended)  # given back
     assert (reconnect.seconds_since_loss() < 10) == (seconds > 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_draining_cluster_gives_back_what_it_has_not_begun_in_the_commit_of_its_beat() -> None:
+    """Guarantee G482: after that beat nothing that it claimed begins, and it claims nothing."""
+    for number in (1, 2):
+        OutboxMessage.objects.create(
+            aggregate_type="thing", aggregate_id=number, message_type="do_it", queue=QUEUE
+        )
+    begun, waiting = outbox.claim(QUEUE, 2)
+    assert outbox.hold(begun.id, begun.lease_token)
+    broker = OutboxBroker(QUEUE)
+    broker._watchdog = watched = Watchdog(QUEUE, connect)
+    watched.watch([begun.lease_token, waiting.lease_token])
+    with connect() as own:
+        watched._beat(own)
+        assert OutboxMessage.objects.filter(lease_token=None).count() == 0
+        WorkerCluster.objects.update(draining=True)
+        watched._beat(own)
+    assert list(OutboxMessage.objects.filter(lease_token=None).values_list("pk", flat=True)) == [waiting.id]
+    assert not outbox.hold(waiting.id, waiting.lease_token)  # a worker that gets it from the queue is refused
+    assert broker._take() == []

@@ -91,4 +91,4 @@ def test_a_beat_that_came_before_the_mark_is_not_taken_for_its_answer(
     monkeypatch.setattr("reviews.management.commands.drain.time", clock)
     with connection.execute_wrapper(beat_before_the_mark):
         call_command("drain", "app1", stdout=StringIO())
-    assert seen == [False, True]
+    assert seen[:2] == [False, True]

@@ -36,9 +36,14 @@ class Command(BaseCommand):
             if time.monotonic() > until:
                 raise CommandError(f"{len(unaware)} clusters of {host} have not read it within {wait:g} s.")
             time.sleep(POLL_SECONDS)
+        # With that beat a cluster has given back what it had not begun. What a driver claimed just before it
+        # begins within a moment: two counts of zero in a row.
         running = Attempt.objects.filter(worker__startswith=f"{host}:", finished_at=None)
-        while stages := running.count():
-            if time.monotonic() > until:
+        quiet = 0
+        while quiet < 2:
+            stages = running.count()
+            quiet = 0 if stages else quiet + 1
+            if stages and time.monotonic() > until:
                 raise CommandError(
                     f"{host} still works on {stages} stages after {wait:g} s. It takes nothing new: wait "
                     "longer, or stop it; what is cut off goes on elsewhere when its lease ends."
