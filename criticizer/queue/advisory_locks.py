@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum, unique
 
 from criticizer.db import prepared
@@ -31,6 +33,12 @@ _POLL_SECONDS = 0.2
 _UNLOCK = "SELECT pg_advisory_unlock(%(lock)s)"
 _TRY_ONE = "SELECT pg_try_advisory_lock(%(lock)s, hashint8(%(key)s))"
 _UNLOCK_ONE = "SELECT pg_advisory_unlock(%(lock)s, hashint8(%(key)s))"
+# The session that a lock waits for. A number of 64 bits has its upper half in `classid`.
+_HOLDER = """
+SELECT l.pid, host(a.client_addr) AS address, a.backend_start
+  FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = 0 AND l.objid = %(lock)s
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 _TAKE_NOW = "SELECT pg_try_advisory_xact_lock(%(lock)s)"
 _TAKE_ONE = "SELECT pg_advisory_xact_lock(%(lock)s, hashtext(%(key)s))"
 
@@ -49,13 +57,30 @@ def held(lock: Lock, key: int | None = None) -> Iterator[bool]:
         prepared.value(_UNLOCK if key is None else _UNLOCK_ONE, parameters)
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The database session that has a lock.
+
+    `address` is None on the database's own machine. PostgreSQL hides it and `backend_start` from other roles.
+    """
+
+    pid: int
+    address: str | None
+    backend_start: datetime | None
+
+
 @contextmanager
-def awaited(lock: Lock) -> Iterator[None]:
-    """Wait for a lock and hold it in the block.
+def awaited(lock: Lock, on_wait: Callable[[Holder], None] = lambda _: None) -> Iterator[None]:
+    """Wait for a lock and hold it in the block. Calls `on_wait` with each session that has it before.
 
     Waits between statements, not in one: an index that is created concurrently waits for every statement.
     """
+    known = None
     while not prepared.value(TRY, {"lock": lock.value}):
+        found = prepared.row(_HOLDER, {"lock": lock.value})
+        if found is not None and found["pid"] != known:
+            known = found["pid"]
+            on_wait(Holder(**found))
         time.sleep(_POLL_SECONDS)
     try:
         yield

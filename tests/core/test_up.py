@@ -138,12 +138,16 @@ def test_machines_that_start_together_create_one_first_account(tmp_path: Path, s
 
 @pytest.mark.django_db(transaction=True)
 def test_machines_that_start_together_migrate_one_after_another() -> None:
-    """Guarantee G481: a migration is run by one machine; another waits and finds it done."""
+    """Guarantee G481: a migration is run by one machine; another says that it waits, and finds it done."""
+    said = io.StringIO()
     with advisory_locks.awaited(Lock.MIGRATE):
-        second = in_thread(lambda: call_command("migrate", verbosity=0))
+        second = in_thread(lambda: call_command("migrate", verbosity=0, stderr=said))
         second.join(3)
         assert second.is_alive()
     second.join(60)
+    holder = connection.connection.info.backend_pid
+    assert said.getvalue().count("waits for another migration, on the machine of the database since ") == 1
+    assert f"(database session {holder})." in said.getvalue()
     assert not second.is_alive()
 
 

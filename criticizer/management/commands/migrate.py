@@ -14,14 +14,21 @@ from django.db import connections
 
 from criticizer.db.error_hints import refuse_pooler
 from criticizer.db.privileges import as_owner, grant, harden
-from criticizer.queue.advisory_locks import Lock, awaited
+from criticizer.queue.advisory_locks import Holder, Lock, awaited
 
 
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         refuse_pooler("migrations")
         connection = connections[options["database"]]
-        with as_owner(connection), awaited(Lock.MIGRATE):
+        with as_owner(connection), awaited(Lock.MIGRATE, self._tell):
             super().handle(*args, **options)
             harden(connection)
             grant(connection, settings.APPLICATION_ROLE)
+
+    def _tell(self, other: Holder) -> None:
+        origin = ""
+        if other.backend_start:
+            place = f"from {other.address}" if other.address else "on the machine of the database"
+            origin = f", {place} since {other.backend_start:%H:%M:%S %Z}"
+        self.stderr.write(f"migrate: waits for another migration{origin} (database session {other.pid}).")
