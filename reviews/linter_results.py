@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, QuerySet
 
+from criticizer.db import prepared as database
 from criticizer.redaction import RedactedText, RedactionBlocked, Redactor, clean
 from criticizer.resilience.failures import PermanentFailure
 from reviews.artifacts import redactor
@@ -82,6 +83,13 @@ def _row(job_id: int, result: LinterResult, actor: str, scope: Scope) -> LinterR
     )
 
 
+# Those that still wait: another process may have placed some.
+_PLACE = """
+UPDATE linter_results r SET place = found.place, file = found.file
+  FROM unnest(%(ids)s::bigint[], %(places)s::text[], %(files)s::text[]) found(id, place, file)
+ WHERE r.id = found.id AND r.place = %(waiting)s"""
+
+
 def place_waiting(job_id: int) -> None:
     """Find the lines of results that wait, once the change can be read."""
     waiting = list(LinterResultRow.objects.filter(job=job_id, place=Place.WAITING))
@@ -100,11 +108,13 @@ def place_waiting(job_id: int) -> None:
     for row in waiting:
         row.file = files.of(row)
         row.place = Place.CHANGED if row.file else Place.ELSEWHERE
-    with transaction.atomic():
-        for row in waiting:  # as it was read: another process may have placed it
-            LinterResultRow.objects.filter(pk=row.pk, place=Place.WAITING).update(
-                place=row.place, file=row.file
-            )
+    places = {
+        "ids": [row.pk for row in waiting],
+        "places": [row.place for row in waiting],
+        "files": [row.file for row in waiting],
+        "waiting": Place.WAITING.value,
+    }
+    database.rows(_PLACE, places)
 
 
 class _Files:
