@@ -17,6 +17,7 @@ try:
         "configuration_table",
         "environment_table",
         "failure_table",
+        "metric_table",
         "provider_table",
         "role_table",
         "state_diagrams",

@@ -55,10 +55,14 @@ GAUGES = [
 ]  # fmt: skip
 COUNTED_TABLES = ["security_events"]
 # PostgreSQL's own statistics: constant cost. Rolled-back inserts are included.
-_ROWS_INSERTED = Gauge(
+ROWS_INSERTED = Gauge(
     "criticizer_rows_inserted", "Rows ever inserted, from pg_stat_user_tables.", ("table",),
     "SELECT relname, n_tup_ins FROM pg_stat_user_tables WHERE relname = ANY(%s)",
 )  # fmt: skip
+# Not read by a query of their own.
+WORKERS_ALIVE = Gauge("criticizer_workers_alive", "Workers with a recent heartbeat.", ("queue",), "")
+SCRAPE_SUCCESS = Gauge("criticizer_scrape_success", "1 when every number came from the database.", (), "")
+EXTRA = (WORKERS_ALIVE, SCRAPE_SUCCESS)
 
 
 class DatabaseCollector(Collector):
@@ -75,19 +79,18 @@ class DatabaseCollector(Collector):
             with transaction.atomic():
                 bound_queries()
                 families.extend(_read(gauge) for gauge in GAUGES)
-                families.append(_read(_ROWS_INSERTED, [COUNTED_TABLES]))
+                families.append(_read(ROWS_INSERTED, [COUNTED_TABLES]))
                 families.append(self._workers())
         except (DatabaseError, InterfaceError) as error:
             log.warning("metrics_incomplete", error=type(error).__name__)
             success = 0.0
         yield from families
-        yield GaugeMetricFamily(
-            "criticizer_scrape_success", "1 when every number came from the database.", success
-        )
+        yield GaugeMetricFamily(SCRAPE_SUCCESS.name, SCRAPE_SUCCESS.documentation, success)
 
     def _workers(self) -> Metric:
-        documentation = "Workers with a recent heartbeat."
-        family = GaugeMetricFamily("criticizer_workers_alive", documentation, labels=["queue"])
+        family = GaugeMetricFamily(
+            WORKERS_ALIVE.name, WORKERS_ALIVE.documentation, labels=WORKERS_ALIVE.labels
+        )
         for queue, count in self._workers_alive().items():
             family.add_metric([queue], count)
         return family
