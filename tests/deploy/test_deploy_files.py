@@ -8,11 +8,14 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from django.conf import settings
+from django.core.management import load_command_class
 
+from criticizer.environment.variables import VARIABLES
 from criticizer.workers.supervisor import clusters, web
 
 DOCS = Path(settings.BASE_DIR) / "docs"
@@ -86,3 +89,20 @@ def test_pre_commit_hooks_are_local() -> None:
     hooks = config["repos"][0]["hooks"]
     assert {hook["language"] for hook in hooks} == {"system"}
     assert [hook["entry"] for hook in hooks if not hook["entry"].startswith(".venv/bin/")] == []
+
+
+def test_compose_file_of_several_machines_has_a_service_for_each_part() -> None:
+    """A machine starts what its profiles name; each part is one that `up --only` knows."""
+    found = yaml.safe_load((Path(settings.BASE_DIR) / "deploy" / "compose.hosts.yaml").read_text())
+    parts = {"web", *(queue for _, queue in settings.STAGES.values())}
+    assert set(found["services"]) == set(found["volumes"]) == parts
+    for name, service in found["services"].items():
+        assert service["profiles"] == [name]
+        name_of_command, *arguments = service["command"]
+        command = load_command_class("criticizer", name_of_command)
+        given: Any = command.create_parser("criticizer", name_of_command).parse_args(arguments)
+        assert given.only == [name]
+        assert set(service["secrets"]) == set(found["secrets"])
+        for variable, file in service["environment"].items():
+            assert variable.removesuffix("_FILE") in VARIABLES
+            assert file.removeprefix("/run/secrets/") in found["secrets"]
