@@ -32,6 +32,10 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Quiet(WSGIRequestHandler):
+    def get_environ(self) -> dict[str, Any]:
+        # As it was asked: an encoded slash is part of a name.
+        return {**super().get_environ(), "RAW_PATH": self.path.partition("?")[0]}
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing."""
 
@@ -130,7 +134,7 @@ def _answered(api: Callable[[Asked], Said], environ: dict[str, Any], start: Star
     }
     raw = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
-    said = api(Asked(environ["REQUEST_METHOD"], environ["PATH_INFO"], query, headers, raw))
+    said = api(Asked(environ["REQUEST_METHOD"], environ["RAW_PATH"], query, headers, raw))
     start(f"{said.status} said", [("Content-Type", "application/json"), *said.headers.items()])
     return [json.dumps(said.body).encode()]
 
