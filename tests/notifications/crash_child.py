@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import django
+from django.db import transaction
 
 POINTS = (
     "before_the_attempt",
@@ -64,7 +65,13 @@ def work(job_id: int, point: str, channel: str, argument: str) -> None:
     elif point == "before_the_mark":
         store.mark_sent = killing(store.mark_sent, before=True)
     elif point == "inside_the_mark":
-        store._close = killing(store._close, before=False)
+        marks = killing(store.mark_sent, before=False)
+
+        def mark_uncommitted(*args: Any) -> Any:
+            with transaction.atomic():
+                return marks(*args)
+
+        store.mark_sent = mark_uncommitted
     else:
         store.mark_sent = killing(store.mark_sent, before=False)
     recipients = "webhook" if channel == "webhook" else "mail"
