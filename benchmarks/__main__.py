@@ -20,6 +20,7 @@ NAMES = (
     "pages_scale",
     "review_quality",
     "drift",
+    "repository_configuration",
 )
 
 
