@@ -31,6 +31,7 @@ from notifications.states import DeliveryStatus
 from reviews import fixes, job_configuration
 from reviews.drift.wording import summary
 from reviews.models import FindingRow, HostVersion, ReviewJob
+from reviews.models.jobs import SCAN
 from reviews.models.rules import text_of_cited
 from reviews.recipients import verdict_links
 from reviews.recipients.scopes import Scope
@@ -102,8 +103,10 @@ def banner_within(banner: str, stopped: str, scope: Scope) -> str:
 
 
 def limited_to(job: ReviewJob) -> str:
-    """Return which files a review covers that was requested by a key with prefixes."""
+    """Return which files a review covers that was requested by a key with prefixes, or a scan."""
     trees = ", ".join(f"{prefix}..." for prefix in job.scope_prefixes)
+    if job.kind == SCAN:
+        return f"This scan verified the documents of {trees}: no file elsewhere was looked at."
     return f"The API key that requested this review is limited to {trees}: no other file was read."
 
 

@@ -65,9 +65,16 @@ class RootConfiguration:
 class Configurations:
     """The configurations that a change is reviewed by, each read when a file of its root is asked about."""
 
-    def __init__(self, source: Source, allow_list: AllowList, job: ReviewJob | None = None) -> None:
-        """A job that was fetched before keeps what it was reviewed by then."""
-        self._source, self._allow_list = source, allow_list
+    def __init__(
+        self,
+        source: Source,
+        allow_list: AllowList,
+        job: ReviewJob | None = None,
+        *,
+        is_before: bool = True,
+    ) -> None:
+        """A job that was fetched before keeps what it was reviewed by. `is_before`: not at the change."""
+        self._source, self._allow_list, self._is_before = source, allow_list, is_before
         self._branch = branch_of(job) if job else ""
         self._kept = {each["root"]: _thawed(each) for each in job.configuration} if job else {}
         self._found: dict[str, tuple[RootConfiguration, FileRules]] = {}
@@ -80,6 +87,11 @@ class Configurations:
         self._order = self._source.order_of(change)
         files = tuple(map(self._marked, change.files))
         return replace(change, files=files)
+
+    def of_root(self, change: Change, root: str) -> RootConfiguration:
+        """Return the configuration of one root. Raises what reading raises."""
+        self._change = change
+        return self._read(root)[0]
 
     def may_send(self, path: str) -> bool:
         """Say whether a model may read a file outside the change. Raises what reading raises."""
@@ -193,7 +205,11 @@ class Configurations:
         start = time.monotonic()
         read = dict(
             self._source.read_at(
-                paths, self._change, max_bytes=_READ_BYTES, seconds=_READ_SECONDS, is_before=True
+                paths,
+                self._change,
+                max_bytes=_READ_BYTES,
+                seconds=_READ_SECONDS,
+                is_before=self._is_before,
             )
         )
         for path in paths:

@@ -39,6 +39,9 @@ API: dict[str, dict[str, tuple[str, ...]]] = {
     "api-agent-heartbeat": {"POST": (AGENT,)},
     "api-agent-release": {"POST": (AGENT,)},
     "api-agent-result": {"POST": (AGENT,)},
+    "api-scans": {"GET": _READERS, "POST": (TRIGGER, OPERATOR)},
+    "api-scan": {"GET": _READERS},
+    "api-scan-documents": {"GET": _READERS},
     "api-dead-letters": {"GET": (OPERATOR, APPROVER, AUDITOR)},
     "api-dead-letter": {"GET": (OPERATOR, APPROVER, AUDITOR)},
 }
@@ -83,6 +86,8 @@ _READ_OPERATIONS = (
     "reviews.view_teamruleevent",
     "reviews.view_skippedpath",
     "reviews.view_skippedpathevent",
+    "reviews.view_scantarget",
+    "reviews.view_scantargetevent",
 )
 _READ_SECURITY = (
     "criticizer.view_securityevent",
@@ -129,6 +134,9 @@ ROLES: dict[str, tuple[str, ...]] = {
         "reviews.add_skippedpath",
         "reviews.change_skippedpath",
         "reviews.delete_skippedpath",
+        "reviews.add_scantarget",
+        "reviews.change_scantarget",
+        "reviews.delete_scantarget",
         "notifications.lift_suppression",
         "reviews.accept_late",
         "reviews.decide_agenttask",

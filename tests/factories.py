@@ -35,6 +35,7 @@ from reviews.models import (
     FindingFate,
     FindingRow,
     ReviewJob,
+    ScanTarget,
     SkippedPath,
     StageRun,
     TeamRule,
@@ -285,6 +286,14 @@ class SkippedPathFactory(_Row):
 
     pattern = factory.Sequence(lambda n: f"//depot/main/docs{n}/...")
     reason = "TICKET-3"
+
+
+class ScanTargetFactory(_Row):
+    class Meta:
+        model = ScanTarget
+
+    path = factory.Sequence(lambda n: f"//demo/docs{n}/...")
+    reason = "TICKET-4"
 
 
 class DeliveryFactory(_Row):

@@ -25,6 +25,7 @@ APPEND_ONLY = (
     "reviews_viewerscopeevent",
     "reviews_teamruleevent",
     "reviews_skippedpathevent",
+    "reviews_scantargetevent",
     "reviews_subscriptionevent",
     "notifications_recipientpreferenceevent",
 )

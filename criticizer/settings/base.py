@@ -99,6 +99,7 @@ SPECTACULAR_SETTINGS = {
         "FindingStatusEnum": "reviews.states.FindingStatus",
         "AgentTaskStatusEnum": "reviews.states.AgentTaskStatus",
         "VerdictEnum": "reviews.api.schemas.VERDICT_CHOICES",
+        "ClaimVerdictEnum": "reviews.api.scans.CLAIM_VERDICTS",
     },
 }
 LANGUAGE_CODE = "en"
@@ -124,6 +125,7 @@ REAUTH_VIEWS = {
             "reviews_allowlistentry",
             "reviews_viewerscope",
             "reviews_skippedpath",
+            "reviews_scantarget",
             "reviews_subscription",
             "reviews_apikey",
             "auth_user",

@@ -8,6 +8,7 @@ from reviews.api.configuration import ConfigurationCheck
 from reviews.api.evidence import ReviewEvidence
 from reviews.api.findings import FindingList
 from reviews.api.openapi import DocsView, SchemaView
+from reviews.api.scans import ScanDetail, ScanDocuments, ScanList
 from reviews.api.verdicts import FindingVerdict
 from reviews.api.webhooks import HostWebhook
 from reviews.exports import FORMS
@@ -43,6 +44,9 @@ urlpatterns = [
         "v1/agent-tasks/<uuid:task_id>/release/", agents.AgentTaskRelease.as_view(), name="api-agent-release"
     ),
     path("v1/agent-tasks/<uuid:task_id>/result/", agents.AgentTaskResult.as_view(), name="api-agent-result"),
+    path("v1/scans/", ScanList.as_view(), name="api-scans"),
+    path("v1/scans/<int:scan_id>/", ScanDetail.as_view(), name="api-scan"),
+    path("v1/scans/<int:scan_id>/documents/", ScanDocuments.as_view(), name="api-scan-documents"),
     path("v1/dead-letters/", views.DeadLetterList.as_view(), name="api-dead-letters"),
     path("v1/dead-letters/<int:letter_id>/", views.DeadLetterDetail.as_view(), name="api-dead-letter"),
     path("schema/", SchemaView.as_view(), name="api-schema"),

@@ -134,8 +134,8 @@ class ReviewList(ApiView):
         )
 
 
-def _review_request(request: Request) -> ReviewRequest:
-    """Return the validated request, with the key from the body or from its header."""
+def body_with_key(request: Request) -> Any:
+    """Return the body, with the idempotency key from its header. Raises ValidationError where both differ."""
     body = request.data
     header = request.headers.get("Idempotency-Key")
     if isinstance(body, Mapping) and header is not None:
@@ -144,6 +144,12 @@ def _review_request(request: Request) -> ReviewRequest:
                 {"idempotency_key": ["The field and the Idempotency-Key header differ. Send one of them."]}
             )
         body = {**body, "idempotency_key": header}
+    return body
+
+
+def _review_request(request: Request) -> ReviewRequest:
+    """Return the validated request, with the key from the body or from its header."""
+    body = body_with_key(request)
     form = forms.ReviewRequestSerializer(data=body)
     form.fields["idempotency_key"].required = True  # the body holds the header by now
     form.is_valid(raise_exception=True)

@@ -72,6 +72,9 @@ _TEXTS = {
         "reason",
     ),
     "reviews_skippedpathevent": _edits("reviews_skippedpathevent", "pattern", "reason"),
+    "reviews_scantargetevent": _edits(
+        "reviews_scantargetevent", "path", "every_hours", "recipients", "reason"
+    ),
     "reviews_subscriptionevent": _edits(
         "reviews_subscriptionevent",
         "owner_id",

@@ -1,4 +1,4 @@
-"""Edit history of the allow-list, viewing scopes, rules, skipped paths, subscriptions and preferences."""
+"""Edit history of the allow-list, viewing scopes, rules, skipped and scanned paths, and others."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ ViewerScopeEvent: Any = apps.get_model("reviews", "ViewerScopeEvent")
 SubscriptionEvent: Any = apps.get_model("reviews", "SubscriptionEvent")
 TeamRuleEvent: Any = apps.get_model("reviews", "TeamRuleEvent")
 SkippedPathEvent: Any = apps.get_model("reviews", "SkippedPathEvent")
+ScanTargetEvent: Any = apps.get_model("reviews", "ScanTargetEvent")
 PreferenceEvent: Any = apps.get_model("notifications", "RecipientPreferenceEvent")
 
 MAX_EDITS = 200
@@ -32,6 +33,7 @@ _FIELDS = {
     SubscriptionEvent: ("owner_id", "recipient", "pattern", "author", "reason"),
     TeamRuleEvent: ("name", "pattern", "severity", "text", "good", "bad", "owner", "since", "reason"),
     SkippedPathEvent: ("pattern", "reason"),
+    ScanTargetEvent: ("path", "every_hours", "recipients", "reason"),
     PreferenceEvent: ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason"),
 }
 

@@ -6,8 +6,9 @@ verified again in the commit that wrote its line.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from reviews.drift import verify
@@ -15,6 +16,7 @@ from reviews.drift.change import Report, scan
 from reviews.drift.claims import Claim, Judgement, Reason, Verdict, uncheckable
 from reviews.drift.git_tree import GitTree
 from reviews.drift.index import Index
+from reviews.drift.trees import Tree
 from reviews.sources.git_command import SHA, GitCommand
 
 SECONDS = 60.0  # of the processor
@@ -46,9 +48,7 @@ def scan_commit(git: GitCommand, sha: str, seconds: float = SECONDS) -> Scan:
     report, found = scan(GitTree(git, sha), seconds)
     indexes: dict[str, Index] = {}
     gated = {
-        claim: _gated(git, sha, claim, judged, indexes, until)
-        if judged.verdict is Verdict.REFUTED
-        else judged
+        claim: gated(git, sha, claim, judged, indexes, until) if judged.verdict is Verdict.REFUTED else judged
         for claim, judged in found.items()
     }
     report.counts.clear()
@@ -58,10 +58,19 @@ def scan_commit(git: GitCommand, sha: str, seconds: float = SECONDS) -> Scan:
     return Scan(report, gated)
 
 
-def _gated(
-    git: GitCommand, sha: str, claim: Claim, judged: Judgement, indexes: dict[str, Index], until: float
+def gated(
+    git: GitCommand,
+    sha: str,
+    claim: Claim,
+    judged: Judgement,
+    indexes: dict[str, Index],
+    until: float = math.inf,
+    tree_of: Callable[[GitCommand, str], Tree] = GitTree,
 ) -> Judgement:
-    """Return a refutation where the claim held when its line was written, else why it is none."""
+    """Return a refutation where the claim held when its line was written, else why it is none.
+
+    `indexes` are of the commits that were looked into, `tree_of` opens a further one.
+    """
     if time.thread_time() > until:
         return uncheckable(Reason.NO_TIME)
     place = f"-L{claim.line},{claim.line}"
@@ -72,6 +81,6 @@ def _gated(
     if writer not in indexes:
         if len(indexes) >= MAX_COMMITS:
             return uncheckable(Reason.NO_TIME)
-        indexes[writer] = Index(GitTree(git, writer), {}, until=until)
+        indexes[writer] = Index(tree_of(git, writer), {}, until=until)
     held = verify.judge(claim, indexes[writer]).verdict is Verdict.HOLDS
     return judged if held else uncheckable(Reason.NEVER_HELD)

@@ -1,4 +1,4 @@
-"""Models: jobs and their results, sources, code hosts, access, subscriptions, rules, rollups."""
+"""Models: jobs and their results, scans, sources, code hosts, access, subscriptions, rules, rollups."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, FeedKey, ViewerScope
 from reviews.models.agents import AgentSubmission, AgentTask
@@ -27,6 +27,7 @@ from reviews.models.results import (
 )
 from reviews.models.rollup import Rollup
 from reviews.models.rules import RuleUse, SkippedPath, TeamRule
+from reviews.models.scans import Scan, ScanDocument, ScanTarget
 from reviews.models.sources import SourceEvent, SourcePosition
 from reviews.models.subscriptions import Subscription
 from reviews.models.tokens import LedgerEntry, TokenUse
@@ -64,6 +65,9 @@ __all__ = [
     "ReviewUnit",
     "Rollup",
     "RuleUse",
+    "Scan",
+    "ScanDocument",
+    "ScanTarget",
     "SkippedPath",
     "SourceEvent",
     "SourcePosition",

@@ -17,6 +17,7 @@ from criticizer.db import prepared
 from notifications.recipients import OPTIONAL_CHANNELS
 from notifications.states import NOT_REQUIRED_DELIVERY
 from reviews.models import ReviewJob
+from reviews.models.jobs import SCAN
 from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAGE, Stage
 
 AGGREGATE = "stage_run"
@@ -66,11 +67,12 @@ def statement(text: str) -> str:
 def deadline_seconds(changelist_id: str, kind: str = "") -> int:
     """Return the seconds from the creation of a review to its deadline, by its kind or its source (G388).
 
-    A kind says more than "perforce", the name of another source more than a kind.
+    A kind says more than "perforce", the name of another source more than a kind, and `SCAN` more than that.
     """
     limits: Mapping[str, int] = settings.REVIEW_SLA_SECONDS
     source, is_other, _ = changelist_id.partition(":")
-    names = (source, kind) if is_other else (kind, "perforce")
+    name = source if is_other else "perforce"
+    names = (name, kind) if is_other and kind != SCAN else (kind, name)
     return next((limits[name] for name in names if name and name in limits), limits[""])
 
 

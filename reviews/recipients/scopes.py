@@ -17,6 +17,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet, TextField, Value
 
 from reviews.models import CoverageRow, FindingRow, ReviewJob, ViewerScope
+from reviews.models.jobs import SCAN
 
 SEES_ALL = "reviews.view_all_files"
 PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # answers permissions; does not log in
@@ -150,8 +151,12 @@ def scope_of_key(prefixes: Any) -> Scope:
 
 
 def scope_of_job(job: ReviewJob) -> Scope:
-    """Return the scope of the API key that requested a review, as it was then (guarantee G150)."""
-    return Scope(prefixes=tuple(job.scope_prefixes)) if job.series else EVERYTHING
+    """Return the scope of the API key that requested a review, as it was then (guarantee G150).
+
+    A scan is everybody's: it has no files but those of its path.
+    """
+    is_limited = job.series and job.kind != SCAN
+    return Scope(prefixes=tuple(job.scope_prefixes)) if is_limited else EVERYTHING
 
 
 def _is_tree(line: object) -> bool:

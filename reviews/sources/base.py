@@ -198,6 +198,7 @@ class VerifiedDocuments:
     counts: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
     sections: tuple[DocumentSection, ...] = ()
+    is_scan: bool = False  # of one tree, without a change
 
 
 @dataclass(frozen=True, slots=True)

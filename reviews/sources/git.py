@@ -147,6 +147,14 @@ class GitSource:
             raise misconfigured("the repository has no such branch: correct GIT_WATCH", branch=branch)
         return sha
 
+    def default_head(self) -> str:
+        """Return the commit of HEAD. Raises PermanentFailure NOT_FOUND while there is none."""
+        result = self._git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        sha = result.stdout.decode("ascii", "replace").strip()
+        if result.exit_code != 0 or not SHA.fullmatch(sha):
+            raise not_found("the repository's HEAD leads to no commit")
+        return sha
+
     def commits(self, head: str, *, after: str | None, count: int | None = None) -> list[str] | None:
         """Return the commits up to `head` along first parents, oldest first: a merge counts as one.
 

@@ -11,11 +11,12 @@ from django.conf import settings
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
-from reviews import config, pipeline
+from reviews import config, pipeline, scans
 from reviews.artifacts import recipe, redactor, store
 from reviews.drift.fetching import DocumentVerifier, Root, Sight
 from reviews.intake import pull_requests
 from reviews.models import HostVersion, ReviewJob
+from reviews.models.jobs import SCAN
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
@@ -33,6 +34,7 @@ from reviews.sources.registry import source_for
 from reviews.sources.rules import RuleReader
 from reviews.sources.skipped_paths import SkippedPaths
 from reviews.stages import documents as described_by
+from reviews.stages import scan, semantic
 
 
 def run(claim: StageClaim) -> Written:
@@ -42,8 +44,10 @@ def run(claim: StageClaim) -> Written:
     event of REDACTION_BLOCKED, and DependencyUnavailable while Perforce must not be called.
     """
     job = ReviewJob.objects.only(
-        "changelist_id", "series", "scope_prefixes", "configuration", "created_at"
+        "changelist_id", "series", "scope_prefixes", "configuration", "created_at", "kind"
     ).get(pk=claim.job_id)
+    if job.kind == SCAN:
+        return _scanned(claim, job)
     source = config.source_of_job(job)
     configurations = Configurations(source, config.allow_list(), job)
     try:
@@ -70,6 +74,29 @@ def run(claim: StageClaim) -> Written:
         configurations.remember(job)
         pipeline.note_kind(claim.job_id, claim.changelist_id, _kind_of(change, source))
         resolve.freeze(claim, found)
+
+    return write
+
+
+def _scanned(claim: StageClaim, job: ReviewJob) -> Written:
+    """Scan the commit of a job; return the function that stores what stands for its change."""
+    found = scan.run(claim, job)
+    prepared, artifacts = _redacted(claim, found.change)
+    counted = found.change.documents
+    assert counted is not None
+
+    def write() -> None:
+        for artifact in artifacts:
+            artifact.save()
+        ReviewJob.objects.filter(pk=claim.job_id).update(
+            title=clean(prepared.title, 200)[:255],
+            context_files=[clean(path, 1024) for path in sorted(_read_beside(found.change)) if path],
+            documents={**counted.counts, "note": counted.note},
+            configuration=as_json([found.configuration]),
+        )
+        if config.embeddings() is not None:
+            semantic.forget(semantic.repository_of(claim.changelist_id))  # the next review indexes it anew
+        scans.drop_old_claims(claim.job_id)
 
     return write
 

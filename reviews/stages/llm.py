@@ -29,7 +29,7 @@ from criticizer.resilience.failures import (
 )
 from criticizer.wording import plural_count
 from deadletters import alerts
-from reviews import config, fixes, linter_results, pipeline
+from reviews import config, fixes, linter_results, pipeline, scans
 from reviews.artifacts import recipe, redactor, store
 from reviews.artifacts.redactor import RedactedChange
 from reviews.dismissals import fold_dismissed
@@ -42,6 +42,7 @@ from reviews.replay import allowlist_recheck
 from reviews.reviewers.base import CoverageStatus, Fate, Fated, RawId, Stopped
 from reviews.reviewers.coverage_texts import (
     ALERT_ABOVE,
+    NO_MODEL_BANNER,
     alert_text,
     limit_banner,
     limit_text,
@@ -97,6 +98,8 @@ async def run(claim: StageClaim) -> Written:
 
 
 async def _run(claim: StageClaim) -> Written:
+    if await in_thread(lambda: with_reconnect(lambda: scans.is_scan(claim.job_id))):
+        return await _with_change(claim, lambda change_of: _checked(claim, change_of().prepared, ""))
     if await in_thread(lambda: with_reconnect(lambda: agent_review.is_by_agents(claim))):
         return await _with_change(claim, lambda change_of: _by_agents(claim, change_of()))
     models = await open_models()
@@ -274,9 +277,9 @@ def _why_without(claim: StageClaim, models: Sequence[Model], error: Failure | De
     return error.kind.message if is_final and error.place is Component.REVIEWER else ""
 
 
-def _checked(claim: StageClaim, prepared: Prepared) -> Written:
+def _checked(claim: StageClaim, prepared: Prepared, banner: str = NO_MODEL_BANNER) -> Written:
     with_reconnect(lambda: linter_results.place_waiting(claim.job_id))
-    return _stored(claim, checks_only(prepared, recipe.limits()), prepared, {})
+    return _stored(claim, checks_only(prepared, recipe.limits(), banner), prepared, {})
 
 
 def _by_agents(claim: StageClaim, change: RedactedChange) -> Written:

@@ -48,6 +48,7 @@ _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Webhook deliveries", "reviews_hostdelivery"),
         ("Allow-list", "reviews_allowlistentry"),
         ("Skipped paths", "reviews_skippedpath"),
+        ("Scanned paths", "reviews_scantarget"),
         ("Rules of the team", "reviews_teamrule"),
     ),
     "Access": (

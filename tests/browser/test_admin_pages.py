@@ -43,6 +43,8 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
         ("reviews_teamrule_delete", [rule.pk]),
         ("reviews_skippedpath_changelist", []),
         ("reviews_skippedpath_add", []),
+        ("reviews_scantarget_changelist", []),
+        ("reviews_scantarget_add", []),
         ("reviews_skippedpath_delete", [skipped.pk]),
         ("reviews_apikey_changelist", []),
         ("reviews_apikey_add", []),

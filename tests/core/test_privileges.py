@@ -61,6 +61,7 @@ def audited() -> None:
         )
         factories.TeamRuleFactory()
         factories.SkippedPathFactory()
+        factories.ScanTargetFactory()
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/main/...")
         policy.mute("mail:ann@example.com", None, "ann")
     CircuitEvent.objects.create(name="llm:test", change="opened", generation=1)
@@ -96,6 +97,7 @@ COLUMNS = {
     "reviews_viewerscopeevent": "pgh_label",
     "reviews_teamruleevent": "pgh_label",
     "reviews_skippedpathevent": "pgh_label",
+    "reviews_scantargetevent": "pgh_label",
     "reviews_subscriptionevent": "pgh_label",
     "notifications_recipientpreferenceevent": "pgh_label",
     "agent_submissions": "verdict",

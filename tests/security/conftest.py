@@ -20,13 +20,14 @@ from reviews.api.auth_failures import REFUSALS
 from reviews.audit.history import (
     AllowListEntryEvent,
     PreferenceEvent,
+    ScanTargetEvent,
     SkippedPathEvent,
     SubscriptionEvent,
     TeamRuleEvent,
     ViewerScopeEvent,
 )
 from reviews.intake import api_keys
-from reviews.models import ReviewJob, SourcePosition, Subscription, ViewerScope
+from reviews.models import ReviewJob, Scan, SourcePosition, Subscription, ViewerScope
 from reviews.roles import ROLES
 from tests import factories
 from tests.security.world import review_rows
@@ -98,6 +99,7 @@ class World:
             "reviews_viewerscope": scope.pk,
             "reviews_teamrule": factories.TeamRuleFactory().pk,
             "reviews_skippedpath": factories.SkippedPathFactory().pk,
+            "reviews_scantarget": factories.ScanTargetFactory(path="//okapi/...").pk,
             "reviews_subscription": Subscription.objects.create(
                 recipient=recipient, pattern="//depot/main/...", reason="OPS-1"
             ).pk,
@@ -117,12 +119,14 @@ class World:
                     ViewerScopeEvent,
                     TeamRuleEvent,
                     SkippedPathEvent,
+                    ScanTargetEvent,
                     SubscriptionEvent,
                     PreferenceEvent,
                 )
             },
         }
         self.job = ReviewJob.objects.get(pk=self.ids["reviews_reviewjob"])
+        Scan.objects.create(job=self.job, target_id=self.ids["reviews_scantarget"])
 
 
 @pytest.fixture

@@ -65,6 +65,10 @@ TABLES = {
         "changelist": TROUBLE, "change": TROUBLE, "history": TROUBLE, "add": "OX", "delete": "OX",
     },
     "reviews_skippedpathevent": read_only(TROUBLE),
+    "reviews_scantarget": {
+        "changelist": TROUBLE, "change": TROUBLE, "history": TROUBLE, "add": "OX", "delete": "OX",
+    },
+    "reviews_scantargetevent": read_only(TROUBLE),
     "reviews_subscription": {
         "changelist": "OUSX", "change": "OUSX", "history": "OUSX", "add": "OX", "delete": "OX",
     },
@@ -190,6 +194,12 @@ API = {
     "api-agent-heartbeat": {"POST": {"agent"}},
     "api-agent-release": {"POST": {"agent"}},
     "api-agent-result": {"POST": {"agent"}},
+    "api-scans": {
+        "GET": {"trigger", "reviewer", "operator", "approver", "auditor"},
+        "POST": {"trigger", "operator"},
+    },
+    "api-scan": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
+    "api-scan-documents": {"GET": {"trigger", "reviewer", "operator", "approver", "auditor"}},
     "api-dead-letters": {"GET": {"operator", "approver", "auditor"}},
     "api-dead-letter": {"GET": {"operator", "approver", "auditor"}},
 }
@@ -205,6 +215,7 @@ MESSAGES = {"delivery-message-html", "job-message-html"}
 # Unnamed: the admin's redirect from /<id>/ to /<id>/change/, and its catch-all.
 UNNAMED = {"<path:object_id>/", "(?P<url>.*)$"}
 
+OF_A_SCAN = {"api-scan", "api-scan-documents"}
 OF_A_TASK = {"api-agent-claim", "api-agent-heartbeat", "api-agent-release", "api-agent-result"}
 
 # (list, action) -> who may do it.
@@ -367,7 +378,7 @@ def check_admin_post(table: str, view: str, world: World, people: People) -> Non
     address = reverse(f"admin:{table}_{view}", args=[] if view == "add" else [world.ids[table]])
     may = {"change": {"reviews_allowlistentry": "SX", "reviews_viewerscope": "SX",
                       "reviews_subscription": "OX", "reviews_teamrule": "OX",
-                      "reviews_skippedpath": "OX", "auth_user": "X",
+                      "reviews_skippedpath": "OX", "reviews_scantarget": "OX", "auth_user": "X",
                       "auth_group": "X"}.get(table, "")}.get(view, TABLES[table][view])  # fmt: skip
     may = with_scopes(may, table, is_row=view != "add")
     for letter, client in people.clients.items():
@@ -511,6 +522,7 @@ def check_api(name: str, callers: dict[str, Client], world: World) -> None:
     args = [world.job.pk, "csv"] if name == "api-review-findings-file" else args
     args = [world.job.findings.get().pk] if name == "api-verdict" else args
     args = [world.ids["reviews_agenttask"]] if name in OF_A_TASK else args
+    args = [world.job.pk] if name in OF_A_SCAN else args
     address = reverse(name, args=args)
     for method in METHODS:
         allowed = API[name].get("GET" if method == "HEAD" else method)
@@ -536,6 +548,7 @@ def test_a_key_with_another_scope_reaches_no_row(world: World) -> None:
         "api-review-findings-file": [world.job.pk, "csv"],
         "api-verdict": [world.job.findings.get().pk],
         **{name: [world.ids["reviews_agenttask"]] for name in OF_A_TASK},
+        **{name: [world.job.pk] for name in OF_A_SCAN},
     }
     reached = []
     for role in sorted({role for methods in API.values() for roles in methods.values() for role in roles}):

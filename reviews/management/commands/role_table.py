@@ -64,8 +64,17 @@ def page() -> str:
 
 
 def _permissions() -> Iterable[tuple[str, ...]]:
+    """Yield a row for each permission; one for those to add, change and delete that equal groups have."""
+    rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for label in sorted({label for granted in ROLES.values() for label in granted}):
-        yield (f"`{label}`", *("yes" if label in granted else "" for granted in ROLES.values()))
+        app, _, name = label.partition(".")
+        verb, _, model = name.partition("_")
+        subject = f"{app}.{{}}_{model}" if verb in ("add", "change", "delete") else label
+        held = tuple("yes" if label in granted else "" for granted in ROLES.values())
+        rows.setdefault((subject, held), []).append(verb)
+    for (subject, held), verbs in rows.items():
+        shown = subject.format(verbs[0] if len(verbs) == 1 else f"{{{','.join(verbs)}}}")
+        yield (f"`{shown}`", *held)
 
 
 def _addresses() -> Iterable[tuple[str, ...]]:

@@ -21,6 +21,7 @@ _ABOUT_THE_CHANGE = re.compile(
 )
 _PATH = re.compile(r"[\w.@%+~/-]+")
 _MAX_QUOTE = 120  # characters
+_SINCE = "Untrue after this change"
 _LINK_OPENERS = "`(<[\"'"
 
 
@@ -60,11 +61,12 @@ def drift(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
             continue  # a name with a secret in it
         text, says, instead = (" ".join(one.split()) for one in (claim.text, claim.says, claim.instead))
         quoted = f"`{text[:_MAX_QUOTE]}`"
+        since = "Not so any more" if change.documents and change.documents.is_scan else _SINCE
         yield replace(
             check_finding(
                 claim.path,
                 FindingSeverity.MEDIUM,
-                f"{'Not so' if claim.is_new else 'Untrue after this change'}: {quoted}",
+                f"{'Not so' if claim.is_new else since}: {quoted}",
                 f"The document says {quoted}{f': {says}' if says else ', which does not hold'}.",
                 f"Write `{instead}`."
                 if 0 < len(instead) <= _MAX_QUOTE

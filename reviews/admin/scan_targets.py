@@ -1,0 +1,73 @@
+"""Admin of the paths whose documentation is scanned: edited with a reason and a history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+
+from criticizer.admin_site.base import list_column
+from criticizer.admin_site.viewing_scope import not_of_reviews
+from notifications.recipients import normalise
+from reviews.admin.audited import AuditedAdmin, register_edits
+from reviews.audit.history import ScanTargetEvent
+from reviews.intake.api_keys import check_tree
+from reviews.models import ScanTarget
+from reviews.web.forms import ReasonedEdit
+
+
+class ScanTargetForm(ReasonedEdit[ScanTarget]):
+    """A path that is scanned, how often, who is notified, and the reason for this edit."""
+
+    class Meta:
+        model = ScanTarget
+        fields = ("path", "every_hours", "recipients", "reason")
+        widgets = {"recipients": forms.Textarea(attrs={"rows": 3, "cols": 60})}
+
+    def clean_path(self) -> str:
+        path = str(self.cleaned_data["path"]).strip()
+        try:
+            check_tree(path)
+        except ValueError as error:
+            raise forms.ValidationError(
+                "Write a whole folder, such as //app/... or //app/docs/..."
+            ) from error
+        return path
+
+    def clean_recipients(self) -> str:
+        try:
+            return "\n".join(map(normalise, self.cleaned_data["recipients"].split()))
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+@admin.register(ScanTarget)
+class ScanTargetAdmin(AuditedAdmin):
+    """Whose documents are scanned as a whole, without a change."""
+
+    scope = not_of_reviews("which paths are scanned")
+    empty_text = (
+        "No path is scanned. Add one to verify all documents of a git repository, such as //app/..., or of a"
+        " folder of it."
+    )
+    events = ScanTargetEvent
+    form = ScanTargetForm
+    list_display = (list_column("path", "path", "path"), "every_hours", "next_at", "problem", "reason")
+    search_fields = ("path__startswith",)
+    ordering = ("path",)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if "every_hours" in form.changed_data:
+            obj.next_at, obj.problem = None, ""  # due now, from which the new interval counts
+        super().save_model(request, obj, form, change)
+
+
+register_edits(
+    ScanTargetEvent,
+    ScanTargetAdmin.scope,
+    list_column("path", "path", "path"),
+    "every_hours",
+    search="path__startswith",
+)

@@ -1,0 +1,116 @@
+"""The scanning process: reads a commit with git, says the verdicts of each document as it has them.
+
+    in:  {git, sha, is_whole, kinds}         then an answer to each question
+    out: {"ask": paths}                      which of them may be seen?
+         {"choose": paths}                   which of these documents are to be read?
+         {"found": [[path, claims, unread]]} and which of them are to be verified?
+         {"begin": path}, {"document": …}    one after the other
+         {"end": counts} or {"failure": …}
+
+A message is one line of JSON. Documents and code are of others: what parses them has neither a database nor
+settings nor an environment, and limits of the kernel end it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
+from criticizer.workers.parent_death import die_with_parent
+from reviews.drift.claims import Claim, Judgement, Kind
+from reviews.drift.scanner import Scanner
+from reviews.sources.git_command import GitCommand
+
+MEMORY_BYTES = 1_500_000_000  # address space
+NICENESS = 5
+GIT_SECONDS = 60.0  # of one command
+
+
+class _Pipe:
+    def __init__(self) -> None:
+        # What logs print must not become a message.
+        self._out = os.fdopen(os.dup(1), "w", encoding="ascii")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        self._out.write(json.dumps(message) + "\n")
+        self._out.flush()
+
+    def hear(self) -> Any:
+        if not (line := sys.stdin.buffer.readline()):
+            sys.exit(1)  # the parent has gone
+        return json.loads(line)
+
+    def ask(self, message: Mapping[str, Any]) -> Any:
+        self.say(message)
+        return self.hear()
+
+
+def main() -> None:
+    """Serve one scan."""
+    die_with_parent()
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    pipe = _Pipe()
+    try:
+        _scan(pipe, pipe.hear())
+    except Failure as failure:
+        found = failure
+    except MemoryError:
+        found = PermanentFailure(
+            ErrorClass.POLICY_REJECTED, Component.INTERNAL, "the documents take more memory than a scan may"
+        )
+    except Exception as error:  # noqa: BLE001  its message may quote a document
+        found = PermanentFailure(
+            ErrorClass.INTERNAL_BUG, Component.INTERNAL, f"the scan failed: {type(error).__name__}"
+        )
+    else:
+        return
+    fields = [found.retryable, found.error_class, found.place, found.detail, dict(found.context)]
+    pipe.say({"failure": fields})
+
+
+def _scan(pipe: _Pipe, asked: Mapping[str, Any]) -> None:
+    name, repository, executable = asked["git"]
+    git = GitCommand(name, Path(repository), executable, GIT_SECONDS)
+
+    def sees(paths: Sequence[str]) -> Sequence[bool]:
+        return list(pipe.ask({"ask": list(paths)}))
+
+    scanner = Scanner(git, asked["sha"], sees, is_whole=asked["is_whole"])
+    chosen = pipe.ask({"choose": scanner.paths})
+    documents = scanner.documents(chosen, [Kind(kind) for kind in asked["kinds"]])
+    found = [[each.path, len(each.claims), each.unread] for each in documents]
+    wanted = set(pipe.ask({"found": found}))
+    left = [each for each in documents if each.path in wanted]
+    scanner.look_for(left)
+    for document in left:
+        pipe.say({"begin": document.path})
+        claims = [_fields(claim, judged) for claim, judged in scanner.verified(document)]
+        pipe.say({"document": document.path, "claims": claims})
+    pipe.say({"end": {"left_out": scanner.report.left_out, "not_indexed": scanner.unparsed}})
+
+
+def _fields(claim: Claim, judged: Judgement) -> dict[str, Any]:
+    return {
+        "line": claim.line,
+        "kind": claim.kind,
+        "text": claim.text,
+        "verdict": judged.verdict,
+        "reason": judged.reason,
+        "says": judged.says,
+        "instead": judged.instead,
+        "found": judged.found,
+        "key": list(claim.key),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What scans of documentation found, counted from the rows of their documents, and who may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet, Sum
+
+from reviews.drift.claims import Verdict
+from reviews.models import ReviewJob, Scan, ScanDocument, ScanTarget
+from reviews.models.jobs import SCAN
+from reviews.recipients.scopes import Scope
+from reviews.states import ACTIVE_JOB, JobStatus
+
+# Scenario 20: what the review of a change says "on the next push", the next scan does here.
+PARTIAL = (
+    "Scan timed out after verifying {} of {} claims. Results shown are from the completed portion."
+    " Remaining claims will be checked by the next scan."
+)
+KEPT_SCANS = 30  # of a path, whose claims are kept one by one; of older ones the counts
+CONCLUSIONS = ("success", "neutral", "failure")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """`total` claims, of which `verified` have a verdict; `counts` are by verdict; `unread` documents.
+
+    Claims of a document that could not be verified are in no count.
+    """
+
+    total: int = 0
+    verified: int = 0
+    documents: int = 0
+    unread: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in Verdict), 0))
+
+    @property
+    def is_partial(self) -> bool:
+        return self.verified < self.total
+
+    @property
+    def health(self) -> int | None:
+        """Return how many percent of what can be told hold, rounded down; None where nothing can."""
+        told = self.counts[Verdict.HOLDS] + self.counts[Verdict.REFUTED]
+        return 100 * self.counts[Verdict.HOLDS] // told if told else None
+
+
+def is_scan(job_id: int) -> bool:
+    """Say whether a job is a scan, not the review of a change."""
+    return ReviewJob.objects.filter(pk=job_id, kind=SCAN).exists()
+
+
+def targets_in(scope: Scope) -> QuerySet[ScanTarget]:
+    """Return the scanned paths of which a reader may see every file: a verdict can rest on any of them."""
+    if scope.everything:
+        return ScanTarget.objects.all()
+    within = Q(pk__in=())
+    for prefix in scope.prefixes:
+        within |= Q(path__startswith=prefix)
+    return ScanTarget.objects.filter(within)
+
+
+def scans_in(scope: Scope) -> QuerySet[Scan]:
+    """Return the scans of these paths, newest first."""
+    scans = Scan.objects.select_related("job", "target").order_by("-job_id")
+    return scans if scope.everything else scans.filter(target__in=targets_in(scope))
+
+
+def results_of(scans: Collection[int]) -> dict[int, ScanResult]:
+    """Return what scans found, by their job."""
+    named = {f"in_{verdict}": Sum(verdict.value) for verdict in Verdict}
+    rows = ScanDocument.objects.filter(scan__in=scans).order_by().values("scan")
+    found: dict[int, ScanResult] = {scan: ScanResult() for scan in scans}
+    counted: Any = rows.annotate(
+        of_documents=Count("pk"),
+        of_unread=Count("pk", filter=~Q(unread="")),
+        of_claims=Sum("total", filter=Q(unread=""), default=0),
+        of_verified=Sum("total", filter=~Q(verified_at=None), default=0),
+        **named,
+    )
+    for row in counted:
+        counts = {verdict.value: row[f"in_{verdict}"] for verdict in Verdict}
+        found[row["scan"]] = ScanResult(
+            row["of_claims"], row["of_verified"], row["of_documents"], row["of_unread"], counts
+        )
+    return found
+
+
+def conclusion_of(job: ReviewJob, result: ScanResult) -> str | None:
+    """Return one of CONCLUSIONS, None while active. Neutral: not all is known, or nothing can be."""
+    if job.status in ACTIVE_JOB:
+        return None
+    if job.status != JobStatus.SUCCEEDED or result.is_partial or result.health is None:
+        return "neutral"
+    return "failure" if result.counts[Verdict.REFUTED] else "success"
+
+
+def drop_old_claims(job_id: int) -> int:
+    """Drop the claims of all but the newest scans of the same path; return of how many documents."""
+    target = Scan.objects.values_list("target", flat=True).get(pk=job_id)
+    newest = Scan.objects.filter(target=target).order_by("-job_id").values_list("pk", flat=True)[:KEPT_SCANS]
+    older: Any = ScanDocument.objects.filter(scan__target=target, scan__lt=min(newest)).exclude(claims=[])
+    return int(older.update(claims=[]))

@@ -1,0 +1,293 @@
+"""A scan in its stage: the documents of a commit, each stored as it is verified (guarantee G540).
+
+    commit ─► scanning process ─► a row per document ─► the change that the next stages take for a review
+
+A worker that dies leaves the rows: the next one goes on with the documents that are left. When the soft
+deadline comes, what is verified is the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from criticizer.redaction import clean
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    PermanentFailure,
+    RetryableFailure,
+)
+from reviews import config, scans
+from reviews.configuration.effects import DocumentRules, FileRules
+from reviews.drift.claims import Verdict
+from reviews.drift.fetching import Sight
+from reviews.drift.scan_process import ScanEnded, ScanProcess
+from reviews.models import ReviewJob, ScanDocument, StageRun
+from reviews.pipeline import LostLease, StageClaim
+from reviews.pipeline.executor import with_reconnect
+from reviews.recipients.scopes import Scope
+from reviews.repository_configuration import Configurations, RootConfiguration
+from reviews.sources.base import (
+    Action,
+    Change,
+    ChangeStatus,
+    FileChange,
+    UntrueClaim,
+    VerifiedDocuments,
+)
+from reviews.sources.git import GitSource
+from reviews.sources.paths import encode_path
+from reviews.sources.registry import depot_prefix
+from reviews.states import StageStatus
+
+SLICE_SECONDS = 240.0  # of one attempt, then other work comes first; django-q2 ends a task after 600
+DOCUMENT_SECONDS = 60.0  # of one document, then it is left out
+LISTING_SECONDS = 180.0  # until the first document is begun
+MAX_LOST = 5  # documents that may end the process in one attempt
+TOO_HARD = "it takes too much time or memory"
+OFF = "The repository's configuration switches the verification of documents off."
+_TEXT, _SAYS = 300, 300  # characters of a claim that are kept
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A scan as the fetch stage stores it. `configuration` is frozen with the job."""
+
+    change: Change
+    configuration: RootConfiguration
+
+
+def run(claim: StageClaim, job: ReviewJob) -> Scanned:
+    """Scan the commit of a job; return the change that stands for it.
+
+    Raises the failures of git, CONFIG_INVALID and NOT_FOUND of the source; LostLease; and
+    DependencyUnavailable when its slice is over: the attempt is given back, and the rest comes later.
+    """
+    source = config.source_of_job(job)
+    if not isinstance(source, GitSource):
+        raise PermanentFailure(
+            ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, "only git repositories are scanned"
+        )
+    source.look_up(job.changelist_id)
+    allow_list = config.allow_list().with_case(source.case_sensitive)
+    folder = job.scope_prefixes[0]
+    root = depot_prefix(job.changelist_id)
+    assert root is not None
+    read = Configurations(source, allow_list, job, is_before=False)
+    configuration = with_reconnect(lambda: read.of_root(_of_commit(job), root))
+    values = configuration.resolved.values
+    files = FileRules(configuration.root, values)
+    documents = DocumentRules(configuration.root, values)
+    sight = Sight(
+        allow_list,
+        literal_names=source.literal_names,
+        may_read=None if folder == root else Scope(prefixes=(folder,)).allows,
+        is_excluded=files.is_excluded if documents.excludes_paths else None,
+    )
+    work = _Scan(claim, job, configuration.root, sight, documents)
+    if documents.is_on:
+        work.verify()
+    note = OFF if not documents.is_on else ""
+    return Scanned(with_reconnect(lambda: _change(job, folder, note)), configuration)
+
+
+class _Scan:
+    def __init__(
+        self, claim: StageClaim, job: ReviewJob, root: str, sight: Sight, rules: DocumentRules
+    ) -> None:
+        self._claim, self._job, self._root, self._sight, self._rules = claim, job, root, sight, rules
+        self._until = time.monotonic() + claim.soft_deadline_in
+        self._slice_until = time.monotonic() + SLICE_SECONDS
+
+    def verify(self) -> None:
+        """Verify what is left, until nothing is or the time is over."""
+        for _ in range(MAX_LOST):
+            with ScanProcess() as process:
+                lost = self._verified(process)
+            if not lost:
+                return
+            log.warning("scan_document_lost", job=self._job.pk, documents=1)
+            self._store(lost, [], TOO_HARD)
+        raise RetryableFailure(
+            ErrorClass.WORKER_LOST,
+            Component.QUEUE,
+            "the scanning process ended too often: look for its limits",
+        )
+
+    def _left(self) -> float:
+        return self._until - time.monotonic()
+
+    def _verified(self, process: ScanProcess) -> str:
+        """Store documents as they come; return the one that the process ended at, or ""."""
+        name, config_of = self._root.strip("/"), config.sources()
+        asked = {
+            "git": [name, str(config_of.git[name]), str(config_of.git_executable)],
+            "sha": self._job.changelist_id.rpartition("@")[2],
+            "is_whole": self._sight.is_whole(self._root),
+            "kinds": list(self._rules.kinds),
+        }
+        current = ""
+        try:
+            process.say(asked)
+            while self._left() > 0:
+                seconds = DOCUMENT_SECONDS if current else LISTING_SECONDS
+                message = process.hear(max(0.0, min(seconds, self._left())))
+                if "end" in message:
+                    log.info("scan_done", job=self._job.pk, **message["end"])
+                    return ""
+                if "begin" in message:
+                    current = message["begin"]
+                elif "document" in message:
+                    self._store(message["document"], message["claims"])
+                    current = ""
+                    self._give_way()
+                else:
+                    process.say(self._answer(message))
+            return ""
+        except ScanEnded:
+            if self._left() <= 0:
+                return ""
+            if current:
+                return current
+            raise RetryableFailure(
+                ErrorClass.WORKER_LOST,
+                Component.QUEUE,
+                "the scanning process ended before it had read anything",
+            ) from None
+
+    def _give_way(self) -> None:
+        if time.monotonic() > self._slice_until:
+            raise DependencyUnavailable("", 0.0, "its time for scanning is used up: others come first")
+
+    def _answer(self, message: Mapping[str, Any]) -> object:
+        if "ask" in message:
+            return [self._sight.sees(self._depot_path(path)) for path in message["ask"]]
+        if "choose" in message:
+            folder = self._job.scope_prefixes[0]
+            depot = {path: self._depot_path(path) for path in message["choose"]}
+            return [path for path, at in depot.items() if at.startswith(folder) and self._rules.reads(at)]
+        return with_reconnect(partial(self._begun, message["found"]))
+
+    def _begun(self, found: Sequence[tuple[str, int, str]]) -> list[str]:
+        """Record the documents that there are; return those that are not verified yet."""
+        rows = [
+            ScanDocument(
+                scan_id=self._job.pk, digest=_digest(path), path=clean(self._depot_path(path), 1024),
+                total=total, unread=unread,
+            )
+            for path, total, unread in found
+        ]  # fmt: skip
+        with transaction.atomic():
+            self._hold_lease()
+            ScanDocument.objects.bulk_create(rows, ignore_conflicts=True)
+        done = ScanDocument.objects.filter(~Q(verified_at=None) | ~Q(unread=""), scan=self._job.pk)
+        known = set(done.values_list("digest", flat=True))
+        return [path for path, _, unread in found if not unread and _digest(path) not in known]
+
+    def _store(self, path: str, claims: Sequence[Mapping[str, Any]], unread: str = "") -> None:
+        counts = Counter(each["verdict"] for each in claims)
+        kept = [_kept(self._root, each) for each in claims]
+        with_reconnect(partial(self._write, path, counts, kept, unread))
+
+    def _write(
+        self, path: str, counts: Mapping[str, int], kept: Sequence[Mapping[str, Any]], unread: str
+    ) -> None:
+        with transaction.atomic():
+            self._hold_lease()
+            row = ScanDocument.objects.filter(scan=self._job.pk, digest=_digest(path), verified_at=None)
+            row.update(
+                verified_at=None if unread else Now(),
+                unread=unread,
+                claims=list(kept),
+                **{verdict.value: counts.get(verdict, 0) for verdict in Verdict},
+            )
+
+    def _hold_lease(self) -> None:
+        """Lock the stage for the transaction. Raises LostLease where another worker has it."""
+        runs = StageRun.objects.select_for_update(no_key=True).filter(
+            pk=self._claim.stage_run_id, lease_token=self._claim.token, status=StageStatus.RUNNING
+        )
+        if not runs.values_list("pk", flat=True):
+            raise LostLease
+
+    def _depot_path(self, path: str) -> str:
+        return self._root + encode_path(path)
+
+
+def _of_commit(job: ReviewJob) -> Change:
+    """Return the commit of a job as a change without files."""
+    return Change(
+        changelist_id=job.changelist_id,
+        source=job.changelist_id.partition("@")[0],
+        author="",
+        description="",
+        status=ChangeStatus.SUBMITTED,
+        created_at_epoch=int(job.created_at.timestamp()),
+        version_key="",
+    )
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _kept(root: str, claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of a claim, without secrets."""
+    found = claim["found"]
+    return {
+        "line": claim["line"],
+        "kind": claim["kind"],
+        "text": clean(claim["text"], _TEXT),
+        "verdict": claim["verdict"],
+        "reason": claim["reason"],
+        "says": clean(claim["says"], _SAYS),
+        "instead": clean(claim["instead"], _SAYS),
+        "found": clean(root + encode_path(found), 1024) if found else "",
+        "id": hashlib.sha256("\0".join(claim["key"]).encode("utf-8", "surrogatepass")).hexdigest()[:16],
+    }
+
+
+def _change(job: ReviewJob, folder: str, note: str) -> Change:
+    """Return the change that stands for a scan: its documents, and what is untrue in them."""
+    rows = list(ScanDocument.objects.filter(scan=job.pk))
+    result = scans.results_of([job.pk])[job.pk]
+    if result.is_partial:
+        note = scans.PARTIAL.format(result.verified, result.total)
+        log.warning("scan_partial", job=job.pk, claims_verified=result.verified, claims=result.total)
+    elif not result.total and not note:
+        log.warning("scan_without_claims", job=job.pk, documents=len(rows))
+    untrue = tuple(
+        UntrueClaim(
+            path=row.path, line=each["line"], kind=each["kind"], text=each["text"], says=each["says"],
+            instead=each["instead"], evidence=(each["found"],) if each["found"] not in ("", row.path) else (),
+        )
+        for row in rows
+        for each in row.claims
+        if each["verdict"] == Verdict.REFUTED
+    )  # fmt: skip
+    most = settings.FINDING_BUDGET
+    counts = {**result.counts, "documents": len(rows), "unread": result.unread}
+    counts["unreported"] = max(0, len(untrue) - most)
+    return replace(
+        _of_commit(job),
+        description=f"Documents of {folder}...",
+        files=tuple(FileChange(row.path, Action.EDIT, old_text="", new_text="") for row in rows),
+        documents=VerifiedDocuments(
+            untrue[:most], tuple(row.path for row in rows), counts, note, is_scan=True
+        ),
+    )

@@ -1,0 +1,368 @@
+"""Scans of documentation through whole jobs: verdicts, partial results, crashes, scopes, dead letters."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from django.db import connection
+
+from deadletters.models import DeadLetter
+from reviews import scans
+from reviews.intake import api_keys
+from reviews.intake import scans as intake
+from reviews.models import AllowListEntry, FindingRow, ReviewJob, ScanDocument, ScanTarget
+from reviews.stages import scan
+from reviews.states import JobStatus
+from tests.acceptance.world import MAIL, World
+from tests.api.conftest import ApiClient
+from tests.sources.gitrepo import GitRepo
+from tests.stack import eventually, process_environment
+
+FILES: dict[str, str | bytes | None] = {
+    "README.md": "See `src/core.py`.\n\nRun `make lint`.\n",
+    "docs/guide.md": "# Guide\n\nThe [code](../src/core.py) is small, `src/never_was.py` never was.\n",
+    "src/core.py": "x = 1\n",
+    "src/other.py": "y = 1\n",
+    "Makefile": "lint:\n\ttrue\n",
+}
+MOVED: dict[str, str | bytes | None] = {"src/core.py": None, "src/engine.py": "x = 1\n"}
+
+
+@pytest.fixture
+def repo(world: World, tmp_path: Path) -> GitRepo:
+    made = GitRepo(tmp_path / "documented")
+    world.settings.GIT_REPOSITORIES = {"demo": made.path}
+    made.commit_files(FILES)
+    return made
+
+
+def target(path: str = "//demo/...", **fields: Any) -> ScanTarget:
+    return ScanTarget.objects.create(path=path, reason="DOC-1", **fields)
+
+
+def scanned(world: World, of: ScanTarget, key: str = "s-1") -> ReviewJob:
+    job = intake.request(of, key, "ann").job_id
+    world.settle()
+    return ReviewJob.objects.get(pk=job)
+
+
+def result(job: ReviewJob) -> scans.ScanResult:
+    return scans.results_of([job.pk])[job.pk]
+
+
+def verdicts(job: ReviewJob) -> dict[tuple[str, str], str]:
+    rows = ScanDocument.objects.filter(scan=job.pk)
+    return {(row.path, each["text"]): each["verdict"] for row in rows for each in row.claims}
+
+
+def test_what_became_untrue_is_refuted_and_what_never_was_is_not(world: World, repo: GitRepo) -> None:
+    repo.commit_files(MOVED)
+    job = scanned(world, target(recipients=MAIL))
+    assert job.status == JobStatus.SUCCEEDED
+    assert verdicts(job) == {
+        ("//demo/README.md", "src/core.py"): "refuted",
+        ("//demo/README.md", "make lint"): "holds",
+        ("//demo/docs/guide.md", "../src/core.py"): "refuted",
+        ("//demo/docs/guide.md", "src/never_was.py"): "uncheckable",
+    }
+    assert result(job).health == 33
+    found = FindingRow.objects.filter(job=job).order_by("file")
+    assert [(row.file, row.line, row.title) for row in found] == [
+        ("//demo/README.md", 1, "Not so any more: `src/core.py`"),
+        ("//demo/docs/guide.md", 3, "Not so any more: `../src/core.py`"),
+    ]
+    (mail,) = world.mails()
+    body = mail.get_body(("plain",))
+    assert body is not None
+    text = " ".join(str(body.get_content()).split())
+    assert "4 claims of documents: 1 hold, 2 refuted, 0 ambiguous, 1 not checkable." in text
+
+
+def test_a_path_is_scanned_without_the_rest_of_its_repository(world: World, repo: GitRepo) -> None:
+    job = scanned(world, target("//demo/docs/..."))
+    assert verdicts(job) == {
+        ("//demo/docs/guide.md", "../src/core.py"): "uncheckable",
+        ("//demo/docs/guide.md", "src/never_was.py"): "uncheckable",
+    }
+    assert result(job).health is None
+
+
+def test_what_the_allow_list_excludes_is_neither_read_nor_told(world: World, repo: GitRepo) -> None:
+    AllowListEntry.objects.create(kind="include", pattern="//demo/...", reason="OPS-1")
+    AllowListEntry.objects.create(kind="exclude", pattern="//demo/src/...", position=1, reason="OPS-1")
+    job = scanned(world, target())
+    assert verdicts(job) == {
+        ("//demo/README.md", "src/core.py"): "uncheckable",
+        ("//demo/README.md", "make lint"): "holds",
+        ("//demo/docs/guide.md", "../src/core.py"): "uncheckable",
+        ("//demo/docs/guide.md", "src/never_was.py"): "uncheckable",
+    }
+
+
+def test_the_repository_switches_scans_off(world: World, repo: GitRepo) -> None:
+    repo.commit_files({".criticizer.yml": "docs: {enabled: false}\n"})
+    job = scanned(world, target())
+    assert (job.status, job.documents["note"]) == (JobStatus.SUCCEEDED, scan.OFF)
+    assert (result(job).documents, result(job).health) == (0, None)
+
+
+def test_the_configuration_of_the_commit_chooses_documents_and_kinds(world: World, repo: GitRepo) -> None:
+    repo.commit_files({".criticizer.yml": "docs: {exclude: [docs/], claim_types: {command: false}}\n"})
+    assert verdicts(scanned(world, target())) == {("//demo/README.md", "src/core.py"): "holds"}
+
+
+def test_a_scan_without_claims_has_no_health_and_warns(
+    world: World, repo: GitRepo, caplog: pytest.LogCaptureFixture
+) -> None:
+    repo.commit_files({"README.md": "Nothing.\n", "docs/guide.md": "Nothing here either.\n"})
+    job = scanned(world, target())
+    assert job.status == JobStatus.SUCCEEDED
+    assert (result(job).total, result(job).documents, result(job).health) == (0, 2, None)
+    warned = [record for record in caplog.records if "scan_without_claims" in record.getMessage()]
+    assert [record.levelname for record in warned] == ["WARNING"]
+
+
+def test_scenario_20_out_of_time_what_is_verified_is_delivered(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = scan._Scan._store
+
+    def stored_late(self: scan._Scan, *document: Any) -> None:
+        stored(self, *document)
+        self._until = time.monotonic()
+
+    monkeypatch.setattr(scan._Scan, "_store", stored_late)
+    job = scanned(world, target(recipients=MAIL))
+    assert job.status == JobStatus.SUCCEEDED
+    assert (result(job).verified, result(job).total, result(job).is_partial) == (2, 4, True)
+    (mail,) = world.mails()
+    body = mail.get_body(("plain",))
+    assert body is not None
+    text = " ".join(str(body.get_content()).split())
+    assert (
+        "Scan timed out after verifying 2 of 4 claims. Results shown are from the completed portion." in text
+    )
+
+
+def test_a_scan_gives_way_after_its_slice_and_goes_on(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "SLICE_SECONDS", -1.0)
+    job = scanned(world, target())
+    assert job.status == JobStatus.SUCCEEDED
+    assert (result(job).verified, result(job).documents) == (4, 2)
+    outcomes = [attempt.outcome for attempt in world.attempts(job.pk, "fetch")]
+    assert outcomes == ["given_back", "given_back", "succeeded"]
+
+
+def test_a_repository_that_is_gone_is_a_dead_letter_and_its_replay_scans(world: World, repo: GitRepo) -> None:
+    job = intake.request(target(), "s-1", "ann").job_id
+    away = repo.path.rename(repo.path.with_name("away"))
+    world.settle()
+    assert world.status(job) == JobStatus.DEAD_LETTERED
+    letter = DeadLetter.objects.get(job=job)
+    assert (letter.stage, letter.error_class) == ("fetch", "CONFIG_INVALID")
+    away.rename(repo.path)
+    world.replay(job)
+    world.settle()
+    assert world.status(job) == JobStatus.SUCCEEDED
+    assert result(ReviewJob.objects.get(pk=job)).verified == 4
+
+
+def test_a_document_that_ends_the_process_costs_itself_alone(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel ends the scanning process in the middle of the first document, and of no other."""
+    gate = Gate(world, repo)
+    job = intake.request(target(), "s-1", "ann").job_id
+    worker = threading.Thread(target=lambda: (world.work(), connection.close()))
+    worker.start()
+    eventually(gate.is_reached)
+    child = next(
+        one for one in psutil.Process().children(recursive=True) if "scan_child" in " ".join(one.cmdline())
+    )
+    child.kill()
+    gate.open()
+    worker.join()
+    world.settle()
+    rows = dict(ScanDocument.objects.filter(scan=job).values_list("path", "unread"))
+    assert rows == {"//demo/README.md": scan.TOO_HARD, "//demo/docs/guide.md": ""}
+    assert world.status(job) == JobStatus.SUCCEEDED
+
+
+class Gate:
+    """A git that waits before it looks into the history of one document, until the gate is opened."""
+
+    def __init__(self, world: World, repo: GitRepo, document: str = "README.md") -> None:
+        repo.commit_files(MOVED)
+        self._reached, self._opened = world.files / "reached", world.files / "opened"
+        self.executable = world.files / "git-with-a-gate"
+        self.executable.write_text(
+            "#!/bin/sh\n"
+            f'case "$*" in blame*{document})\n'
+            f"  touch {self._reached}; while [ ! -e {self._opened} ]; do sleep 0.05; done;;\n"
+            "esac\n"
+            'exec /usr/bin/git "$@"\n'
+        )
+        self.executable.chmod(0o700)
+        world.settings.GIT_EXECUTABLE = str(self.executable)
+
+    def is_reached(self) -> bool:
+        return self._reached.exists()
+
+    def open(self) -> None:
+        self._opened.touch()
+
+
+WORKER = """
+import django
+django.setup()
+from criticizer.queue import outbox
+from reviews.pipeline import executor
+for message in outbox.claim("stages", 1):
+    executor.run_stage(message.id, message.aggregate_id, message.lease_token)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_lost_between_two_documents_costs_none_and_repeats_none(
+    world: World, repo: GitRepo, end: signal.Signals
+) -> None:
+    """The first document is stored; in the second the worker is killed, or stopped and then goes on."""
+    gate = Gate(world, repo, "docs/guide.md")
+    job = intake.request(target(), "s-1", "ann").job_id
+    environment = process_environment(
+        world.files,
+        CHANGE_SOURCES="git",
+        GIT_REPOSITORIES=f"demo={repo.path}",
+        GIT_EXECUTABLE=str(gate.executable),
+        DEPOT_ALLOW_LIST="//demo/...",
+    )
+    worker = subprocess.Popen([sys.executable, "-c", WORKER], env=environment, stdout=subprocess.DEVNULL)
+    try:
+        eventually(gate.is_reached)
+        first = ScanDocument.objects.get(scan=job, path="//demo/README.md")
+        assert first.verified_at is not None
+        assert first.refuted == 1
+        worker.send_signal(end)
+        if end is signal.SIGKILL:
+            worker.wait()
+        gate.open()
+        world.settle()
+        rows = list(ScanDocument.objects.filter(scan=job))
+        assert world.status(job) == JobStatus.SUCCEEDED
+        assert [(row.path, row.total, row.refuted) for row in rows] == [
+            ("//demo/README.md", 2, 1), ("//demo/docs/guide.md", 2, 1),
+        ]  # fmt: skip
+        assert rows[0].verified_at == first.verified_at
+        assert FindingRow.objects.filter(job=job).count() == 2
+        worker.send_signal(signal.SIGCONT)
+        worker.wait(30)
+    finally:
+        worker.kill()
+        worker.wait()
+    assert list(ScanDocument.objects.filter(scan=job).values()) == [
+        {name: value for name, value in vars(row).items() if name != "_state"} for row in rows
+    ]
+    outcomes = [attempt.outcome for attempt in world.attempts(job, "fetch")]
+    assert outcomes == ["lost", "succeeded"]
+
+
+# -- the API -------------------------------------------------------------------------------------------------
+
+
+def key_of(role: str, *prefixes: str) -> ApiClient:
+    return ApiClient(api_keys.create(f"{role} of {prefixes}", role, prefixes))
+
+
+def test_the_api_requests_a_scan_once_and_shows_what_it_found(world: World, repo: GitRepo) -> None:
+    repo.commit_files(MOVED)
+    target()
+    body = {"path": "//demo/...", "idempotency_key": "nightly-1"}
+    first = world.api.post_json("/api/v1/scans/", body)
+    again = world.api.post_json("/api/v1/scans/", {"path": "//demo/..."}, HTTP_IDEMPOTENCY_KEY="nightly-1")
+    other = world.api.post_json("/api/v1/scans/", {**body, "idempotency_key": "nightly-2"})
+    assert [answer.status_code for answer in (first, again, other)] == [201, 200, 200]
+    assert {answer.json()["id"] for answer in (first, again, other)} == {first.json()["id"]}
+    assert (first.json()["duplicate"], again.json()["duplicate"]) == (False, True)
+    assert (first.json()["conclusion"], first.json()["health"]) == (None, None)
+    world.settle()
+    assert world.api.post_json("/api/v1/scans/", body).json()["id"] == first.json()["id"]
+    shown = world.api.get(first.headers["Location"].removeprefix(world.settings.BASE_URL)).json()
+    wanted = {
+        "path": "//demo/...", "status": "succeeded", "conclusion": "failure", "health": 33, "claims": 4,
+        "verified": 4, "documents": 2, "unread": 0, "holds": 1, "refuted": 2, "ambiguous": 0,
+        "uncheckable": 1, "requested_by": "key:ci",
+    }  # fmt: skip
+    assert {name: shown[name] for name in wanted} == wanted
+    documents = world.api.get(f"/api/v1/scans/{shown['id']}/documents/").json()
+    assert documents["next"] is None
+    assert [(each["path"], each["total"]) for each in documents["results"]] == [
+        ("//demo/README.md", 2), ("//demo/docs/guide.md", 2),
+    ]  # fmt: skip
+    claim = documents["results"][0]["claims"][0]
+    assert (claim["line"], claim["text"], claim["verdict"]) == (1, "src/core.py", "refuted")
+    assert [row["id"] for row in world.api.get("/api/v1/scans/?path=//demo/...").json()["results"]] == [
+        shown["id"]
+    ]
+    assert world.api.get("/api/v1/scans/?path=//other/...").json()["count"] == 0
+
+
+def test_a_further_scan_of_a_path_is_another_version(world: World, repo: GitRepo) -> None:
+    of = target()
+    first, second = scanned(world, of, "s-1"), scanned(world, of, "s-2")
+    assert (first.review_version, second.review_version) == (1, 2)
+    assert first.changelist_id == second.changelist_id
+    review = world.job(first.changelist_id)
+    assert ReviewJob.objects.get(pk=review).review_version == 1, "reviews have versions of their own"
+
+
+def test_a_key_with_prefixes_scans_and_sees_what_lies_below_them_alone(world: World, repo: GitRepo) -> None:
+    whole, docs = target(), target("//demo/docs/...")
+    jobs = {of.path: scanned(world, of).pk for of in (whole, docs)}
+    narrow = key_of("trigger", "//demo/docs/...")
+    seen = [row["path"] for row in narrow.get("/api/v1/scans/").json()["results"]]
+    assert seen == ["//demo/docs/..."]
+    hidden, unknown = jobs["//demo/..."], max(jobs.values()) + 1000
+    for tail in ("", "documents/"):
+        assert narrow.get(f"/api/v1/scans/{jobs['//demo/docs/...']}/{tail}").status_code == 200
+        answers = [narrow.get(f"/api/v1/scans/{scan_id}/{tail}") for scan_id in (hidden, unknown)]
+        assert [answer.status_code for answer in answers] == [404, 404]
+        assert _without_ids(answers[0]) == _without_ids(answers[1])
+    posted = [
+        narrow.post_json("/api/v1/scans/", {"path": path, "idempotency_key": "n-1"})
+        for path in ("//demo/docs/...", "//demo/...", "//nowhere/...")
+    ]
+    assert [answer.status_code for answer in posted] == [201, 404, 404]
+    assert _without_ids(posted[1]) == _without_ids(posted[2])
+
+
+def _without_ids(answer: Any) -> dict[str, Any]:
+    return {name: value for name, value in answer.json().items() if name != "request_id"}
+
+
+def test_a_path_without_a_repository_is_refused_with_what_to_do(world: World, repo: GitRepo) -> None:
+    target("//gone/...")
+    answer = world.api.post_json("/api/v1/scans/", {"path": "//gone/...", "idempotency_key": "s-1"})
+    assert answer.status_code == 400
+    assert "GIT_REPOSITORIES" in str(answer.json()["details"]["path"])
+    assert not ReviewJob.objects.exists()
+
+
+def test_claims_of_old_scans_are_dropped_and_their_counts_stay(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scans, "KEPT_SCANS", 1)
+    of = target()
+    first, second = scanned(world, of, "s-1"), scanned(world, of, "s-2")
+    assert verdicts(first) == {}
+    assert len(verdicts(second)) == 4
+    assert result(first) == result(second)

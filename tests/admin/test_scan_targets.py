@@ -1,0 +1,60 @@
+"""Scanned paths in the admin: operators edit them, each with a reason and a trace."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from reviews.audit.history import ScanTargetEvent
+from reviews.models import ScanTarget
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/reviews/scantarget/"
+LINE = {"path": "//app/...", "every_hours": "24", "recipients": "", "reason": "DOC-7"}
+
+
+@pytest.fixture
+def ann() -> Client:
+    return factories.staff_client("ann", "operator")
+
+
+def test_an_operator_adds_a_path_and_who_is_notified(ann: Client) -> None:
+    ann.post(
+        f"{LIST}add/", {**LINE, "recipients": "mail:Ann@Example.com\nwebhook:https://hooks.example.com/x"}
+    )
+    row = ScanTarget.objects.get()
+    assert (row.path, row.folder, row.every_hours, row.next_at) == ("//app/...", "//app/", 24, None)
+    assert row.recipients.split() == ["mail:Ann@example.com", "webhook:https://hooks.example.com/x"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"path": "app"},
+        {"path": "//app/*.md"},
+        {"path": "-//app/..."},
+        {"every_hours": "-1"},
+        {"every_hours": "8761"},
+        {"recipients": "ann"},
+        {"reason": ""},
+    ],
+)
+def test_what_cannot_be_scanned_is_refused(ann: Client, changes: dict[str, str]) -> None:
+    answer = ann.post(f"{LIST}add/", {**LINE, **changes})
+    assert "errorlist" in answer.content.decode()
+    assert not ScanTarget.objects.exists()
+
+
+def test_edits_are_recorded_and_what_the_schedule_writes_is_none(ann: Client) -> None:
+    ann.post(f"{LIST}add/", LINE)
+    row = ScanTarget.objects.get()
+    ScanTarget.objects.update(next_at=timezone.now(), problem="no repository")
+    assert ScanTargetEvent.objects.count() == 1
+    ann.post(f"{LIST}{row.pk}/change/", {**LINE, "every_hours": "1", "reason": "DOC-8"})
+    row.refresh_from_db()
+    assert (row.every_hours, row.next_at, row.problem) == (1, None, ""), "another interval counts from now"
+    history = ann.get(f"{LIST}{row.pk}/history/").content.decode()
+    for part in ("Added", "Changed", ">ann<", "every_hours: 24 \u2192 1"):
+        assert part in history
