@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from reviews import check_runs
-from reviews.intake import host_poll, polling
+from reviews.intake import host_poll, polling, scan_schedule
 from reviews.pipeline import async_executor, executor
 from reviews.pipeline.executor import LEASE_RENEWER
 from reviews.replay import delivery_audit
@@ -30,6 +30,11 @@ def poll_sources(outbox_id: int, clock: int, token: str) -> None:
 def poll_hosts(outbox_id: int, clock: int, token: str) -> None:
     """Ask code hosts for pull requests whose webhooks were lost (queue `stages`)."""
     _run(host_poll, outbox_id, token)
+
+
+def start_scans(outbox_id: int, clock: int, token: str) -> None:
+    """Request the scans of documentation that are due (queue `stages`)."""
+    _run(scan_schedule, outbox_id, token)
 
 
 def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:

@@ -13,6 +13,7 @@ from criticizer.admin_site.viewing_scope import not_of_reviews
 from notifications.recipients import normalise
 from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import ScanTargetEvent
+from reviews.intake import scans
 from reviews.intake.api_keys import check_tree
 from reviews.models import ScanTarget
 from reviews.web.forms import ReasonedEdit
@@ -57,6 +58,9 @@ class ScanTargetAdmin(AuditedAdmin):
     list_display = (list_column("path", "path", "path"), "every_hours", "next_at", "problem", "reason")
     search_fields = ("path__startswith",)
     ordering = ("path",)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        scans.delete(obj, request.user.get_username())
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if "every_hours" in form.changed_data:

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Max
 
-from reviews import config
+from reviews import config, pipeline
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import ReviewJob, Scan, ScanTarget
@@ -64,6 +64,16 @@ def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:
         return found
     changelist_id = head_of(target)
     return review_requests.past_deadlocks(lambda: _requested(target.pk, key, actor, changelist_id))
+
+
+def delete(target: ScanTarget, actor: str) -> None:
+    """Delete a path with what its scans found; one that is active is cancelled."""
+    with transaction.atomic():
+        ScanTarget.objects.select_for_update().get(pk=target.pk)  # no further scan is requested
+        jobs = list(ReviewJob.objects.filter(series=series_of(target.pk), status__in=ACTIVE_JOB))
+        target.delete()
+    for job in jobs:
+        pipeline.cancel(job.pk, actor, "the path is scanned no more")
 
 
 def _requested(target_id: int, key: str, actor: str, changelist_id: str) -> ScanAnswer:

@@ -35,7 +35,7 @@ from reviews.configuration.effects import DocumentRules, FileRules
 from reviews.drift.claims import Verdict
 from reviews.drift.fetching import Sight
 from reviews.drift.scan_process import ScanEnded, ScanProcess
-from reviews.models import ReviewJob, ScanDocument, StageRun
+from reviews.models import ReviewJob, Scan, ScanDocument, StageRun
 from reviews.pipeline import LostLease, StageClaim
 from reviews.pipeline.executor import with_reconnect
 from reviews.recipients.scopes import Scope
@@ -82,6 +82,10 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
     if not isinstance(source, GitSource):
         raise PermanentFailure(
             ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, "only git repositories are scanned"
+        )
+    if not with_reconnect(Scan.objects.filter(pk=job.pk).exists):
+        raise PermanentFailure(
+            ErrorClass.NOT_FOUND, Component.CONFIGURATION, "the path is scanned no more: it was deleted"
         )
     source.look_up(job.changelist_id)
     allow_list = config.allow_list().with_case(source.case_sensitive)

@@ -58,3 +58,12 @@ def test_edits_are_recorded_and_what_the_schedule_writes_is_none(ann: Client) ->
     history = ann.get(f"{LIST}{row.pk}/history/").content.decode()
     for part in ("Added", "Changed", ">ann<", "every_hours: 24 \u2192 1"):
         assert part in history
+
+
+def test_a_deletion_needs_a_reason(ann: Client) -> None:
+    row = factories.ScanTargetFactory()
+    ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes"})
+    assert ScanTarget.objects.exists()
+    ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes", "reason": "its documents moved"})
+    assert not ScanTarget.objects.exists()
+    assert "its documents moved" in ann.get("/admin/reviews/scantargetevent/").content.decode()

@@ -97,10 +97,11 @@ def test_every_history_of_scopes_rules_subscriptions_and_preferences_is_sealed()
         )
         factories.TeamRuleFactory()
         factories.SkippedPathFactory()
+        factories.ScanTargetFactory()
         Subscription.objects.create(recipient="mail:ann@example.com", pattern="//depot/a/...", reason="OPS-2")
         policy.mute("mail:ann@example.com", None, actor="ann", reason="on leave")
     histories = [table for table in APPEND_ONLY if table.endswith("event")]
-    assert len(histories) == 6
+    assert len(histories) == 7
     for table in histories:
         assert hash_chain.seal(table, settle_seconds=-1) == 1
     assert faults() == []

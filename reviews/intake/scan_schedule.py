@@ -1,0 +1,86 @@
+"""The schedule of scans: requests one of each path that is due, exactly once.
+
+One outbox message runs it, on whichever worker takes it. The commit that requests a scan also moves the
+path's next time, from the one that was read: of two runs at once, one requests it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from criticizer.queue.periodic import Pause, PeriodicTask
+from criticizer.redaction import clean
+from criticizer.resilience.failures import Failure
+from reviews import scans
+from reviews.intake import review_requests
+from reviews.intake import scans as intake
+from reviews.models import ReviewJob, ScanTarget
+from reviews.states import ACTIVE_JOB, JobStatus
+
+ACTOR = "schedule"
+CLOCK = PeriodicTask("scan_schedule", "start_scans")
+EVERY_SECONDS = 30.0
+AGAIN = timedelta(hours=1)  # after a repository could not be read; sooner where a path is scanned more often
+
+log = structlog.get_logger(__name__)
+
+
+def ensure() -> None:
+    """Start or stop the periodic task. Run by maintenance."""
+    CLOCK.ensure(is_enabled=ScanTarget.objects.filter(every_hours__gt=0).exists())
+
+
+def run_due() -> Pause:
+    """Request the scans that are due; return when to look again."""
+    run()
+    return Pause(EVERY_SECONDS)
+
+
+def run() -> list[int]:
+    """Request a scan of each path that is due; return their jobs. A repository that fails costs its own."""
+    due = ScanTarget.objects.filter(Q(next_at=None) | Q(next_at__lte=Now()), every_hours__gt=0)
+    found = [_start(target) for target in due]
+    return [job for job in found if job is not None]
+
+
+def _start(target: ScanTarget) -> int | None:
+    """Request a scan unless another run did, one is active, or the newest commit is verified already."""
+    interval = timedelta(hours=target.every_hours)
+    try:
+        changelist_id = intake.head_of(target)
+    except Failure as failure:
+        log.warning("scan_not_requested", path=target.path, **failure.facts)
+        _move(target, min(interval, AGAIN), clean(failure.detail, 500))
+        return None
+    return review_requests.past_deadlocks(lambda: _requested(target, interval, changelist_id))
+
+
+def _requested(target: ScanTarget, interval: timedelta, changelist_id: str) -> int | None:
+    # The scan is requested and the next one is due later, or neither.
+    with transaction.atomic():
+        if not _move(target, interval, ""):
+            log.info("scan_requested_elsewhere", path=target.path)
+            return None
+        jobs = ReviewJob.objects.filter(series=intake.series_of(target.pk))
+        is_active = jobs.filter(status__in=ACTIVE_JOB).exists()
+        if is_active or _is_verified(jobs.filter(changelist_id=changelist_id)):
+            return None
+        key = f"{ACTOR}:{target.next_at.isoformat() if target.next_at else timezone.now().isoformat()}"
+        return intake.create(target, key, ACTOR, changelist_id).job_id
+
+
+def _is_verified(jobs: QuerySet[ReviewJob]) -> bool:
+    newest = jobs.filter(status=JobStatus.SUCCEEDED).order_by("-review_version").first()
+    return newest is not None and not scans.results_of([newest.pk])[newest.pk].is_partial
+
+
+def _move(target: ScanTarget, pause: timedelta, problem: str) -> bool:
+    """Move the next time of a path from the one that was read; return whether it was still that one."""
+    row = ScanTarget.objects.filter(pk=target.pk, next_at=target.next_at, every_hours=target.every_hours)
+    return row.update(next_at=timezone.now() + pause, problem=problem) == 1

@@ -1,0 +1,159 @@
+"""The schedule of scans: each due path once, however many workers run it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings as product
+from django.utils import timezone
+
+from criticizer.models import OutboxMessage
+from criticizer.queue import outbox
+from reviews import tasks
+from reviews.intake import scan_schedule
+from reviews.intake import scans as intake
+from reviews.models import ReviewJob, Scan, ScanTarget
+from tests.acceptance.test_scans import FILES, target
+from tests.acceptance.world import World
+from tests.sources.gitrepo import GitRepo
+from tests.stack import process_environment
+
+
+@pytest.fixture
+def repo(world: World, tmp_path: Path) -> GitRepo:
+    made = GitRepo(tmp_path / "documented")
+    world.settings.GIT_REPOSITORIES = {"demo": made.path}
+    made.commit_files(FILES)
+    return made
+
+
+def due(of: ScanTarget) -> None:
+    ScanTarget.objects.filter(pk=of.pk).update(next_at=timezone.now() - timedelta(seconds=1))
+
+
+def scanned(of: ScanTarget) -> list[int]:
+    return list(Scan.objects.filter(target=of).order_by("pk").values_list("pk", flat=True))
+
+
+def test_a_path_is_scanned_at_once_and_then_after_its_interval(world: World, repo: GitRepo) -> None:
+    of, never = target(every_hours=24), target("//demo/docs/...")
+    (job,) = scan_schedule.run()
+    assert (scanned(of), scanned(never)) == ([job], [])
+    assert ReviewJob.objects.get(pk=job).requested_by == "schedule"
+    of.refresh_from_db()
+    assert timedelta(hours=23) < of.next_at - timezone.now() <= timedelta(hours=24)
+    assert scan_schedule.run() == []
+    due(of)
+    assert scan_schedule.run() == [], "its scan is active"
+    world.settle()
+    due(of)
+    assert scan_schedule.run() == [], "the newest commit is verified"
+    repo.commit_files({"README.md": "Run `make lint`.\n"})
+    due(of)
+    assert len(scan_schedule.run()) == 1
+    assert len(scanned(of)) == 2
+
+
+def test_a_partial_scan_is_repeated_for_the_same_commit(world: World, repo: GitRepo) -> None:
+    of = target(every_hours=1)
+    scan_schedule.run()
+    world.settle()
+    Scan.objects.get(target=of).documents.filter(path="//demo/README.md").update(verified_at=None)
+    due(of)
+    assert len(scan_schedule.run()) == 1
+
+
+def test_a_repository_that_cannot_be_read_says_why_and_costs_no_other(world: World, repo: GitRepo) -> None:
+    gone, of = target("//app/...", every_hours=24), target(every_hours=24)
+    assert len(scan_schedule.run()) == 1
+    gone.refresh_from_db()
+    assert "GIT_REPOSITORIES" in gone.problem
+    assert gone.next_at - timezone.now() <= timedelta(hours=1), "it is tried again soon"
+    assert len(scanned(of)) == 1
+    world.settings.GIT_REPOSITORIES = {"demo": repo.path, "app": repo.path}
+    due(gone)
+    assert len(scan_schedule.run()) == 1
+    gone.refresh_from_db()
+    assert gone.problem == ""
+
+
+RUN = """
+import sys
+import django
+django.setup()
+from reviews.intake import scan_schedule, scans
+head_of = scans.head_of
+def awaited(target):
+    found = head_of(target)
+    print("read", flush=True)
+    sys.stdin.readline()
+    return found
+scans.head_of = awaited
+print(len(scan_schedule.run()), flush=True)
+"""
+
+
+def test_two_processes_at_once_request_one_scan(world: World, repo: GitRepo) -> None:
+    """Both have read that the path is due before either requests the scan."""
+    of = target(every_hours=24)
+    environment = process_environment(
+        world.files, CHANGE_SOURCES="git", GIT_REPOSITORIES=f"demo={repo.path}", DEPOT_ALLOW_LIST="//demo/..."
+    )
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    try:
+        for run in runs:
+            assert run.stdout is not None
+            while run.stdout.readline() != "read\n":
+                assert run.poll() is None
+        for run in runs:
+            assert run.stdin is not None
+            run.stdin.write("go\n")
+            run.stdin.flush()
+        said = [run.communicate(timeout=60)[0].split() for run in runs]
+        assert sorted(lines[-1] for lines in said) == ["0", "1"]
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
+    assert len(scanned(of)) == 1
+
+
+def test_one_message_is_the_clock_while_a_path_is_scheduled(world: World, repo: GitRepo) -> None:
+    scan_schedule.ensure()
+    clock = OutboxMessage.objects.filter(message_type="start_scans")
+    assert not clock.exists()
+    of = target(every_hours=24)
+    scan_schedule.ensure()
+    scan_schedule.ensure()
+    assert clock.count() == 1
+    (message,) = outbox.claim("stages", 10)
+    assert message.message_type in product.TASKS
+    tasks.start_scans(message.id, 0, str(message.lease_token))
+    tasks.start_scans(message.id, 0, str(message.lease_token))  # a duplicate is refused
+    assert len(scanned(of)) == 1
+    assert clock.get().lease_token is None
+    of.delete()
+    scan_schedule.ensure()
+    assert not clock.exists()
+    assert "reviews.intake.scan_schedule.ensure" in product.MAINTENANCE
+
+
+def test_a_deleted_path_ends_its_active_scan(world: World, repo: GitRepo) -> None:
+    of, other = target(), target("//demo/docs/...")
+    jobs = [intake.request(each, "s-1", "ann").job_id for each in (of, other)]
+    intake.delete(of, "ann")
+    other.delete()  # by a program: its job cannot go on, and says why
+    world.settle()
+    assert [world.status(job) for job in jobs] == ["cancelled", "dead_lettered"]
+    assert "scanned no more" in world.attempts(jobs[1], "fetch")[0].detail
+    assert not Scan.objects.exists()
