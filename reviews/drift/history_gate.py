@@ -47,15 +47,15 @@ def scan_commit(git: GitCommand, sha: str, seconds: float = SECONDS) -> Scan:
     until = time.thread_time() + seconds
     report, found = scan(GitTree(git, sha), seconds)
     indexes: dict[str, Index] = {}
-    gated = {
+    judgements = {
         claim: gated(git, sha, claim, judged, indexes, until) if judged.verdict is Verdict.REFUTED else judged
         for claim, judged in found.items()
     }
     report.counts.clear()
     report.reasons.clear()
-    for judged in gated.values():
+    for judged in judgements.values():
         report.count(judged)
-    return Scan(report, gated)
+    return Scan(report, judgements)
 
 
 def gated(
