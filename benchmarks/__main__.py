@@ -16,6 +16,7 @@ NAMES = (
     "deliveries",
     "llm_inflight",
     "scale",
+    "growth",
     "redaction",
     "pages_scale",
     "review_quality",

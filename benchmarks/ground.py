@@ -25,6 +25,8 @@ from criticizer.workers.supervisor import Child, Supervisor
 # What survives of the caller's environment; the rest could configure the product.
 _KEPT = {"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "VIRTUAL_ENV"}
 
+_SETTINGS = {"track_commit_timestamp": "on"}
+
 
 class CannotRun(Exception):
     """The benchmark cannot run here; the text says what to do."""
@@ -53,6 +55,30 @@ class Ground:
         assert pid is not None
         return pid
 
+    def restart(self, **settings: str) -> None:
+        """Restart PostgreSQL with other settings beside the product's, once all is on the disk."""
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute("CHECKPOINT")
+        connection.close()
+        self.server.stop("fast")
+        self.server = EmbeddedServer(self.files, **_SETTINGS, **settings)
+        self.server.start()
+
+    def use_kept(self, name: str) -> None:
+        """Point Django at a copy of the migrated database that stays, made or migrated now."""
+        from django.core.management import call_command
+        from django.db import connection
+
+        connection.close()
+        is_there = bool(self._maintain(f"SELECT 1 FROM pg_database WHERE datname = '{name}'"))
+        if not is_there:
+            self._maintain(f'CREATE DATABASE "{name}" TEMPLATE "{DATABASE}"')
+        connection.settings_dict["NAME"] = name
+        if is_there:
+            call_command("migrate", verbosity=0)
+
     @contextlib.contextmanager
     def database(self) -> Iterator[dict[str, str]]:
         """Point Django at a fresh copy of the migrated database; yield the environment for processes."""
@@ -60,6 +86,7 @@ class Ground:
 
         self._count += 1
         name = f"benchmark_{self._count}"
+        before = connection.settings_dict["NAME"]
         connection.close()
         self._maintain(f'CREATE DATABASE "{name}" TEMPLATE "{DATABASE}"')
         connection.settings_dict["NAME"] = name
@@ -67,16 +94,17 @@ class Ground:
             yield {**self.environment, "BENCHMARK_DATABASE": name}
         finally:
             connection.close()
-            connection.settings_dict["NAME"] = DATABASE
+            connection.settings_dict["NAME"] = before
             self._maintain(f'DROP DATABASE "{name}" WITH (FORCE)')
 
-    def _maintain(self, statement: str) -> None:
+    def _maintain(self, statement: str) -> list[tuple[object, ...]]:
         import psycopg
 
         with psycopg.connect(
             host=str(self.server.socket_dir), user="postgres", dbname="postgres", autocommit=True
         ) as connection:
-            connection.execute(statement.encode())
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
 
     @contextlib.contextmanager
     def running(self, children: Sequence[Child], *, restarts: bool = False) -> Iterator[list[int]]:
@@ -134,7 +162,7 @@ def prepared(options: Mapping[str, str] | None = None, keep: Path | None = None)
     }
     os.environ.clear()
     os.environ.update(environment)
-    server = EmbeddedServer(files, track_commit_timestamp="on")
+    server = EmbeddedServer(files, **_SETTINGS)
     try:
         server.start()
         import django
@@ -146,6 +174,7 @@ def prepared(options: Mapping[str, str] | None = None, keep: Path | None = None)
         connection.close()
         yield Ground(files, server, environment=environment)
     finally:
+        # Also one that was restarted with other settings.
         server.stop("fast" if keep else "immediate")
         if keep is None:
             shutil.rmtree(files, ignore_errors=True)
