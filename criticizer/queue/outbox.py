@@ -117,7 +117,8 @@ SELECT last.flow AS examined, claimed.*
 BY_INDEX = "SELECT set_config('enable_seqscan', 'off', false)"
 
 
-def _rows(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rows_by_index(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Run one statement in a transaction of its own, with plans that read no whole table."""
     with transaction.atomic():
         prepared.rows(BY_INDEX.replace("false", "true"))  # until the end of the transaction
         return prepared.rows(sql, parameters)
@@ -186,7 +187,7 @@ WITH made AS (
 SELECT pg_notify('criticizer_' || queue, '') FROM made"""
 
 
-def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = _rows) -> list[Claimed]:
+def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = rows_by_index) -> list[Claimed]:
     """Lease up to `limit` due messages, in their turns; `run` executes the statement. Never waits.
 
     Flows take turns: next is the flow with the fewest messages in work, of equal ones the one whose

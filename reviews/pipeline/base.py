@@ -59,9 +59,9 @@ _CONSTANTS = {
 
 
 @cache
-def statement(text: str) -> str:
+def statement(text: str, **constants: str) -> str:
     """Return SQL with constants such as `$ACTIVE` filled in. Values are parameters, never part of it."""
-    return Template(text).substitute(_CONSTANTS)
+    return Template(text).substitute(_CONSTANTS, **constants)
 
 
 def deadline_seconds(changelist_id: str, kind: str = "") -> int:

@@ -1,23 +1,47 @@
-"""The sweep finds all due work again from the rows alone (guarantee G16)."""
+"""The sweep finds all due work again from the rows alone (guarantee G16).
+
+It goes around the active jobs in parts, in the order of their deadlines. A process begins with a whole round,
+also after it lost the database: that is when messages go missing. After that a sweep examines `AT_ONCE` jobs,
+the next one goes on behind them, so that a backlog of a million costs no more than one of `AT_ONCE`.
+"""
 
 from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
 
 import structlog
 from psycopg.types.json import Jsonb
 
-from criticizer.db import prepared
+from criticizer.db import reconnect
+from criticizer.queue import outbox
 from reviews.pipeline.base import queue_of, statement
 from reviews.states import STAGE_ORDER
 
 log = structlog.get_logger(__name__)
 
-_SWEEP = statement("""
-WITH current AS (
-  SELECT DISTINCT ON (s.job_id) s.id, s.stage, s.status, s.next_attempt_at, s.lease_expires_at, $FLOW AS flow
-    FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-   WHERE j.status IN $ACTIVE AND s.status IN $UNFINISHED
-   ORDER BY s.job_id, array_position(%(order)s::text[], s.stage::text)),
-wanted AS (SELECT c.*, (%(queues)s::jsonb) ->> c.stage AS queue FROM current c),
+PART = 1_000  # jobs of one statement, which locks the messages that it moves
+AT_ONCE = 20_000  # jobs of one sweep; with fewer active ones each sweep examines all
+
+_Position = tuple[datetime, int]  # deadline and id of the job examined last
+_START: _Position = (datetime(1, 1, 1, tzinfo=UTC), 0)
+_after = _START  # where this process goes on
+_whole_at: float | None = None  # when its last whole round began (monotonic clock)
+
+_PART = """
+WITH part AS (
+  SELECT j.id, j.deadline_at, $FLOW AS flow FROM jobs j
+   WHERE j.status IN $ACTIVE AND j.deadline_at >= %(deadline)s
+     AND (j.deadline_at, j.id) > (%(deadline)s, %(job)s)
+   ORDER BY j.deadline_at, j.id LIMIT $PART),
+wanted AS (
+  SELECT s.id, s.due_at, (%(queues)s::jsonb) ->> s.stage AS queue, part.flow
+    FROM part, LATERAL (
+         SELECT id, stage, coalesce(next_attempt_at, lease_expires_at, now()) AS due_at FROM stage_runs
+          WHERE job_id = part.id AND status IN $UNFINISHED
+          ORDER BY array_position(%(order)s::text[], stage::text) LIMIT 1) s),
 moved AS (
   UPDATE outbox_messages o SET queue = w.queue FROM wanted w
    WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = w.id AND o.queue <> w.queue
@@ -25,30 +49,65 @@ moved AS (
   RETURNING o.queue),
 made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
-  SELECT 'stage_run', c.id, 'run_stage', c.queue, c.flow,
-         greatest(now(), coalesce(c.next_attempt_at, c.lease_expires_at, now()))
-    FROM wanted c
+  SELECT 'stage_run', w.id, 'run_stage', w.queue, w.flow, greatest(now(), w.due_at)
+    FROM wanted w
    WHERE NOT EXISTS (SELECT 1 FROM outbox_messages o
-                      WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = c.id)
+                      WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = w.id)
   ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING
   RETURNING queue)
-SELECT queue, sum(made) AS made, pg_notify('criticizer_' || queue, '')
-  FROM (SELECT queue, 1 AS made FROM made UNION ALL SELECT queue, 0 FROM moved) changed GROUP BY queue""")
+SELECT (SELECT count(*) FROM part) AS examined, (SELECT count(*) FROM made) AS made,
+       (SELECT count(pg_notify('criticizer_' || queue, ''))
+          FROM (SELECT queue FROM made UNION SELECT queue FROM moved) changed) AS woken,
+       last.deadline_at, last.id
+  FROM (SELECT) one LEFT JOIN (
+       SELECT deadline_at, id FROM part ORDER BY deadline_at DESC, id DESC LIMIT 1) last ON true"""
 
 
-def sweep() -> int:
-    """Make the missing outbox messages of active jobs; return how many.
+def sweep(*, is_whole: bool = False) -> int:
+    """Make the missing outbox messages of active jobs; return how many. Run by maintenance.
 
-    Messages in a queue that does not serve their stage (any more) move to the one that does.
+    Messages in a queue that does not serve their stage (any more) move to the one that does. `is_whole`:
+    examine every active job, not the next `AT_ONCE` of them.
     """
-    found = prepared.rows(
-        _SWEEP,
-        {
-            "order": [stage.value for stage in STAGE_ORDER],
-            "queues": Jsonb({stage.value: queue_of(stage.value) for stage in STAGE_ORDER}),
-        },
-    )
-    made = sum(int(row["made"]) for row in found)
+    global _after, _whole_at
+    began = time.monotonic()
+    is_whole = is_whole or _is_whole_due(began)
+    position = _START if is_whole else _after
+    examined = made = 0
+    while True:
+        found = _examine(position)
+        examined += int(found["examined"])
+        made += int(found["made"])
+        if found["examined"] < PART:
+            position = _START
+            break
+        position = (found["deadline_at"], found["id"])
+        if not is_whole and examined >= AT_ONCE:
+            break
+    _after = position
+    if is_whole:
+        _whole_at = began
     if made:
         log.warning("sweep_found_lost_work", messages=made)
     return made
+
+
+def _is_whole_due(now: float) -> bool:
+    return _whole_at is None or now - reconnect.seconds_since_loss() > _whole_at
+
+
+def _examine(after: _Position) -> dict[str, Any]:
+    """Examine the active jobs behind a position, `PART` at most."""
+    asked = {
+        "deadline": after[0],
+        "job": after[1],
+        "order": [stage.value for stage in STAGE_ORDER],
+        "queues": Jsonb({stage.value: queue_of(stage.value) for stage in STAGE_ORDER}),
+    }
+    (found,) = outbox.rows_by_index(_part_of(PART), asked)
+    return found
+
+
+@cache
+def _part_of(jobs: int) -> str:
+    return statement(_PART, PART=str(jobs))

@@ -11,5 +11,5 @@ class Command(BaseCommand):
     help = "Queue all due work that has no message. Safe at any time; workers do it every 30 s."
 
     def handle(self, **options: object) -> None:
-        made = pipeline.sweep()
+        made = pipeline.sweep(is_whole=True)
         self.stdout.write(f"{made} lost message(s) queued again.")
