@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import structlog
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from criticizer.resilience.failures import sqlstate_of
+
 log = structlog.get_logger(__name__)
 
 QUERY_SECONDS = 2
+_CANCELLED = "57014"
 
 
 class Gauge(NamedTuple):
     """One metric: `query` returns the labels' values, then the number.
 
-    Each query is bounded: by a partial index over open rows, or by the newest rows of a table.
+    Each query is bounded: by a partial index over open rows, or by the newest rows of a table. Metrics with
+    the same query share its answer; `column` is the place of the number, where NULL stands for none.
     """
 
     name: str
     documentation: str
     labels: tuple[str, ...]
     query: str
+    column: int = -1
+
+
+# Three numbers of each queue, as the backlog is read once.
+_QUEUES = """
+SELECT queue, count(*), nullif(count(*) FILTER (WHERE available_at <= now()), 0),
+       CASE WHEN min(available_at) <= now() THEN extract(epoch FROM now() - min(available_at)) END
+  FROM outbox_messages GROUP BY 1"""
 
 
 # Each app adds its own in `apps.py`.
 GAUGES = [
-    Gauge("criticizer_queue_messages", "Messages in the outbox.", ("queue",),
-        "SELECT queue, count(*) FROM outbox_messages GROUP BY 1"),
+    Gauge("criticizer_queue_messages", "Messages in the outbox.", ("queue",), _QUEUES, 1),
     Gauge("criticizer_queue_due_messages", "Messages that are due and wait for a worker.", ("queue",),
-        "SELECT queue, count(*) FROM outbox_messages WHERE available_at <= now() GROUP BY 1"),
+        _QUEUES, 2),
     Gauge("criticizer_queue_oldest_due_seconds", "Age of the message that has waited longest.", ("queue",),
-        """SELECT queue, extract(epoch FROM now() - min(available_at)) FROM outbox_messages
-            WHERE available_at <= now() GROUP BY 1"""),
+        _QUEUES, 3),
     Gauge("criticizer_circuit_state",
         "Circuit breakers: 0 closed, 1 half-open, 2 open, 3 forced open, 4 forced closed.", ("dependency",),
         """SELECT name, array_position(ARRAY['closed', 'half_open', 'open', 'forced_open', 'forced_closed'],
@@ -66,20 +76,37 @@ EXTRA = (WORKERS_ALIVE, SCRAPE_SUCCESS)
 
 
 class DatabaseCollector(Collector):
-    """A few bounded queries in one snapshot. `workers_alive` returns workers per queue."""
+    """A few bounded queries. `workers_alive` returns workers per queue."""
 
     def __init__(self, workers_alive: Callable[[], Mapping[str, int]]) -> None:
         self._workers_alive = workers_alive
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one family per query; `criticizer_scrape_success` is 0 when a query failed."""
+        """Yield one family per metric; `criticizer_scrape_success` is 0 when a query failed.
+
+        A query that runs into its time limit takes only its own metrics with it: a backlog that is slow to
+        count does not hide the rest.
+        """
         families: list[Metric] = []
         success = 1.0
         try:
+            queries = list(dict.fromkeys(gauge.query for gauge in GAUGES))
+            while queries:
+                try:
+                    with transaction.atomic():
+                        bound_queries()
+                        while queries:
+                            rows = _answer(queries[0])
+                            asked = queries.pop(0)
+                            families += [_family(gauge, rows) for gauge in GAUGES if gauge.query == asked]
+                except OperationalError as error:
+                    if sqlstate_of(error) != _CANCELLED:
+                        raise
+                    log.warning("metrics_too_slow", query=" ".join(queries.pop(0).split())[:200])
+                    success = 0.0
             with transaction.atomic():
                 bound_queries()
-                families.extend(_read(gauge) for gauge in GAUGES)
-                families.append(_read(ROWS_INSERTED, [COUNTED_TABLES]))
+                families.append(_family(ROWS_INSERTED, _answer(ROWS_INSERTED.query, [COUNTED_TABLES])))
                 families.append(self._workers())
         except (DatabaseError, InterfaceError) as error:
             log.warning("metrics_incomplete", error=type(error).__name__)
@@ -102,12 +129,17 @@ def bound_queries() -> None:
         cursor.execute(f"SET LOCAL statement_timeout = '{QUERY_SECONDS}s'")
 
 
-def _read(gauge: Gauge, parameters: Sequence[Any] = ()) -> Metric:
-    family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=gauge.labels)
+def _answer(query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(gauge.query, parameters)
-        for *values, number in cursor.fetchall():
-            family.add_metric([str(value) for value in values], float(number))
+        cursor.execute(query, parameters)
+        return list(cursor.fetchall())
+
+
+def _family(gauge: Gauge, rows: Iterable[tuple[Any, ...]]) -> Metric:
+    family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=gauge.labels)
+    for row in rows:
+        if row[gauge.column] is not None:
+            family.add_metric([str(value) for value in row[: len(gauge.labels)]], float(row[gauge.column]))
     return family
 
 

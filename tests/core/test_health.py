@@ -12,14 +12,15 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django.http import Http404
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from prometheus_client.parser import text_string_to_metric_families
 
 from criticizer.db import availability
 from criticizer.models import WorkerCluster
-from criticizer.observability import health
-from criticizer.observability.metrics import GAUGES
+from criticizer.observability import health, metrics
+from criticizer.observability.metrics import GAUGES, Gauge
 from criticizer.queue import outbox
 from reviews.intake import api_keys
 from reviews.models import StageRun
@@ -219,6 +220,29 @@ def test_metrics_cost_a_fixed_number_of_statements(
         ReviewJobFactory()
     with django_assert_max_num_queries(len(GAUGES) + 6):
         samples(client)
+
+
+def test_metrics_read_the_outbox_once_for_all_queues(client: Client, workers: None) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        samples(client)
+    whole = [query["sql"] for query in asked if "FROM outbox_messages" in query["sql"]]
+    assert len([sql for sql in whole if "waiting_for" not in sql]) == 1
+
+
+def test_a_query_that_takes_too_long_hides_no_other_metric(
+    client: Client, workers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "QUERY_SECONDS", 0.5)
+    slow = Gauge("criticizer_slow", "Never counted in time.", (), "SELECT 1 FROM pg_sleep(60)")
+    monkeypatch.setattr(metrics, "GAUGES", [GAUGES[0], slow, *GAUGES[1:]])
+    OutboxMessageFactory()
+    ReviewJobFactory()
+    found = samples(client)
+    assert found["criticizer_scrape_success",] == 0
+    assert ("criticizer_slow",) not in found
+    assert found["criticizer_queue_messages", "stages"] == 1
+    assert ("criticizer_jobs_active", "queued") in found
+    assert found["criticizer_workers_alive", "stages"] == 2
 
 
 def test_metrics_say_that_the_database_is_away(client: Client, outage: None) -> None:
