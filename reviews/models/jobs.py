@@ -146,9 +146,10 @@ class ReviewJob(models.Model):
         ]
         indexes = [
             models.Index(fields=["-created_at", "-id"], name="jobs_newest"),  # the reviews list
-            # The sweep and the deadline check: active jobs, oldest deadline first.
+            # The sweep and the deadline check: active jobs, oldest deadline first. Metrics count states.
             models.Index(
-                fields=["deadline_at"],
+                fields=["deadline_at", "id"],
+                include=["status"],
                 condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
                 name="jobs_active",
             ),

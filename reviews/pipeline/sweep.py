@@ -33,26 +33,28 @@ _whole_at: float | None = None  # when its last whole round began (monotonic clo
 _PART = """
 WITH part AS (
   SELECT j.id, j.deadline_at, $FLOW AS flow FROM jobs j
-   WHERE j.status IN $ACTIVE AND j.deadline_at >= %(deadline)s
-     AND (j.deadline_at, j.id) > (%(deadline)s, %(job)s)
+   WHERE j.status IN $ACTIVE AND (j.deadline_at, j.id) > (%(deadline)s, %(job)s)
    ORDER BY j.deadline_at, j.id LIMIT $PART),
-wanted AS (
+current AS (
   SELECT s.id, s.due_at, (%(queues)s::jsonb) ->> s.stage AS queue, part.flow
     FROM part, LATERAL (
          SELECT id, stage, coalesce(next_attempt_at, lease_expires_at, now()) AS due_at FROM stage_runs
           WHERE job_id = part.id AND status IN $UNFINISHED
           ORDER BY array_position(%(order)s::text[], stage::text) LIMIT 1) s),
+-- Each message is looked up once; the LATERAL keeps the planner from reading all of them.
+found AS (
+  SELECT c.*, o.id AS message, o.queue AS is_in
+    FROM current c LEFT JOIN LATERAL (
+         SELECT id, queue FROM outbox_messages
+          WHERE aggregate_type = 'stage_run' AND aggregate_id = c.id LIMIT 1) o ON true),
 moved AS (
-  UPDATE outbox_messages o SET queue = w.queue FROM wanted w
-   WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = w.id AND o.queue <> w.queue
-     AND o.lease_token IS NULL
+  UPDATE outbox_messages o SET queue = f.queue FROM found f
+   WHERE o.id = f.message AND f.is_in <> f.queue AND o.lease_token IS NULL
   RETURNING o.queue),
 made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
-  SELECT 'stage_run', w.id, 'run_stage', w.queue, w.flow, greatest(now(), w.due_at)
-    FROM wanted w
-   WHERE NOT EXISTS (SELECT 1 FROM outbox_messages o
-                      WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = w.id)
+  SELECT 'stage_run', f.id, 'run_stage', f.queue, f.flow, greatest(now(), f.due_at)
+    FROM found f WHERE f.message IS NULL
   ON CONFLICT (aggregate_type, aggregate_id, message_type) DO NOTHING
   RETURNING queue)
 SELECT (SELECT count(*) FROM part) AS examined, (SELECT count(*) FROM made) AS made,
