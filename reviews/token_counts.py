@@ -13,14 +13,15 @@ MARGIN = 0.95  # a part may hold text with more tokens than usual
 _KNOWN_SECONDS = 60.0
 
 # By model, the newest reviews first and each older one a tenth less. Cut requests and those of a
-# second model count for none.
+# second model count for none. Only reviews that ended: a backlog has no counts, however new it is.
 MEASURED = f"""
 SELECT model,
        greatest({LEAST}, least({MOST}, sum(weight * characters) / sum(weight * tokens)))::float8 AS ratio
   FROM (SELECT usage ->> 'asked' AS model, (usage ->> 'characters')::float8 AS characters,
                (usage ->> 'input_tokens')::float8 AS tokens, (usage ->> 'calls')::int AS calls,
                power(0.9, row_number() OVER (PARTITION BY usage ->> 'asked' ORDER BY id DESC)) AS weight
-          FROM (SELECT id, usage FROM jobs ORDER BY id DESC LIMIT 500) newest
+          FROM (SELECT id, usage FROM jobs WHERE finished_at IS NOT NULL
+                 ORDER BY finished_at DESC, id DESC LIMIT 500) newest
          WHERE usage ->> 'asked' <> '' AND usage ->> 'cut' = '0'
            AND (usage ->> 'characters')::int > 0 AND (usage ->> 'input_tokens')::int > 0) reviews
  GROUP BY model HAVING sum(calls) >= {MIN_CALLS}"""  # noqa: S608

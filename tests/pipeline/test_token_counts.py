@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from criticizer.db import prepared
 from reviews import token_counts
@@ -55,9 +56,17 @@ def test_after_twenty_calls_requests_are_packed_as_the_server_counts(bench: Benc
 
 
 def used(ratio: float, **fields: Any) -> None:
-    job = factories.job_with_stages()
+    job = factories.job_with_stages(status="succeeded")
     usage = {"asked": "m", "calls": 5, "input_tokens": 1_000, "characters": int(1_000 * ratio), "cut": 0}
     ReviewJob.objects.filter(pk=job.pk).update(usage={**usage, **fields})
+
+
+def test_a_backlog_does_not_hide_what_was_counted() -> None:
+    for _ in range(5):
+        used(3.0)
+    waiting = [factories.ReviewJobFactory.build(deadline_at=timezone.now()) for _ in range(600)]
+    ReviewJob.objects.bulk_create(waiting)
+    assert token_counts.measured()["m"] == pytest.approx(3.0)
 
 
 def test_the_newest_reviews_count_most() -> None:
