@@ -67,9 +67,10 @@ SELECT i, 'bench-' || i, repeat('0', 64), (100000 + i)::text, 1, '["mail:ann@exa
             THEN now() + interval '1 day' + i * interval '1 millisecond' ELSE at + interval '20 minutes' END,
        CASE WHEN s IN ('queued','in_progress','retryable_failed') THEN NULL
             ELSE least(at + (20 + 100 * random() ^ 3) * interval '1 second', now()) END,
-       i %% 5000 = 0, ({_NAMES})[1 + i %% 20],
-       ({_VERBS})[1 + i %% 8] || ' the ' || ({_WORDS})[1 + (i / 7) %% 20] || ' of '
-         || ({_WORDS})[1 + (i / 31) %% 20] || ' ' || i
+       i %% 5000 = 0, CASE s WHEN 'queued' THEN '' ELSE ({_NAMES})[1 + i %% 20] END,
+       CASE s WHEN 'queued' THEN '' -- until its change is fetched
+              ELSE ({_VERBS})[1 + i %% 8] || ' the ' || ({_WORDS})[1 + (i / 7) %% 20] || ' of '
+                   || ({_WORDS})[1 + (i / 31) %% 20] || ' ' || i END
   FROM (SELECT i, now() - (%(days)s * 86400.0 * (%(jobs)s - i) / %(jobs)s) * interval '1 second' AS at,
                CASE WHEN i > %(jobs)s - %(active)s
                     THEN (ARRAY['queued','in_progress','retryable_failed'])[1 + i %% 3]

@@ -89,7 +89,7 @@ def side_of(name: str) -> Side:
         fields = {"is_staff": True, "is_superuser": True}
         user, _ = get_user_model().objects.get_or_create(username="ann", defaults=fields)
         side.client.force_login(user)
-        side.key = intake.api_key()
+        side.key = intake.api_key(f"load-{_fresh()}")
         with made.cursor() as cursor:
             cursor.execute("SET synchronous_commit = off")
     return side

@@ -90,11 +90,11 @@ def run(name: str, place: Ground, seconds: float) -> Sample:
     return sample
 
 
-def api_key() -> str:
+def api_key(name: str = "load") -> str:
     from django.core.management import call_command
 
     out = io.StringIO()
-    call_command("create_api_key", name="load", role="trigger", stdout=out, stderr=io.StringIO())
+    call_command("create_api_key", name=name, role="trigger", stdout=out, stderr=io.StringIO())
     return out.getvalue().strip()
 
 
