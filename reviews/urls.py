@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST
 
 from reviews.admin import invite, message_preview, repositories
 from reviews.exports import FORMS
-from reviews.web import actions, comparison, configurations, feeds, findings, fold, quality, views
+from reviews.web import actions, comparison, configurations, feeds, findings, fold, quality, scans, views
 from reviews.web import subscriptions as subscription_views
 from reviews.web.login import Login
 from reviews.web.welcome import Welcome
@@ -37,6 +37,9 @@ _pages = [
     re_path(rf"^feeds/(?P<name>{'|'.join(feeds.LISTS)})\.atom$", feeds.feed, name="feed"),
     path("views/<str:name>/", views.saved_view, name="saved-view"),
     path("configurations/<int:pk>/", configurations.configuration, name="configuration"),
+    path("scans/", scans.scan_targets, name="scans"),
+    path("scans/<int:pk>/", scans.scan_target, name="scan-target"),
+    path("scans/<int:pk>/now/", scans.scan_now, name="scan-now"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),
 ]
 

@@ -32,7 +32,7 @@ from criticizer.resilience.failures import (
 )
 from reviews import config, scans
 from reviews.configuration.effects import DocumentRules, FileRules
-from reviews.drift.claims import Verdict
+from reviews.drift.claims import Reason, Verdict
 from reviews.drift.fetching import Sight
 from reviews.drift.scan_process import ScanEnded, ScanProcess
 from reviews.models import ReviewJob, Scan, ScanDocument, StageRun
@@ -58,6 +58,7 @@ DOCUMENT_SECONDS = 60.0  # of one document, then it is left out
 LISTING_SECONDS = 180.0  # until the first document is begun
 MAX_LOST = 5  # documents that may end the process in one attempt
 TOO_HARD = "it takes too much time or memory"
+NEVER_HELD = "not true when it was written either"
 OFF = "The repository's configuration switches the verification of documents off."
 _TEXT, _SAYS = 300, 300  # characters of a claim that are kept
 
@@ -258,7 +259,7 @@ def _kept(root: str, claim: Mapping[str, Any]) -> dict[str, Any]:
         "kind": claim["kind"],
         "text": clean(claim["text"], _TEXT),
         "verdict": claim["verdict"],
-        "reason": claim["reason"],
+        "reason": NEVER_HELD if claim["reason"] == Reason.NEVER_HELD else claim["reason"],
         "says": clean(claim["says"], _SAYS),
         "instead": clean(claim["instead"], _SAYS),
         "found": clean(root + encode_path(found), 1024) if found else "",

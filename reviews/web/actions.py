@@ -81,7 +81,7 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show what a rerun will do, and request it."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
-    if problem := _reserved(request.user, job) or _too_many(request.user):
+    if problem := _reserved(request.user, job) or too_many(request.user):
         messages.warning(request, f"Nothing was requested. {problem}")
         return _to(job.pk)
     if request.method == "POST":
@@ -128,7 +128,7 @@ def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
     return _to(job.pk)
 
 
-def _too_many(user: Any) -> str:
+def too_many(user: Any) -> str:
     """Return why a reviewer has to wait before another request (guarantee G264); "" for operators."""
     if user.has_perm(CANCEL):
         return ""

@@ -13,7 +13,8 @@ from notifications.delivery import snapshot
 from notifications.models import Delivery
 from reviews.configuration.keys import Ceiling
 from reviews.configuration.resolving import resolve
-from reviews.models import RepositoryConfiguration, ReviewJob
+from reviews.drift.claims import Verdict
+from reviews.models import RepositoryConfiguration, ReviewJob, Scan, ScanDocument, ScanTarget
 from reviews.reports import messages_for, report_of
 from reviews.repository_configuration import RootConfiguration, as_json
 from tests import factories
@@ -409,6 +410,55 @@ def failures() -> DeadLetter:
             )
             factories.DeadLetterEventFactory(letter=letter, actor="criticizer", reason=error_class)
     return DeadLetter.objects.get(status="remediated", error_class="AUTH_DENIED")
+
+
+_CLAIMS = (
+    (12, "command", "make lint", "holds", "", ""),
+    (31, "path_reference", "src/payments/gateway.py", "refuted", "", "no such file"),
+    (
+        40,
+        "environment",
+        "SHOP_" + "VERY_" * 20 + "LONG",
+        "uncheckable",
+        "not true before the change either",
+        "",
+    ),
+    (52, "path_reference", "settings.py", "ambiguous", "a bare name may be anywhere", ""),
+)
+
+
+def scans() -> ScanTarget:
+    """A scanned path with three scans, of which the newest has come half the way."""
+    target = ScanTarget.objects.create(
+        path="//shop/...", every_hours=24, reason="DOC-1", problem="the repository cannot be opened"
+    )
+    for number, share in ((1, 4), (2, 2), (3, 4)):
+        job = factories.ReviewJobFactory(
+            changelist_id=f"git:shop@{number:040}", kind="scan", series=f"scan:{target.pk}",
+            status="succeeded", requested_by="schedule",
+            created_at=datetime.now(UTC) - timedelta(days=4 - number),
+        )  # fmt: skip
+        scan = Scan.objects.create(job=job, target=target)
+        names = ("line", "kind", "text", "verdict", "reason", "says")
+        claims = [
+            {
+                **dict(zip(names, claim, strict=True)),
+                "id": str(claim[0]),
+                "instead": "src/gateway.py",
+                "found": "",
+            }
+            for claim in _CLAIMS[:share]
+        ]
+        ScanDocument.objects.create(
+            scan=scan, digest="a", path="//shop/README.md", total=share, verified_at=job.created_at,
+            claims=claims,
+            **{name: sum(each["verdict"] == name for each in claims) for name in Verdict},
+        )  # fmt: skip
+        ScanDocument.objects.create(scan=scan, digest="b", path=LONG_PATH, total=3 if number == 3 else 0)
+        ScanDocument.objects.create(
+            scan=scan, digest="c", path="//shop/old.md", unread="too large, or no text"
+        )
+    return target
 
 
 def configuration() -> RepositoryConfiguration:

@@ -47,6 +47,8 @@ def test_reviewers_pages_break_no_axe_rule(visit: Visit) -> None:
         f"/reviews/{delivery.job_id}/compare/",
         f"/reviews/{running.pk}/",
         f"/configurations/{scenes.configuration().pk}/",
+        "/scans/",
+        f"/scans/{scenes.scans().pk}/",
         "/subscriptions/",
     ]
     bob = scenes.bob()

@@ -23,7 +23,7 @@ from django.utils import timezone
 from criticizer.models import Circuit
 from notifications.preferences import unsubscribe
 from reviews import verdicts
-from reviews.models import FindingRow, RepositoryConfiguration, ReviewJob, Subscription
+from reviews.models import FindingRow, RepositoryConfiguration, ReviewJob, ScanTarget, Subscription
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
@@ -48,6 +48,7 @@ def _world(ann: Any) -> None:
     scenes.list_of_reviews()
     scenes.failures()
     scenes.configuration()
+    scenes.scans()
     review_rows("refund", "//shop/payments/refund.py")
     for factory in (
         factories.AllowListEntryFactory,
@@ -105,7 +106,8 @@ def _readers_pages() -> Iterator[tuple[str, str]]:
     clean = ReviewJob.objects.get(changelist_id="48201")
     yield "clean", f"/reviews/{clean.pk}/"
     yield "configuration", f"/configurations/{RepositoryConfiguration.objects.latest('pk').pk}/"
-    named = ["list", "findings", "quality", "subscriptions"]
+    yield "scan", f"/scans/{ScanTarget.objects.latest('pk').pk}/"
+    named = ["list", "findings", "quality", "scans", "subscriptions"]
     yield from ((name, reverse(f"reviews:{name}")) for name in named)
     yield "list-filtered", "/?severity=high"
     yield "findings-nothing", "/findings/?text=nowhere"

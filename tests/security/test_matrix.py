@@ -130,6 +130,9 @@ PAGES = {
     "reviews:again": {"GET": "ROX", "POST": "ROX"},
     "reviews:cancel": {"GET": "OX", "POST": "OX"},
     "reviews:configuration": {"GET": "ROAUX"},
+    "reviews:scans": {"GET": READERS, "POST": "405"},
+    "reviews:scan-target": {"GET": "ROAUX", "POST": "405"},
+    "reviews:scan-now": {"GET": "405", "POST": "ROX"},
     "reviews:subscriptions": {"GET": READERS},
     "reviews:saved-view": {"GET": "405", "POST": READERS},
     "login": {"GET": EVERYBODY},
@@ -167,6 +170,8 @@ OF_A_REVIEW = {
 PAGES_OF_SCOPES = {
     **dict.fromkeys(OF_A_REVIEW, "C"),
     "reviews:configuration": "C",
+    "reviews:scan-target": "C",
+    "reviews:scan-now": "C",
     **dict.fromkeys(
         ("delivery-message", "job-message", "dashboard-live", "repositories", "repository-test"), ""
     ),
@@ -215,6 +220,7 @@ MESSAGES = {"delivery-message-html", "job-message-html"}
 # Unnamed: the admin's redirect from /<id>/ to /<id>/change/, and its catch-all.
 UNNAMED = {"<path:object_id>/", "(?P<url>.*)$"}
 
+OF_A_TARGET = {"reviews:scan-target", "reviews:scan-now"}
 OF_A_SCAN = {"api-scan", "api-scan-documents"}
 OF_A_TASK = {"api-agent-claim", "api-agent-heartbeat", "api-agent-release", "api-agent-result"}
 
@@ -424,6 +430,7 @@ def test_pages_serve_only_the_roles_of_the_table(world: World, people: People) -
 def arguments(name: str, world: World) -> list[object]:
     """Return what the address of a page of PAGES needs, which is made where the world lacks it."""
     args: list[object] = [world.job.pk] if name in {*OF_A_REVIEW, "job-message"} else []
+    args = [world.ids["reviews_scantarget"]] if name in OF_A_TARGET else args
     if name == "reviews:configuration":
         args = [RepositoryConfiguration.objects.latest("pk").pk]
     if name in {"reviews:finding", "reviews:patch", "reviews:verdict", "reviews:comment"}:

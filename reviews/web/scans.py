@@ -1,0 +1,242 @@
+"""Pages of scans of documentation: the scanned paths, and what was found in each, with history and trend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required, permission_required
+from django.db.models import Max
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils.crypto import salted_hmac
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from criticizer.admin_site import charts
+from criticizer.admin_site.charts import Chart, Series
+from criticizer.resilience.failures import Failure
+from reviews import scans
+from reviews.intake import scans as intake
+from reviews.models import Scan, ScanDocument, ScanTarget
+from reviews.recipients.scopes import scope_of
+from reviews.roles import READ, REQUEST
+from reviews.states import ACTIVE_JOB
+from reviews.web.actions import too_many
+from reviews.web.reader_page import reader_page
+
+PAGE_DOCUMENTS = 25
+MOST_TARGETS = 200
+COMPARED = 10  # scans, in which the time is looked up since when a claim has its verdict
+
+_NONE = "nothing verifiable"
+_WORDS = {"holds": "hold", "refuted": "refuted", "ambiguous": "ambiguous", "uncheckable": "not checkable"}
+# Verdict or conclusion -> CSS state with the same meaning (states.css).
+_LOOKS = {
+    "holds": "verified", "refuted": "failed", "ambiguous": "ambiguous", "uncheckable": "skipped",
+    "success": "verified", "failure": "failed", "neutral": "partial",
+}  # fmt: skip
+_SERIES = {"refuted": "s-danger", "holds": "s-ok", "ambiguous": "s-warn", "uncheckable": "s-muted"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRow:
+    """A scan in a list. `look` is the state that its conclusion is drawn as."""
+
+    scan: Scan
+    result: scans.ScanResult
+    conclusion: str
+    look: str
+
+    @property
+    def health(self) -> str:
+        return health_in_words(self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRow:
+    """A scanned path with its newest scan, if there is one."""
+
+    target: ScanTarget
+    newest: ScanRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """A claim as the page shows it. `since`: the first of the compared scans that had this verdict too."""
+
+    fields: Mapping[str, Any]
+    look: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    document: ScanDocument
+    claims: Sequence[ClaimRow]
+
+
+def health_in_words(result: scans.ScanResult) -> str:
+    """Return the health for people."""
+    return _NONE if result.health is None else f"{result.health}%"
+
+
+@reader_page
+def scan_targets(request: HttpRequest) -> HttpResponse:
+    """List the scanned paths of which the reader may see every file."""
+    targets = scans.targets_in(scope_of(request.user)).annotate(newest=Max("scans__job"))[:MOST_TARGETS]
+    rows = {row.scan.pk: row for row in _rows([target.newest for target in targets if target.newest])}
+    context = {"rows": [TargetRow(target, rows.get(target.newest)) for target in targets]}
+    return render(request, "reviews/scans.html", context)
+
+
+@reader_page
+def scan_target(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one scan of a path by document: the newest, or the one that `scan` names."""
+    target = _target_or_404(request, pk)
+    ids = list(target.scans.order_by("-job_id").values_list("pk", flat=True)[: scans.KEPT_SCANS])
+    history = _rows(ids)
+    chosen = _chosen(request.GET.get("scan", ""), history)
+    verdict = request.GET.get("verdict", "")
+    verdict = verdict if verdict in _WORDS else ""
+    context = {
+        "target": target,
+        "history": history,
+        "chosen": chosen,
+        "verdict": verdict,
+        "may_scan": request.user.has_perm(REQUEST),
+        "is_active": any(row.scan.job.status in ACTIVE_JOB for row in history),
+    }
+    if chosen is not None:
+        context |= {
+            "verdicts": [(name, _WORDS[name], chosen.result.counts[name]) for name in _WORDS],
+            "part": _documents(chosen.scan, verdict, request.GET.get("after", ""), ids),
+            "charts": _trend(history, request.path),
+        }
+    return render(request, "reviews/scan.html", context)
+
+
+@require_POST
+@never_cache
+@login_required
+@permission_required((READ, REQUEST), raise_exception=True)
+def scan_now(request: HttpRequest, pk: int) -> HttpResponse:
+    """Request a scan of a path; a form that is sent twice requests one."""
+    target = _target_or_404(request, pk)
+    there = HttpResponseRedirect(reverse("reviews:scan-target", args=[pk]))
+    if problem := too_many(request.user):
+        messages.warning(request, f"Nothing was requested. {problem}")
+        return there
+    newest = target.scans.aggregate(newest=Max("job_id"))["newest"] or 0
+    try:
+        answer = intake.request(target, _key_of(target.pk, newest), request.user.get_username())
+    except ScanTarget.DoesNotExist as error:
+        raise Http404 from error
+    except Failure as failure:
+        messages.error(request, f"Nothing was requested: {failure.detail}.")
+        return there
+    if answer.is_new:
+        messages.success(request, "The scan is requested. Its documents appear here as they are verified.")
+    else:
+        messages.warning(request, "Nothing was requested: this path is being scanned already.")
+    return there
+
+
+def _key_of(target_id: int, newest: int) -> str:
+    """Return the idempotency key of a scan that a person requests; no API client can claim it beforehand."""
+    name = f"page:{target_id}:after {newest}"
+    return f"{name}:{salted_hmac('reviews.web.scans', name, algorithm='sha256').hexdigest()[:16]}"
+
+
+def _target_or_404(request: HttpRequest, pk: int) -> ScanTarget:
+    return get_object_or_404(scans.targets_in(scope_of(request.user)), pk=pk)
+
+
+def _rows(ids: Sequence[int]) -> list[ScanRow]:
+    """Return scans, the newest first."""
+    results = scans.results_of(ids)
+    found = []
+    for scan in Scan.objects.filter(pk__in=ids).select_related("job").order_by("-job_id"):
+        conclusion = scans.conclusion_of(scan.job, results[scan.pk]) or ""
+        found.append(ScanRow(scan, results[scan.pk], conclusion, _LOOKS.get(conclusion, "running")))
+    return found
+
+
+def _chosen(wanted: str, history: Sequence[ScanRow]) -> ScanRow | None:
+    """Return the scan that is asked for; without a number the newest that has documents, else the newest."""
+    if wanted:
+        named = [row for row in history if str(row.scan.pk) == wanted]
+        if not named:
+            raise Http404
+        return named[0]
+    with_documents = (row for row in history if row.result.documents)
+    return next(with_documents, history[0] if history else None)
+
+
+def _documents(scan: Scan, verdict: str, after: str, ids: Sequence[int]) -> dict[str, Any]:
+    """Return a page of a scan's documents: those with a claim of the verdict, or all."""
+    place = int(after) if after.isdecimal() and len(after) <= 18 else 0
+    rows = scan.documents.filter(pk__gt=place).order_by("pk")
+    if verdict:
+        rows = rows.filter(**{f"{verdict}__gt": 0})
+    found = list(rows[: PAGE_DOCUMENTS + 1])
+    shown = found[:PAGE_DOCUMENTS]
+    since = _since(scan, shown, ids)
+    return {
+        "rows": [
+            DocumentRow(
+                row,
+                [
+                    ClaimRow(claim, _LOOKS[claim["verdict"]], since[row.digest, claim["id"]])
+                    for claim in row.claims
+                    if verdict in ("", claim["verdict"])
+                ],
+            )
+            for row in shown
+        ],
+        "more": shown[-1].pk if len(found) > PAGE_DOCUMENTS else None,
+        "is_first": not place,
+    }
+
+
+def _since(scan: Scan, rows: Sequence[ScanDocument], ids: Sequence[int]) -> dict[tuple[str, str], datetime]:
+    """Return since when claims have their verdicts, by the documents' digests and the claims' ids."""
+    older = [pk for pk in ids if pk < scan.pk][:COMPARED]
+    at = dict(Scan.objects.filter(pk__in=[scan.pk, *older]).values_list("pk", "job__created_at"))
+    verdicts: dict[tuple[str, str], str] = {
+        (row.digest, claim["id"]): claim["verdict"] for row in rows for claim in row.claims
+    }
+    found: dict[tuple[str, str], datetime] = dict.fromkeys(verdicts, at[scan.pk])
+    open_ones = set(verdicts)
+    before = ScanDocument.objects.filter(
+        scan__in=older, digest__in=[row.digest for row in rows], verified_at__isnull=False
+    )
+    for row in before.order_by("-scan_id"):
+        told = {(row.digest, claim["id"]): claim["verdict"] for claim in row.claims}
+        for key in [key for key in open_ones if key[0] == row.digest]:
+            if told.get(key) == verdicts[key]:
+                found[key] = at[row.scan_id]
+            else:
+                open_ones.discard(key)
+    return found
+
+
+def _trend(history: Sequence[ScanRow], path: str) -> list[Chart]:
+    """Return the health and the verdicts of the scans that ended, the oldest first."""
+    ended = [row for row in reversed(history) if row.conclusion]
+    slots = [f"{row.scan.job.created_at:%d %b}" for row in ended]
+    links = [f"{path}?scan={row.scan.pk}" for row in ended]
+    health = Series("health", "s-1", [row.result.health for row in ended], links=links)
+    counted = [
+        Series(_WORDS[name], look, [row.result.counts[name] for row in ended], links=links)
+        for name, look in _SERIES.items()
+    ]
+    sentence = "Share of held and refuted claims that hold, by scan"
+    return [
+        charts.lines("health", "Health", slots, [health], lambda value: f"{value:.0f}%", sentence),
+        charts.stacked_bars("verdicts", "Claims by verdict", slots, counted),
+    ]

@@ -1,0 +1,175 @@
+"""Pages of scans: paths, documents with their claims, history, trend, and the button that requests one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.utils import timezone
+
+from reviews.drift.claims import Verdict
+from reviews.models import ReviewJob, Scan, ScanDocument, ScanTarget, ViewerScope
+from reviews.states import JobStatus
+from reviews.web import scans as pages
+from tests import factories
+from tests.pages.test_verdicts import client_of, reviewer
+from tests.sources.gitrepo import GitRepo
+
+pytestmark = pytest.mark.django_db
+HELD, GONE = ("holds", "make lint", "c-1"), ("refuted", "src/<core>.py", "c-2")
+
+
+@pytest.fixture
+def bob() -> Client:
+    return client_of(reviewer("bob"))
+
+
+def scan_of(
+    target: ScanTarget, *claims: tuple[str, str, str], days_ago: int = 0, total: int | None = None, **job: Any
+) -> Scan:
+    """Store a scan of one document with these claims, each a verdict, a text and an id."""
+    fields = {"status": JobStatus.SUCCEEDED, "kind": "scan", "series": f"scan:{target.pk}", **job}
+    at = timezone.now() - timedelta(days=days_ago)
+    made = factories.ReviewJobFactory(changelist_id=f"git:demo@{days_ago:040}", created_at=at, **fields)
+    scan = Scan.objects.create(job=made, target=target)
+    counts = {verdict.value: sum(claim[0] == verdict for claim in claims) for verdict in Verdict}
+    shown = [
+        {"id": name, "line": 3, "kind": "command", "text": text, "verdict": verdict, "reason": "",
+         "says": "no <such> file" if verdict == "refuted" else "", "instead": "", "found": ""}
+        for verdict, text, name in claims
+    ]  # fmt: skip
+    ScanDocument.objects.create(
+        scan=scan,
+        digest="d",
+        path="//demo/README.md",
+        total=len(claims),
+        verified_at=at,
+        claims=shown,
+        **counts,
+    )
+    if total is not None:
+        ScanDocument.objects.create(scan=scan, digest="e", path="//demo/late.md", total=total - len(claims))
+    return scan
+
+
+def text_of(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    return " ".join(answer.content.decode().split())
+
+
+def test_every_verdict_has_words_and_a_look() -> None:
+    assert pages._WORDS.keys() == pages._SERIES.keys() == {verdict.value for verdict in Verdict}
+    assert pages._LOOKS.keys() > pages._WORDS.keys()
+
+
+def test_the_list_shows_each_path_with_its_newest_scan(bob: Client) -> None:
+    assert "Nothing is scanned" in text_of(bob, "/scans/")
+    first, never = factories.ScanTargetFactory(path="//a/..."), factories.ScanTargetFactory(path="//b/...")
+    scan_of(first, HELD, GONE, days_ago=1)
+    scan_of(first, HELD)
+    shown = text_of(bob, "/scans/")
+    for part in ("//a/...", "100%", "1 of 1 verified, 0 refuted", "//b/...", "not scanned yet"):
+        assert part in shown
+    assert "50%" not in shown
+    assert "The schedule" not in text_of(bob, f"/scans/{never.pk}/")
+
+
+def test_a_path_shows_claims_by_document_history_and_trend(bob: Client) -> None:
+    target = factories.ScanTargetFactory(path="//demo/...")
+    old = scan_of(target, HELD, ("holds", GONE[1], GONE[2]), days_ago=3)
+    middle = scan_of(target, HELD, GONE, days_ago=2)
+    scan_of(target, HELD, GONE, days_ago=1)
+    answer = bob.get(f"/scans/{target.pk}/")
+    shown = " ".join(answer.content.decode().split())
+    assert "src/&lt;core&gt;.py" in shown
+    assert "no &lt;such&gt; file" in shown
+    (row,) = answer.context["part"]["rows"]
+    since = {claim.fields["id"]: claim.since for claim in row.claims}
+    assert since == {"c-1": old.job.created_at, "c-2": middle.job.created_at}
+    health, verdicts = answer.context["charts"]
+    assert [series.values for series in health.series] == [[100, 50, 50]]
+    assert {series.name: series.values for series in verdicts.series}["refuted"] == [0, 1, 1]
+    assert len(answer.context["history"]) == 3
+    earlier = bob.get(f"/scans/{target.pk}/?scan={old.pk}")
+    assert earlier.context["chosen"].health == "100%"
+    assert bob.get(f"/scans/{target.pk}/?scan=999999").status_code == 404
+    assert bob.get(f"/scans/{target.pk}/?scan=x").status_code == 404
+
+
+def test_a_verdict_narrows_the_documents_to_its_claims(bob: Client) -> None:
+    target = factories.ScanTargetFactory()
+    scan_of(target, HELD, GONE)
+    (row,) = bob.get(f"/scans/{target.pk}/?verdict=refuted").context["part"]["rows"]
+    assert [claim.fields["id"] for claim in row.claims] == ["c-2"]
+    assert bob.get(f"/scans/{target.pk}/?verdict=ambiguous").context["part"]["rows"] == []
+    assert bob.get(f"/scans/{target.pk}/?verdict=nonsense").context["verdict"] == ""
+
+
+def test_nothing_verifiable_and_partial_results_are_said(bob: Client) -> None:
+    target = factories.ScanTargetFactory()
+    scan_of(target, ("ambiguous", "core.py", "c-3"), total=5)
+    shown = text_of(bob, f"/scans/{target.pk}/")
+    assert "nothing verifiable" in shown
+    assert "Scan timed out after verifying 1 of 5 claims." in shown
+    assert 'data-state="partial">neutral<' in shown
+    assert "4 claims, not verified" in shown
+
+
+def test_documents_come_in_pages(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PAGE_DOCUMENTS", 1)
+    target = factories.ScanTargetFactory()
+    scan_of(target, HELD, total=2)
+    first = bob.get(f"/scans/{target.pk}/").context["part"]
+    second = bob.get(f"/scans/{target.pk}/?after={first['more']}").context["part"]
+    paths = [row.document.path for part in (first, second) for row in part["rows"]]
+    assert paths == ["//demo/README.md", "//demo/late.md"]
+    assert (first["is_first"], second["is_first"], second["more"]) == (True, False, None)
+
+
+def test_who_does_not_see_every_file_of_a_path_does_not_see_its_scans(bob: Client) -> None:
+    docs, whole = (
+        factories.ScanTargetFactory(path="//demo/docs/..."),
+        factories.ScanTargetFactory(path="//demo/..."),
+    )
+    for target in (docs, whole):
+        scan_of(target, HELD)
+    group = Group.objects.create(name="writers")
+    group.permissions.set(Group.objects.get(name="reviewer").permissions.all())
+    ViewerScope.objects.create(group=group, prefix="//demo/docs/...", reason="OPS-1")
+    writer = factories.UserFactory(username="wendy", reads=False)
+    writer.groups.add(group)
+    wendy = client_of(writer)
+    shown = text_of(wendy, "/scans/")
+    assert "//demo/docs/..." in shown
+    assert "//demo/...<" not in shown
+    assert wendy.get(f"/scans/{docs.pk}/").status_code == 200
+    assert wendy.get(f"/scans/{whole.pk}/").status_code == 404
+    assert wendy.post(f"/scans/{whole.pk}/now/").status_code == 404
+
+
+def test_the_button_requests_one_scan_however_often_it_is_pressed(
+    bob: Client, tmp_path: Path, settings: Any
+) -> None:
+    repo = GitRepo(tmp_path / "demo")
+    repo.commit_files({"README.md": "Run `make`.\n"})
+    settings.CHANGE_SOURCES, settings.GIT_REPOSITORIES = ["git"], {"demo": repo.path}
+    target = factories.ScanTargetFactory(path="//demo/...")
+    assert "Scan now" in text_of(bob, f"/scans/{target.pk}/")
+    answers = [bob.post(f"/scans/{target.pk}/now/", follow=True).content.decode() for _ in range(2)]
+    assert "The scan is requested" in answers[0]
+    assert "being scanned already" in answers[1]
+    assert "Scan now" not in answers[1]
+    job = ReviewJob.objects.get()
+    assert (job.kind, job.requested_by, job.scan.target) == ("scan", "bob", target)
+
+
+def test_a_repository_that_cannot_be_read_is_said_with_what_to_do(bob: Client) -> None:
+    target = factories.ScanTargetFactory(path="//nowhere/...")
+    shown = bob.post(f"/scans/{target.pk}/now/", follow=True).content.decode()
+    assert "Nothing was requested: no git repository is named nowhere" in shown
+    assert not ReviewJob.objects.exists()
