@@ -21,6 +21,7 @@ try:
         "provider_table",
         "role_table",
         "state_diagrams",
+        "text_table",
     ):
         call_command(table, check=True)
 except CommandError as error:

@@ -27,6 +27,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.urls import reverse
 
+from criticizer import texts
 from criticizer.codehosts.base import Host, Verdict
 from criticizer.db import prepared
 from criticizer.queue import outbox
@@ -41,8 +42,10 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
     classify,
+    kind_with_code,
 )
 from criticizer.wording import plural_count
+from deadletters.models import DeadLetter
 from notifications.config import connected_hosts
 from notifications.rendering import Report
 from notifications.rendering.summary import summarise
@@ -52,7 +55,7 @@ from reviews.models import HostCheck, ReviewJob
 from reviews.pipeline.base import ACTIVE
 from reviews.reports import report_of
 from reviews.reviewers.base import CoverageStatus
-from reviews.states import ACTIVE_JOB, JobStatus
+from reviews.states import ACTIVE_JOB, JobStatus, Stage
 
 log = structlog.get_logger(__name__)
 
@@ -218,6 +221,8 @@ def told_of(job: ReviewJob) -> Told:
         return Told(HostCheck.ACTIVE, "The review is in progress", "Its results appear on the pull request.")
     if job.status == JobStatus.SUCCEEDED:
         return _result(job)
+    if job.status == JobStatus.DEAD_LETTERED:
+        return _failure(job)
     title, summary, conclusion = _ENDINGS[JobStatus(job.status)]
     return Told(job.status, title, summary, conclusion)
 
@@ -229,12 +234,27 @@ def _result(job: ReviewJob) -> Told:
         said = f"{headline}. {plural_count(blocking, 'finding')} of the severity at which this check fails."
         return Told(job.status, headline, said, "failure")
     # What did not run, or a file that was read in part: the absence of findings proves less.
-    if job.stopped:
-        return Told(job.status, "Partial scan", f"{headline}. {job.banner}", "neutral")
-    if job.banner or any(file.status == CoverageStatus.PARTIAL for file in report.coverage):
+    if texts.NO_AGENT.text in job.banner:
+        return _of(texts.AGENT_SETUP, job)
+    if job.stopped or job.banner or any(file.status == CoverageStatus.PARTIAL for file in report.coverage):
         why = job.banner or "Not everything was read completely."
-        return Told(job.status, "Partial scan", f"{headline}. {why}", "neutral")
+        return _of(texts.PARTIAL, job, headline=headline, why=why)
     return Told(job.status, headline, f"{headline}.", "neutral" if report.findings else "success")
+
+
+def _failure(job: ReviewJob) -> Told:
+    """Return what a check run says of a review that stopped, by its newest dead letter."""
+    letter = (
+        DeadLetter.objects.filter(job=job.pk).order_by("-id").only("code", "error_class", "stage").first()
+    )
+    if letter is not None and letter.stage == Stage.FETCH and letter.error_class in _NOT_PERMITTED:
+        return _of(texts.NO_PERMISSION, job)
+    kind = kind_with_code(letter.code) if letter is not None else None
+    return _of(texts.FAILED, job, error=kind.message if kind else "it stopped.")
+
+
+def _of(text: texts.Text, job: ReviewJob, **values: object) -> Told:
+    return Told(job.status, text.title, text.of(**values), text.conclusion)
 
 
 def _blocking(job: ReviewJob, report: Report) -> int:
@@ -246,13 +266,11 @@ def _blocking(job: ReviewJob, report: Report) -> int:
     return sum(rank(finding.severity) >= rank(at) for finding in found)
 
 
+_NOT_PERMITTED = (ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED)
 _ENDINGS = {
     JobStatus.SUPERSEDED: ("A newer version is reviewed", "The pull request has changed since.", "cancelled"),
     JobStatus.CANCELLED: ("The review was cancelled", "It was closed or made a draft.", "cancelled"),
     JobStatus.TIMED_OUT: (
         "The review took too long", "It was not finished before its deadline.", "timed_out",
-    ),
-    JobStatus.DEAD_LETTERED: (
-        "The review failed", "An operator of Criticizer sees why, and can repeat it.", "failure",
     ),
 }  # fmt: skip

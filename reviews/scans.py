@@ -14,11 +14,6 @@ from reviews.models.jobs import SCAN
 from reviews.recipients.scopes import Scope
 from reviews.states import ACTIVE_JOB, JobStatus
 
-# Scenario 20: what the review of a change says "on the next push", the next scan does here.
-PARTIAL = (
-    "Scan timed out after verifying {} of {} claims. Results shown are from the completed portion."
-    " Remaining claims will be checked by the next scan."
-)
 KEPT_SCANS = 30  # of a path, whose claims are kept one by one; of older ones the counts
 CONCLUSIONS = ("success", "neutral", "failure")
 

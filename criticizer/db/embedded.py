@@ -305,6 +305,7 @@ _WITHOUT_SERVER = {
     "runserver",
     "spectacular",
     "state_diagrams",
+    "text_table",
     "test",
     "up",
     "version",

@@ -36,6 +36,7 @@ from prometheus_client.exposition import generate_latest
 from rest_framework.exceptions import APIException, AuthenticationFailed, NotAuthenticated, PermissionDenied
 from rest_framework.settings import api_settings
 
+from criticizer import texts
 from criticizer.db import reconnect
 from criticizer.models import WorkerCluster
 from criticizer.observability.metrics import bound_queries, registry
@@ -95,7 +96,7 @@ def not_ready_reason() -> str | None:
     except (DatabaseError, InterfaceError) as error:
         if reconnect.is_disconnect(error):
             reconnect.note_loss()
-        return "database_unavailable"
+        return texts.DATABASE_AWAY.text
 
 
 def _degradations(*, with_hosts: bool) -> dict[str, object]:

@@ -113,7 +113,7 @@ def review_payload(message: Message) -> ReviewPayload | None:
         status_lines=(
             *(line(text, MAX_TEXT) for text in _configuration(data)),
             *_changes(data.get("since")),
-            *(line(text) for text in _list(data, "status_lines") if isinstance(text, str)),
+            *(line(text, MAX_TEXT) for text in _list(data, "status_lines") if isinstance(text, str)),
         ),
         severities={line(name): _number(counts, name) for name in counts} if isinstance(counts, dict) else {},
         findings=findings,

@@ -292,7 +292,7 @@ def clean(report: Report) -> Report:
             line(text) for text in (*report.status_lines[:MAX_STATUS_LINES], report.footer) if text
         ),
         footer="",
-        documents=line(report.documents),
+        documents=line(report.documents, MAX_TEXT),
         configuration=tuple(replace(each, text=line(each.text, MAX_TEXT)) for each in report.configuration),
         since=since
         and replace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from criticizer import texts
 from criticizer.observability.health import CONFLICT, UNAVAILABLE
 from criticizer.resilience.failures import Component, ErrorClass, kind_of
 
@@ -29,6 +30,10 @@ def _of_class(
     return ApiErrorKind(status, error_class.value, kind.code, message or kind.message)
 
 
+def _of_text(text: texts.Text, error: str, code: str) -> ApiErrorKind:
+    return ApiErrorKind(text.status, error, code, text.text)
+
+
 SCHEMA_INVALID = _of_class(400, ErrorClass.SCHEMA_INVALID)
 INTERNAL_BUG = _of_class(
     500,
@@ -46,15 +51,8 @@ VERSION_CONFLICT = ApiErrorKind(
 STATE_CONFLICT = ApiErrorKind(
     409, "STATE_CONFLICT", "CRITICIZER_E451", "The review is already final, so it cannot be changed."
 )
-AUTH_DENIED = ApiErrorKind(
-    401, "AUTH_DENIED", "CRITICIZER_E452", "A valid API key is needed: Authorization: Bearer <key>."
-)
-PERMISSION_DENIED = ApiErrorKind(
-    403,
-    "PERMISSION_DENIED",
-    "CRITICIZER_E453",
-    "The role or the prefixes of this API key do not allow the request.",
-)
+AUTH_DENIED = _of_text(texts.NO_KEY, "AUTH_DENIED", "CRITICIZER_E452")
+PERMISSION_DENIED = _of_text(texts.KEY_NOT_ALLOWED, "PERMISSION_DENIED", "CRITICIZER_E453")
 NOT_FOUND = ApiErrorKind(404, "NOT_FOUND", "CRITICIZER_E454", "There is nothing at this address.")
 METHOD_NOT_ALLOWED = ApiErrorKind(
     405, "METHOD_NOT_ALLOWED", "CRITICIZER_E455",
@@ -85,18 +83,13 @@ BUSY = ApiErrorKind(
     "Other requests for this changelist were recorded first, several times in a row. Post it again.",
 )  # fmt: skip
 
-TASK_NOT_FOUND = ApiErrorKind(404, "NOT_FOUND", "CRITICIZER_E462", "Task not found.")
-TASK_DONE = ApiErrorKind(409, "TASK_DONE", "CRITICIZER_E463", "Task already completed by another run.")
-TASK_EXPIRED = ApiErrorKind(410, "TASK_EXPIRED", "CRITICIZER_E464", "Task has expired. Result rejected.")
-TASK_CLAIMED = ApiErrorKind(409, "TASK_CLAIMED", "CRITICIZER_E465", "Task is claimed by another run.")
-CLAIM_LOST = ApiErrorKind(409, "CLAIM_LOST", "CRITICIZER_E466", "The claim is no longer yours: claim again.")
-RESULT_NOT_JSON = ApiErrorKind(
-    400, "RESULT_NOT_JSON", "CRITICIZER_E467", "Result data is not valid JSON. Retry with valid JSON."
-)
-RESULT_INVALID = ApiErrorKind(
-    400, "RESULT_INVALID", "CRITICIZER_E468",
-    "Result validation failed. See `details` for specific field errors.",
-)  # fmt: skip
+TASK_NOT_FOUND = _of_text(texts.TASK_NOT_FOUND, "NOT_FOUND", "CRITICIZER_E462")
+TASK_DONE = _of_text(texts.TASK_DONE, "TASK_DONE", "CRITICIZER_E463")
+TASK_EXPIRED = _of_text(texts.TASK_EXPIRED, "TASK_EXPIRED", "CRITICIZER_E464")
+TASK_CLAIMED = _of_text(texts.TASK_CLAIMED, "TASK_CLAIMED", "CRITICIZER_E465")
+CLAIM_LOST = _of_text(texts.CLAIM_LOST, "CLAIM_LOST", "CRITICIZER_E466")
+RESULT_NOT_JSON = _of_text(texts.RESULT_NOT_JSON, "RESULT_NOT_JSON", "CRITICIZER_E467")
+RESULT_INVALID = _of_text(texts.RESULT_INVALID, "RESULT_INVALID", "CRITICIZER_E468")
 
 API_TABLE: tuple[ApiErrorKind, ...] = (
     SCHEMA_INVALID, INTERNAL_BUG, VERSION_CONFLICT, STATE_CONFLICT, AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND,

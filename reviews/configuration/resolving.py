@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from criticizer import texts
 from reviews.configuration import FILE_NAMES
 from reviews.configuration.keys import KEYS, PROTECTING, SECTIONS, Ceiling, Key, rank
 from reviews.configuration.kinds import Dropped, Invalid
@@ -139,10 +140,10 @@ class _State:
         reason = (
             "" if fault.reason == "invalid YAML syntax" else f" {fault.reason[0].upper()}{fault.reason[1:]}."
         )
-        says = "has invalid YAML syntax" if fault.kind == "syntax" else "is not used"
         at = f" Line {fault.line}, column {fault.column}." if fault.line else ""
-        text = f"`{_NAME}` {says}. Using all default settings.{reason}{at} {self._consequence}"
-        self._warn(INVALID_SYNTAX, fault.kind, "", fault, text)
+        text = texts.NO_YAML if fault.kind == "syntax" else texts.FILE_NOT_USED
+        said = f"{text.of(file=_NAME)}{reason}{at} {self._consequence}"
+        self._warn(INVALID_SYNTAX, fault.kind, "", fault, said)
 
     def read(self, loaded: Loaded) -> None:
         for slip in loaded.slips:
@@ -227,7 +228,7 @@ class _State:
         if is_switched_off:
             default = "default value `false`"
         tail = f" {self._consequence}" if lost and not is_switched_off else ""
-        text = f"field `{path}` is invalid ({fault.reason}), using {default}.{tail}"
+        text = texts.INVALID_VALUE.of(field=path, reason=fault.reason, default=default) + tail
         self._warn(INVALID_VALUE, fault.kind, path, node, text)
 
     def _guard(self, name: str, node: Node) -> None:
@@ -284,7 +285,7 @@ class _State:
     def _warn(
         self, code: str, kind: str, path: str, place: Node | Slip | Dropped | Unreadable, text: str
     ) -> None:
-        full = f"Configuration warning: {text}"
+        full = texts.CONFIGURATION.of(warning=text)
         self._warnings.append(Fault(code, kind, path, place.line, place.column, full))
 
 

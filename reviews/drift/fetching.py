@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from criticizer import texts
 from criticizer.resilience.failures import ErrorClass, Failure
 from reviews.drift import manifests
 from reviews.drift.code import MAX_FILES
@@ -49,7 +50,6 @@ MAX_SECONDS = 30.0
 MAX_ROUNDS = 8
 MAX_DESCRIBING = 200  # documents in which sections are looked for
 _BATCH = 500  # files
-FAILED = "Documents were not verified: {}."
 
 
 class Sight:
@@ -130,20 +130,22 @@ class DocumentVerifier:
     def _verified(self, change: Change, root: Root) -> VerifiedDocuments:
         """Return what became of one root's documents: a failure of it takes nothing from the others."""
         if self._left() <= 0:
-            return VerifiedDocuments(note=FAILED.format("there was no time left"))
+            return VerifiedDocuments(note=texts.DOCUMENTS_FAILED.of(why="there was no time left"))
         try:
             return self._compared(change, root)
         except Failure as failure:
             log.warning("documents_not_verified", changelist=change.changelist_id, **failure.facts)
-            return VerifiedDocuments(note=FAILED.format(_why(failure)))
+            return VerifiedDocuments(note=texts.DOCUMENTS_FAILED.of(why=_why(failure)))
         except Exception:  # a defect here must not keep a change from its review
             log.exception("documents_failed", changelist=change.changelist_id)
-            return VerifiedDocuments(note=FAILED.format("an internal error"))
+            return VerifiedDocuments(note=texts.DOCUMENTS_FAILED.of(why="an internal error"))
 
     def _compared(self, change: Change, root: Root) -> VerifiedDocuments:
         listed = self._source.tree(change, root.path, most=MAX_ENTRIES, seconds=self._left())
         if listed is None:
-            return VerifiedDocuments(note=FAILED.format(f"the tree has more than {MAX_ENTRIES:,} files"))
+            return VerifiedDocuments(
+                note=texts.DOCUMENTS_FAILED.of(why=f"the tree has more than {MAX_ENTRIES:,} files")
+            )
         reader = _Reader(self._source, change, root, self._left, self._room)
         made = reader.recording(listed)
         documents = [

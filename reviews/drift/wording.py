@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from criticizer import texts
 from criticizer.wording import plural_count
 from reviews.drift.claims import Verdict
 from reviews.drift.meaning.wording import counted, meaning_summary
-
-NO_CLAIMS = "No verifiable claims found in the changed documentation files."
-
 
 _BEYOND = (
     ("not_indexed", "Not indexed: syntax error in {}.", "file"),
@@ -25,13 +23,11 @@ def summary(counts: Mapping[str, Any]) -> str:
     total = sum(counts.get(verdict, 0) for verdict in Verdict)
     parts = [counts.get("note", "")]
     if total:
-        verdicts = [
-            f"{counts.get(verdict, 0)} {word}"
-            for verdict, word in zip(Verdict, ("hold", "refuted", "ambiguous", "not checkable"), strict=True)
-        ]
-        parts.append(f"{plural_count(total, 'claim')} of documents: {', '.join(verdicts)}.")
+        verdicts = (counts.get(verdict, 0) for verdict in Verdict)
+        numbers = dict(zip(("holds", "refuted", "ambiguous", "unclear"), verdicts, strict=True))
+        parts.append(texts.CLAIMS.of(claims=plural_count(total, "claim"), **numbers))
     elif counts.get("documents"):
-        parts.append(NO_CLAIMS)
+        parts.append(texts.NO_CLAIMS.text)
     parts += [
         text.format(plural_count(n, noun)) for name, text, noun in _BEYOND if (n := counts.get(name, 0))
     ]

@@ -132,7 +132,10 @@ def part_of(report: Report, reach: Reach) -> Report:
         return report
     coverage = tuple(file for file in report.coverage if reach.allows(file.file))
     configuration = tuple(line for line in report.configuration if reach.allows(line.file))
-    report = replace(report, configuration=configuration, documents="")  # counts of the whole tree
+    # What is said of documents counts the whole tree: it is for who may read all of a pull request's.
+    root = pull.depot_prefix(report.changelist_id)
+    documents = report.documents if root and reach.allows(root) else ""
+    report = replace(report, configuration=configuration, documents=documents)
 
     def may_read(finding: ReportFinding) -> bool:
         if not all(map(reach.allows, finding.evidence)):

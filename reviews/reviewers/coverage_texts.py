@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from criticizer import texts
 from criticizer.resilience.failures import ErrorClass
 from criticizer.wording import plural_count
 from reviews.reviewers.base import CoverageStatus, Stopped
@@ -56,7 +57,7 @@ _KEPT = {
     CoverageStatus.PARTIAL: "read in part",
 }
 NOT_REVIEWED: Mapping[ErrorClass, str] = {
-    ErrorClass.SCHEMA_INVALID: "not reviewed: the model's answer could not be used; a rerun may help",
+    ErrorClass.SCHEMA_INVALID: texts.PART_UNUSABLE.text,
     ErrorClass.TOKEN_LIMIT: "not reviewed: too long for the model's window; split the file or the change",
     ErrorClass.POLICY_REJECTED: "not reviewed: the model refused this part; have a person read it",
     ErrorClass.NETWORK_TIMEOUT: "not reviewed: the model did not answer in time; a rerun may help",
@@ -69,13 +70,11 @@ OUT_OF_ROOM = (
     "not reviewed: the model used up its output before it answered; raise LLM_MAX_OUTPUT_TOKENS or lower"
     " its reasoning effort by LLM_EXTRA_BODY"
 )
-AGENT_TIMEOUT = "not reviewed: the agent did not respond within the time limit"
+AGENT_TIMEOUT = texts.PART_NO_RESULT.text
 AGENT_FAILED = "not reviewed: the agent could not finish this part"
-AGENT_LIMIT = (
-    "not reviewed: analysis exceeded the context limits of the agent's model; split the file or the change"
-)
+AGENT_LIMIT = texts.PART_TOO_LONG.text
 AGENT_TOO_LARGE = "not reviewed: too long for a task of an agent; lower LLM_MAX_INPUT_TOKENS"
-NO_AGENT_BANNER = "Agent not configured. Only syntactic checks were performed."
+NO_AGENT_BANNER = texts.NO_AGENT.text
 UNREACHED: Mapping[Stopped, str] = {
     Stopped.ENDED: "not reviewed: the review was stopped before this part",
     Stopped.TIMED_OUT: "not reviewed: the review timed out before this part",
@@ -140,19 +139,16 @@ def agents_banner(missing: int, total: int, completed: int, *, is_lost: bool) ->
     if not _is_much(missing, total):
         return ""
     percent = (200 * missing + total) // (2 * total)  # rounded, half up
-    text = (
-        f"Warning: {percent}% of claims could not be verified because the agent did not complete in time."
-        " Check your agent's configuration and model key."
-    )
-    crashed = f" The agent encountered an error. {completed} of {total} claims were verified."
-    return text + crashed if is_lost and completed else text
+    text = texts.AGENTS_LATE.of(percent=percent)
+    crashed = texts.AGENT_CRASHED.of(completed=completed, total=total)
+    return f"{text} {crashed}" if is_lost and completed else text
 
 
 def agents_footer(missing: int, total: int) -> str:
     """Return the line at a report's end about the few tasks that agents did not finish, or ""."""
     if not missing or _is_much(missing, total):
         return ""
-    return f"{missing} claim(s) could not be verified due to timeout."
+    return texts.AGENTS_LATE_FEW.of(missing=missing)
 
 
 def _is_much(missing: int, total: int) -> bool:
@@ -196,10 +192,7 @@ def stopped_banner(status: str, reviewed: int = 0, parts: int = 0) -> str:
     Without `parts` it is for those who may not see all files, and says no numbers of the whole change.
     """
     how_far = f"after {reviewed} of {parts} parts" if parts else "before its last part"
-    return (
-        f"Review {_ENDED.get(status, 'stopped')} {how_far}."
-        " Results shown are from the completed portion; the rest will be checked with the next version."
-    )
+    return texts.STOPPED.of(ended=_ENDED.get(status, "stopped"), how_far=how_far)
 
 
 def limit_text(reached: LimitReached) -> str:

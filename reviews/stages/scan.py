@@ -22,6 +22,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer import texts
 from criticizer.redaction import clean
 from criticizer.resilience.failures import (
     Component,
@@ -59,7 +60,6 @@ LISTING_SECONDS = 180.0  # until the first document is begun
 MAX_LOST = 5  # documents that may end the process in one attempt
 TOO_HARD = "it takes too much time or memory"
 NEVER_HELD = "not true when it was written either"
-OFF = "The repository's configuration switches the verification of documents off."
 _TEXT, _SAYS = 300, 300  # characters of a claim that are kept
 
 log = structlog.get_logger(__name__)
@@ -107,7 +107,7 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
     work = _Scan(claim, job, configuration.root, sight, documents)
     if documents.is_on:
         work.verify()
-    note = OFF if not documents.is_on else ""
+    note = texts.DOCUMENTS_OFF.text if not documents.is_on else ""
     return Scanned(with_reconnect(lambda: _change(job, folder, note)), configuration)
 
 
@@ -272,7 +272,7 @@ def _change(job: ReviewJob, folder: str, note: str) -> Change:
     rows = list(ScanDocument.objects.filter(scan=job.pk))
     result = scans.results_of([job.pk])[job.pk]
     if result.is_partial:
-        note = scans.PARTIAL.format(result.verified, result.total)
+        note = texts.SCAN_PARTIAL.of(verified=result.verified, total=result.total)
         log.warning("scan_partial", job=job.pk, claims_verified=result.verified, claims=result.total)
     elif not result.total and not note:
         log.warning("scan_without_claims", job=job.pk, documents=len(rows))

@@ -28,8 +28,8 @@ from django.conf import settings
 
 from criticizer.redaction import RedactedText, RedactionBlocked
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
+from criticizer.texts import SEMANTIC_AWAY, SEMANTIC_OFF
 from reviews import config
-from reviews.drift.meaning.wording import SEMANTIC_AWAY, SEMANTIC_OFF
 from reviews.models import ReviewUnit
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
@@ -82,7 +82,7 @@ async def ordered(claim: StageClaim, prepared: Prepared) -> Ordered:
     except (Failure, DependencyUnavailable, LimitReached, RedactionBlocked) as error:
         facts = error.facts if isinstance(error, Failure) else {"why": type(error).__name__}
         log.warning("semantic_step_left_out", job=claim.job_id, model=llm.model, **facts)
-        return replace(plain, note=SEMANTIC_AWAY)
+        return replace(plain, note=SEMANTIC_AWAY.text)
     of_files = dict(zip(files, vectors, strict=False))
     new = dict(zip(missing, vectors[len(files) :], strict=True))
     dimensions = len(vectors[0])
@@ -121,7 +121,7 @@ def _switched_off(plain: Ordered, key: str, state: Mapping[str, Any], model: str
     )
     # Stored again, so that it does not expire before those who may mend it know.
     kept = AnsweredUnit(key, [dict(state)], state["model"], 0)
-    return replace(plain, note=SEMANTIC_OFF, units=(kept,))
+    return replace(plain, note=SEMANTIC_OFF.text, units=(kept,))
 
 
 def _files(prepared: Prepared) -> dict[int, RedactedText]:

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from criticizer import texts
 from reviews import fixes, verdicts
 from reviews.extents import Extent, NotAccepted
 from reviews.models import FindingRow
@@ -105,7 +106,7 @@ def verdict_link(request: HttpRequest, signed: str) -> HttpResponse:
     """
     opened = verdict_links.opened(signed)
     if opened is None:
-        return render(request, "reviews/verdict_link.html", {}, status=404)
+        return render(request, "reviews/verdict_link.html", {"why": texts.LINK_NOT_VALID}, status=404)
     is_done = request.method == "POST" and _give(
         request, VerdictForm(request.POST), opened.finding, opened.actor, Extent(seen=opened.seen)
     )

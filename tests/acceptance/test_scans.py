@@ -14,6 +14,7 @@ import psutil
 import pytest
 from django.db import connection
 
+from criticizer import texts
 from deadletters.models import DeadLetter
 from reviews import scans
 from reviews.intake import api_keys
@@ -110,7 +111,7 @@ def test_what_the_allow_list_excludes_is_neither_read_nor_told(world: World, rep
 def test_the_repository_switches_scans_off(world: World, repo: GitRepo) -> None:
     repo.commit_files({".criticizer.yml": "docs: {enabled: false}\n"})
     job = scanned(world, target())
-    assert (job.status, job.documents["note"]) == (JobStatus.SUCCEEDED, scan.OFF)
+    assert (job.status, job.documents["note"]) == (JobStatus.SUCCEEDED, texts.DOCUMENTS_OFF.text)
     assert (result(job).documents, result(job).health) == (0, None)
 
 

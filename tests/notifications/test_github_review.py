@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from criticizer import texts
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, QuotaExceeded, UncertainFailure
 from notifications.providers.base import Evidence, Message, Question
 from notifications.providers.failures import NotWanted
-from notifications.providers.pull_requests import markdown, provider, reviews
+from notifications.providers.pull_requests import markdown, reviews
 from notifications.providers.pull_requests.reviews import Reviews
 from tests.fakes import hosts
 from tests.fakes.github import SLUG, Act, GitHubServer, Pull, Repo, reviewed_tokens_of
@@ -188,7 +189,7 @@ def test_a_summary_says_that_inline_comments_come_later(
 ) -> None:
     server.remaining, server.reset_seconds = remaining, reset
     github(server).send(placed(repo, *places))
-    assert (provider.PENDING in bodies(repo)[0]) is says
+    assert (texts.COMMENTS_PENDING.text in bodies(repo)[0]) is says
 
 
 @pytest.mark.parametrize("field", ["title", "message", "verdict_note"])

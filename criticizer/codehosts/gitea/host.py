@@ -19,7 +19,7 @@ _PER_PAGE = 50  # more are not given
 # No state says "cancelled": a warning fails no check.
 _STATES = {
     "": "pending", "success": "success", "neutral": "success", "cancelled": "warning",
-    "timed_out": "error", "failure": "error",
+    "timed_out": "error", "failure": "error", "action_required": "error",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 _STATES = {
     "": "running", "success": "success", "neutral": "success", "cancelled": "canceled",
-    "timed_out": "failed", "failure": "failed",
+    "timed_out": "failed", "failure": "failed", "action_required": "failed",
 }  # fmt: skip
 _MAX_DESCRIPTION = 255
 _DEVELOPER = 30  # the level of access

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from criticizer import texts
 from criticizer.inert_links import break_links
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, linkable, shortened
@@ -20,7 +21,7 @@ from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
 MAX_CHARACTERS = 65_000
 MAX_BYTES = 250_000
 MAX_EARLIER = 20  # tokens of earlier versions in a marker
-_SHORT, _FACT, _PATH, _MAX_UNREAD = 300, 512, 1100, 20
+_SHORT, _FACT, _PATH, _MAX_UNREAD = 300, 2000, 1100, 20
 _SPECIAL = re.compile(r"([\\`*_\[\]<>~#|!$&])")
 _BLOCK = re.compile(r"^(\s*)([-+=:/]|\d{1,9}(?=[.)]))", re.MULTILINE)
 # Of GitLab also !12 (merge request), %3 (milestone), $4 (snippet), &5 (epic) and ~label.
@@ -142,7 +143,8 @@ def plain(text: str, limit: int) -> str:
 
 
 def _count(shown: int, total: int) -> str:
-    return f"Showing {shown:,} of {total:,} findings." if total else "Showing 000,000 of 000,000 findings."
+    counted = (f"{shown:,}", f"{total:,}") if total else ("000,000", "000,000")
+    return texts.COMMENT_TOO_LONG.of(shown=counted[0], total=counted[1])
 
 
 def _notice(message: Message) -> list[str]:

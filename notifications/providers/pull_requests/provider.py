@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from criticizer import texts
 from criticizer.codehosts.base import Comment, Host, Pull
 from criticizer.codehosts.names import Repository
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
@@ -25,8 +26,6 @@ _ADDRESS = re.compile(r"([^#]+)#([1-9][0-9]{0,9})")
 # With fewer calls left than a summary and inline comments take, the latter wait for the host's reset.
 FEW_CALLS = 5
 LONG_SECONDS = 300.0
-PENDING = "Some review comments are pending due to GitHub API rate limits and will appear shortly."
-_MOVED = "Note: These results are from commit `{sha}`. The PR has been updated since this scan ran."
 
 
 class PullRequests:
@@ -107,7 +106,7 @@ class PullRequests:
             str(message.token), review.repository_id, number, review.version, review.head_sha,
             earlier[: markdown.MAX_EARLIER],
         )  # fmt: skip
-        moved = _MOVED.format(sha=review.head_sha) if pull.head_sha != review.head_sha else ""
+        moved = texts.OLDER_COMMIT.of(sha=review.head_sha) if pull.head_sha != review.head_sha else ""
         body = markdown.summary(message, review, marker, moved, _pending(pull, review))
         if standing is None:
             return str(self._host.post_comment(repository, number, body))
@@ -167,4 +166,4 @@ def _pending(pull: Pull, review: ReviewPayload) -> str:
     """Return the sentence about inline comments that come later, where the quota does not last for them."""
     is_low = pull.calls_left is not None and pull.calls_left < FEW_CALLS
     is_coming = any(finding.in_diff for finding, _ in review.findings)
-    return PENDING if is_low and is_coming and pull.reset_seconds >= LONG_SECONDS else ""
+    return texts.COMMENTS_PENDING.text if is_low and is_coming and pull.reset_seconds >= LONG_SECONDS else ""

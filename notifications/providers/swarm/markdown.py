@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
-from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
+from notifications.rendering.report import MAX_RULE_NOTE, MAX_TEXT, ReportFinding
 
 MAX_CHARACTERS = 12_000
 _MESSAGE, _SUGGESTION, _SHORT = 2000, 1000, 300
@@ -63,7 +63,7 @@ def _review(review: ReviewPayload) -> list[str]:
     parts = [f"**{_plain(review.headline, _SHORT)}**"]
     if linkable(review.url):
         parts.append(f"<{review.url.replace('<', '%3C').replace('>', '%3E')}>")
-    parts += [_plain(fact, 512) for fact in (review.banner, *review.status_lines) if fact]
+    parts += [_plain(fact, MAX_TEXT) for fact in (review.banner, *review.status_lines) if fact]
     budget = MAX_CHARACTERS - _RESERVED - sum(map(len, parts))
     findings = laid_out(review, _finding, budget, len(review.findings), gap=2)
     parts += findings

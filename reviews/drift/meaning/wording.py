@@ -6,13 +6,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from criticizer import texts
 from criticizer.wording import plural_count
 
-SEMANTIC_OFF = (
-    "Semantic search is disabled because the embedding model configuration changed."
-    " Run a full scan to re-index."
-)
-SEMANTIC_AWAY = "Semantic search was left out: the server of embeddings could not be used."
 _SHOWN = 5  # places of one reason
 
 
@@ -30,15 +26,15 @@ class Unsure(StrEnum):
     NOT_CLEAN = "not_clean"
 
 
-TEXTS: Mapping[str, str] = {
-    Unsure.PARSE_ERROR: "Could not verify this section (analysis returned invalid output)",
-    Unsure.NO_EVIDENCE: "Insufficient evidence to verify this section",
-    Unsure.TOKEN_LIMIT: "Analysis of this section exceeded model context limits. Consider splitting it",
-    Unsure.UNAVAILABLE: "Not verified, because the language model could not be used",
-    Unsure.OVER_LIMIT: "Not verified, because the limit of tokens was reached",
-    Unsure.NO_TIME: "Not verified, because the review ran out of time",
-    Unsure.STEERED: "Not verified, because the text addresses an automated reviewer",
-    Unsure.NOT_CLEAN: "Not verified, because the text could not be cleaned of secrets with certainty",
+TEXTS: Mapping[str, texts.Text] = {
+    Unsure.PARSE_ERROR: texts.SECTION_UNUSABLE,
+    Unsure.NO_EVIDENCE: texts.SECTION_NO_EVIDENCE,
+    Unsure.TOKEN_LIMIT: texts.SECTION_TOO_LONG,
+    Unsure.UNAVAILABLE: texts.SECTION_NO_MODEL,
+    Unsure.OVER_LIMIT: texts.SECTION_OVER_LIMIT,
+    Unsure.NO_TIME: texts.SECTION_NO_TIME,
+    Unsure.STEERED: texts.SECTION_STEERS,
+    Unsure.NOT_CLEAN: texts.SECTION_NOT_CLEAN,
 }
 
 
@@ -55,14 +51,10 @@ def meaning_summary(found: Mapping[str, Any]) -> str:
     parts = []
     if sections:
         counts = counted(sections)
-        parts.append(
-            f"{plural_count(len(sections), 'section')} of documents compared by meaning:"
-            f" {counts['drifted']} may be out of date, {counts['holds']} hold,"
-            f" {counts['uncertain']} uncertain."
-        )
+        parts.append(texts.BY_MEANING.of(sections=plural_count(len(sections), "section"), **counts))
     for reason, text in TEXTS.items():
         places = [f"{one['document']}, line {one['line']}" for one in sections if one["reason"] == reason]
         if places:
             more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-            parts.append(f"{text}: {'; '.join(places[:_SHOWN])}{more}.")
+            parts.append(text.of(places=f"{'; '.join(places[:_SHOWN])}{more}"))
     return " ".join(filter(None, [*parts, found.get("note", "")]))

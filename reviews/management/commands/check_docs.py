@@ -11,6 +11,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from criticizer import texts
 from criticizer.resilience.failures import Failure
 from reviews.drift.change import Report, compare
 from reviews.drift.claims import Claim, Verdict
@@ -61,7 +62,7 @@ class Command(BaseCommand):
         if done.unverified:
             total = len(done.found)
             verified = total - done.unverified
-            self.stdout.write(f"Scan timed out after verifying {verified} of {total} claims.")
+            self.stdout.write(texts.SCAN_TIMED_OUT.of(verified=verified, total=total))
         return len(refuted)
 
     def _count(self, report: Report) -> None:
