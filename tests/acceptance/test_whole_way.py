@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from criticizer.models import WorkerCluster
 from reviews.models import ReviewJob
+from tests import emptying
 from tests.acceptance.world import AFTER, BEFORE, MAIL
 from tests.fakes.llm import FakeLlm, Recorded, Reply
 from tests.fakes.p4.server import FakeDepot, added, edited
@@ -95,7 +95,7 @@ def installation(
     repository = GitRepo(files / "repository")
     with ExitStack() as everything:
         everything.enter_context(django_db_blocker.unblock())
-        WorkerCluster.objects.all().delete()
+        everything.callback(emptying.empty)  # of what the workers wrote after the last test
         receiver = everything.enter_context(WebhookReceiver())
         llm = everything.enter_context(FakeLlm())
         environment = {

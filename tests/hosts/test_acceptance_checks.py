@@ -20,10 +20,11 @@ import pytest
 from django.utils import timezone
 
 from criticizer.db import prepared
-from criticizer.models import OutboxMessage, WorkerCluster
+from criticizer.models import OutboxMessage
 from notifications.models import Delivery
 from notifications.providers.pull_requests import markdown
 from reviews.models import HostCheck, HostDelivery, ReviewJob, StageRun
+from tests import emptying
 from tests.acceptance.pulls import FINDING
 from tests.fakes.github import Act, private_key, reviewed_tokens_of, tokens_of
 from tests.fakes.llm import FakeLlm, Recorded, Reply
@@ -56,10 +57,10 @@ def both(
         "LLM_MAX_INPUT_TOKENS": "7000",
     }
     with django_db_blocker.unblock(), FakeLlm(respond=answer) as llm:
-        WorkerCluster.objects.all().delete()
         files = tmp_path_factory.mktemp("checks")
         with sides.running(files, LLM_BASE_URL=llm.base_url, **environment) as running:
             yield running
+        emptying.empty()  # of what the workers wrote after the last test
 
 
 @pytest.fixture
