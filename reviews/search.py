@@ -40,7 +40,7 @@ from reviews.models import (
 from reviews.states import ACTIVE_JOB
 
 MOST_RARE = 10_000
-_LOOKED_AT = 1_000  # newest jobs searched to see whether words are common
+_LOOKED_AT = 1_000  # of the newest jobs, those searched to see whether words are common
 _COMMON = 5  # matches among them that make words common
 _MOST_RARE_FINDINGS = 30_000
 _MILLISECONDS = 3_000
@@ -48,7 +48,9 @@ _MILLISECONDS = 3_000
 _THROUGH_INDEX = {"enable_seqscan": "off", "enable_indexscan": "off", "work_mem": "65536"}
 _COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]{4,40})")
 _TEXT = Lower(Concat("title", Value(" "), "message", Value(" "), "file", output_field=TextField()))
+# What the indexes of words hold. Before its change is fetched a review has none.
 _ENDED = Q(finished_at__isnull=False)
+_FETCHED = Q(status__in=[status.value for status in ACTIVE_JOB]) & ~Q(author="", title="")
 AT_NEWEST_VERSION = ~Exists(FindingRow.objects.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk")))
 
 
@@ -174,8 +176,16 @@ def named(word: str) -> Q:
 
 
 def _is_common(found: Q) -> bool:
-    """Return whether the newest jobs have enough that match; False when finding them takes long."""
-    newest = list(ReviewJob.objects.order_by("-created_at", "-id").values_list("pk", flat=True)[:_LOOKED_AT])
+    """Return whether the newest jobs have enough that match; False when finding them takes long.
+
+    Those that ended last and those created last: a backlog whose changes are not fetched has no words.
+    """
+    newest = [
+        *ReviewJob.objects.order_by("-created_at", "-id").values_list("pk", flat=True)[:_LOOKED_AT],
+        *ReviewJob.objects.filter(_ENDED)
+        .order_by("-finished_at", "-id")
+        .values_list("pk", flat=True)[:_LOOKED_AT],
+    ]
     try:
         with statement_timeout(_MILLISECONDS):
             # As a list: PostgreSQL reads these rows only.
@@ -189,7 +199,7 @@ def _jobs_with(found: Q) -> list[int] | None:
     ids: list[int] = []
     try:
         with statement_timeout(_MILLISECONDS, {"enable_seqscan": "off", "enable_indexscan": "off"}):
-            for part in (_ENDED, Q(status__in=ACTIVE_JOB)):  # an index each
+            for part in (_ENDED, _FETCHED):  # an index each
                 jobs = ReviewJob.objects.filter(part, found).order_by().values_list("pk", flat=True)
                 ids += jobs[: MOST_RARE + 1]
     except StatementTimeout:

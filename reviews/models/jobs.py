@@ -168,8 +168,15 @@ class ReviewJob(models.Model):
             models.Index(fields=["-created_at", "-id"], condition=Q(is_late=True), name="jobs_late"),
             # Lists of one author's changes and findings.
             models.Index(fields=["author", "-created_at"], condition=~Q(author=""), name="jobs_of_author"),
-            # Full-text search. Only ended jobs: each change before that would cost an entry.
+            # Full-text search. Ended jobs, whose entries stay; and those that are fetched and at work, in an
+            # index that stays small: each change of them costs an entry there.
             text_index("title", "author", name="jobs_words", condition=Q(finished_at__isnull=False)),
+            text_index(
+                "title",
+                "author",
+                name="jobs_words_active",
+                condition=Q(status__in=[status.value for status in ACTIVE_JOB]) & ~Q(author="", title=""),
+            ),
         ]
         triggers = [
             pgtrigger.FSM(

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import BooleanField, Q
 from django.db.models.expressions import RawSQL
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from reviews import search
 from reviews.models import ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.web import review_list
@@ -164,6 +167,36 @@ def test_versions_of_a_change_are_one_row_and_all_of_them_where_it_is_asked_for(
     assert [row.job.pk for row in list_page(changelist="77").rows] == [newer.pk, older.pk]
     # Whoever may not see the newest version sees the newest of the others.
     assert [row.job.pk for row in list_page(scope=Scope(prefixes=("//depot/main/",))).rows] == [older.pk]
+
+
+def test_words_of_reviews_at_work_are_looked_up_in_an_index(db: None) -> None:
+    """Reading the titles of a backlog takes seconds."""
+    job = factories.ReviewJobFactory(title="Resize the texture", author="ann")
+    others = [factories.ReviewJobFactory.build(title=f"Rename the shader {n}") for n in range(1000)]
+    ReviewJob.objects.bulk_create(others)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE jobs")
+    with CaptureQueriesContext(connection) as asked:
+        assert [row.job.pk for row in list_page(text="resize ann").rows] == [job.pk]
+    (of_active,) = [
+        query["sql"]
+        for query in asked
+        if query["sql"].startswith("SELECT") and "to_tsquery" in query["sql"] and "queued" in query["sql"]
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off")
+        cursor.execute(f"EXPLAIN {of_active}")
+        assert "jobs_words_active" in str(cursor.fetchall())
+
+
+def test_words_are_known_as_common_behind_a_backlog_that_is_not_fetched(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_LOOKED_AT", 10)
+    factories.ReviewJobFactory.create_batch(10, title="Fix the parser", status="succeeded")
+    factories.ReviewJobFactory.create_batch(10)
+    assert search._is_common(Q(search.match(("title", "author"), ["fix"])))
+    assert not search._is_common(Q(search.match(("title", "author"), ["rename"])))
 
 
 def test_slow_list_query_is_cancelled_and_reported(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
