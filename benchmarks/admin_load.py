@@ -74,7 +74,7 @@ SELECT i, 'bench-' || i, repeat('0', 64), (100000 + i)::text, 1, '["mail:ann@exa
   FROM (SELECT i, now() - (%(days)s * 86400.0 * (%(jobs)s - i) / %(jobs)s) * interval '1 second' AS at,
                CASE WHEN i > %(jobs)s - %(active)s
                     THEN (ARRAY['queued','in_progress','retryable_failed'])[1 + i %% 3]
-                    WHEN i::bigint * 7919 %% 100 < 100.0 * %(letters)s / %(jobs)s THEN 'dead_lettered'
+                    WHEN i::bigint * 7919 %% 10007 < 10007.0 * %(letters)s / %(jobs)s THEN 'dead_lettered'
                     WHEN i %% 97 = 0 THEN 'timed_out' WHEN i %% 89 = 0 THEN 'superseded'
                     WHEN i %% 401 = 0 THEN 'cancelled' ELSE 'succeeded' END AS s
           FROM generate_series(1, %(jobs)s) i) made"""),
