@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from django.conf import settings
+from django.contrib.postgres.expressions import ArraySubquery
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.lookups import DataContains
 from django.contrib.postgres.search import SearchVectorExact
@@ -36,6 +37,7 @@ from reviews.models import (
     CoverageRow,
     FindingRow,
     ReviewJob,
+    StageRun,
 )
 from reviews.states import ACTIVE_JOB
 
@@ -43,6 +45,7 @@ MOST_RARE = 10_000
 _LOOKED_AT = 1_000  # of the newest jobs, those searched to see whether words are common
 _COMMON = 5  # matches among them that make words common
 _MOST_RARE_FINDINGS = 30_000
+_MOST_RARE_STAGES = 40_000
 _MILLISECONDS = 3_000
 # With less memory (in kB) it would keep pages instead of rows, and read the text of all rows on them.
 _THROUGH_INDEX = {"enable_seqscan": "off", "enable_indexscan": "off", "work_mem": "65536"}
@@ -146,6 +149,12 @@ class _OneOf(Func):
     output_field = BooleanField()
 
 
+class _OneOfFew(_OneOf):
+    # PostgreSQL takes the elements of an unknown array for few; where this is negated it hashes them.
+    template = "%(expressions)s))"
+    arg_joiner = " IN (SELECT unnest("
+
+
 def is_one_of(ids: Sequence[int]) -> Q:
     """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
     return Q(_OneOf(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
@@ -173,6 +182,18 @@ def named(word: str) -> Q:
         # A range, which the index of changelists serves whatever the database's collation.
         found |= Q(changelist_id__gte=first, changelist_id__lt=f"{first}g")
     return found
+
+
+def jobs_with_stages(stages: QuerySet[StageRun]) -> Q:
+    """Return the condition on reviews that they have one of the stages, which an index serves. Runs a query.
+
+    PostgreSQL takes matches for evenly spread, and reads the list in its order until it has a page of them: a
+    backlog without a match comes first there. Unless there are many it looks them up, and sorts.
+    """
+    found = stages.order_by().values("job_id")
+    if found[: _MOST_RARE_STAGES + 1].count() > _MOST_RARE_STAGES:
+        return Q(Exists(stages.filter(job=OuterRef("pk"))))
+    return Q(_OneOfFew(F("pk"), ArraySubquery(found)))
 
 
 def _is_common(found: Q) -> bool:

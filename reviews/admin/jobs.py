@@ -26,7 +26,7 @@ from reviews import pipeline
 from reviews.admin import message_preview
 from reviews.models import FindingFate, ReviewJob, StageRun
 from reviews.recipients.scopes import scope_of
-from reviews.search import JOB_WORDS
+from reviews.search import JOB_WORDS, jobs_with_stages
 from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
 from reviews.web.fates import ledger_of
 from reviews.web.progress import stages_of
@@ -44,6 +44,11 @@ def _stage_key(key: Key, **also: Any) -> Key:
         return Q(Exists(stages))
 
     return replace(key, condition=condition)
+
+
+def _error_key(key: Key) -> Key:
+    """Return a key of the error classes of stages, which have an index, as a key of jobs."""
+    return replace(key, condition=lambda text: jobs_with_stages(StageRun.objects.filter(key.condition(text))))
 
 
 def _fates(job: ReviewJob) -> QuerySet[FindingFate]:
@@ -81,7 +86,7 @@ class ReviewJobAdmin(KeysetAdmin):
             exact("stage", "The current stage, or the one that failed", choices=Stage.choices, example="llm"),
             status__in=(StageStatus.RUNNING, StageStatus.RETRY_WAIT, StageStatus.FAILED),
         ),
-        "error": _stage_key(
+        "error": _error_key(
             exact(
                 "error_class",
                 "The last error class of a stage",

@@ -12,6 +12,7 @@ from django.contrib.admin.utils import label_for_field
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -21,7 +22,7 @@ from criticizer.db import query_limits
 from criticizer.db.query_limits import BoundedCount, StatementTimeout, bounded_count, statement_timeout
 from criticizer.models import Circuit, SavedView
 from notifications.states import DeliveryStatus
-from reviews.models import ReviewJob
+from reviews.models import ReviewJob, StageRun
 from reviews.states import JobStatus
 from tests import factories
 
@@ -236,6 +237,35 @@ def test_jobs_are_found_by_their_keys(root: Client) -> None:
         "error:RATE_LIMITED": set(),
     }.items():
         assert (text, found(root, text)) == (text, wanted)
+
+
+def test_reviews_with_an_error_are_found_behind_a_backlog(root: Client) -> None:
+    """PostgreSQL would read the whole backlog, which comes first in the order of the list."""
+    start = timezone.now() - timedelta(days=1)
+    build = factories.ReviewJobFactory.build
+    failed = ReviewJob.objects.bulk_create(
+        [build(status="dead_lettered", created_at=start + timedelta(seconds=n)) for n in range(600)]
+    )
+    runs = [
+        factories.StageRunFactory.build(job=job, status="failed", error_class="RATE_LIMITED")
+        for job in failed
+    ]
+    StageRun.objects.bulk_create(runs)
+    ReviewJob.objects.bulk_create([build() for _ in range(3000)])
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE jobs; ANALYZE stage_runs")
+    with CaptureQueriesContext(connection) as asked:
+        assert found(root, "error:RATE_LIMITED") == {job.pk for job in failed[-50:]}
+    (listed,) = [query["sql"] for query in asked if "RATE_LIMITED" in query["sql"] and "51" in query["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {listed}")
+        plan = str(cursor.fetchall())
+    assert "jobs_pkey" in plan
+    assert "jobs_newest" not in plan
+    others = found(root, "-error:RATE_LIMITED")
+    assert len(others) == 50
+    assert not others & {job.pk for job in failed}
 
 
 @pytest.mark.parametrize("text", ["'", "\\", "a'b", "&", "!", "a & | b", ":*", "<->", "\u202e", "(", "a:*'b"])
