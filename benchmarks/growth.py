@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import copy
 import gc
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -315,7 +316,7 @@ def main() -> None:
         with place.database():
             admin_load.load(FEW, 0, FEW)
             empty = side_of(EMPTY)
-            say("growth: measuring")
+            say(f"growth: measuring, at a load of {os.getloadavg()[0]:.0f}")
             try:
                 for figure in run(place, [full, empty], given):
                     emit([figure])
