@@ -273,6 +273,10 @@ KEY_NOT_ALLOWED = Text(
     "the key has another role, or is bound to other files",
     "The role or the prefixes of this API key do not allow the request.", _ANSWER, status=403,
 )  # fmt: skip
+BODY_TOO_LARGE = Text(
+    "a body is larger than its address accepts",
+    "The body is over {limit}, the limit of this address.", _ANSWER, status=413,
+)  # fmt: skip
 LINK_NOT_VALID = Text(
     "the link of a mail to judge a finding is not valid",
     "It is too old, its review is gone, or its recipient may no longer judge this"

@@ -14,6 +14,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from copy import copy
+from functools import cache
 from typing import Any
 
 import structlog
@@ -36,6 +38,9 @@ IDLE_SECONDS = 30.0  # between two requests; longer than a proxy keeps its conne
 CONNECTIONS = 1000  # of a process; above it those nearest to their deadlines end
 MAX_HEADER_BYTES = 32 * 1024
 MAX_BODY_BYTES = 1024 * 1024 + 1  # DATA_UPLOAD_MAX_MEMORY_SIZE and less are read, the rest refused unread
+# Of agents' requests: what is larger is refused as soon as that is known (`reviews.api.agents`).
+AGENT_TASKS, RESULT = "/api/v1/agent-tasks/", "/result/"
+MAX_AGENT_BYTES, MAX_RESULT_BYTES = 64 * 1024, 512 * 1024
 STOP_SECONDS = 20.0  # for running requests and unsent answers
 _MEMORY_BYTES = 64 * 1024  # of a body or an answer; the rest lies in a temporary file
 _CROWD = 64  # open connections, above which many are accepted at once
@@ -49,7 +54,14 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]
     connection and the rest is dropped, as HTTP allows: a client that takes no answers can make us keep one.
     """
 
+    adj: Adjustments
     error: Any
+
+    def parse_header(self, header_plus: bytes) -> None:
+        super().parse_header(header_plus)
+        if self.path.startswith(AGENT_TASKS):
+            most = MAX_RESULT_BYTES if self.path.endswith(RESULT) else MAX_AGENT_BYTES
+            self.adj = _limited(self.adj, most + 1)
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
@@ -61,6 +73,14 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]
             self.headers["CONNECTION"] = "close"
             return len(data)
         return consumed
+
+
+@cache
+def _limited(adjustments: Adjustments, max_body_bytes: int) -> Adjustments:
+    """Return adjustments of this server with another limit of bodies."""
+    limited = copy(adjustments)
+    limited.max_request_body_size = max_body_bytes
+    return limited
 
 
 class Task(WSGITask):  # type: ignore[misc]

@@ -136,7 +136,9 @@ def submit(caller: Caller, task_id: UUID, read_body: Callable[[], bytes], reader
 
 _LOCKED = rows.statement("""
 SELECT t.status, t.claim_sha256, t.parse_failures, t.failures, t.stage_run_id, t.job_id, $DEAD AS dead,
-       (extract(epoch FROM clock_timestamp() - t.expires_at) * 1000)::bigint AS late_by_ms
+       least(t.expires_at, t.finished_at) AS ended_at,
+       (extract(epoch FROM clock_timestamp() - least(t.expires_at, t.finished_at)) * 1000)::bigint
+           AS late_by_ms
   FROM agent_tasks t WHERE t.id = %(id)s FOR NO KEY UPDATE""")
 
 
@@ -153,8 +155,11 @@ def _decided(caller: Caller, task_id: UUID, body: _Body) -> Answer | Refusal:
         note(SubmissionVerdict.DUPLICATE)
         return Answer(earlier, is_duplicate=True)
     if refusal is Refusal.EXPIRED:
-        note(SubmissionVerdict.EXPIRED, max(task["late_by_ms"], 0))
-        log.info("agent_result_late", late_by_ms=task["late_by_ms"], status=task["status"], **log_facts)
+        note(SubmissionVerdict.EXPIRED, late_by_ms := max(task["late_by_ms"], 0))
+        log.info(
+            "agent_result_late", late_by_ms=late_by_ms, expired_at=task["ended_at"].isoformat(),
+            status=task["status"], **log_facts,
+        )  # fmt: skip
         return refusal
     if refusal is not None:
         note(SubmissionVerdict.DONE)

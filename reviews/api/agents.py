@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from criticizer.security.client_ip import client_ip
 from criticizer.workers import parking
+from criticizer.workers.web_server import MAX_RESULT_BYTES
 from reviews.agents import claim, submit
 from reviews.agents.rows import Caller, Refusal, Refused
 from reviews.api import agent_results, parsers, schemas
@@ -26,7 +27,6 @@ from reviews.roles import API
 from reviews.states import AgentTaskStatus, AgentTaskType, SubmissionVerdict
 
 MAX_WAIT_SECONDS = 25
-MAX_RESULT_BYTES = 512 * 1024
 RETRY_SECONDS = 5
 
 _KINDS = {

@@ -6,7 +6,7 @@ knows have rows of their own here, from CRITICIZER_E450 on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from criticizer import texts
 from criticizer.observability.health import CONFLICT, UNAVAILABLE
@@ -61,12 +61,7 @@ METHOD_NOT_ALLOWED = ApiErrorKind(
 NOT_ACCEPTABLE = ApiErrorKind(
     406, "NOT_ACCEPTABLE", "CRITICIZER_E456", "The answer is JSON only. Accept application/json."
 )
-PAYLOAD_TOO_LARGE = ApiErrorKind(
-    413,
-    "PAYLOAD_TOO_LARGE",
-    "CRITICIZER_E457",
-    "The body is over 64 KiB, 512 KiB of an agent's result, 1 MiB of SARIF, or 5 MiB from a code host.",
-)
+PAYLOAD_TOO_LARGE = _of_text(texts.BODY_TOO_LARGE, "PAYLOAD_TOO_LARGE", "CRITICIZER_E457")
 UNSUPPORTED_MEDIA_TYPE = ApiErrorKind(
     415, "UNSUPPORTED_MEDIA_TYPE", "CRITICIZER_E458", "The body must be JSON: Content-Type: application/json."
 )
@@ -90,6 +85,14 @@ TASK_CLAIMED = _of_text(texts.TASK_CLAIMED, "TASK_CLAIMED", "CRITICIZER_E465")
 CLAIM_LOST = _of_text(texts.CLAIM_LOST, "CLAIM_LOST", "CRITICIZER_E466")
 RESULT_NOT_JSON = _of_text(texts.RESULT_NOT_JSON, "RESULT_NOT_JSON", "CRITICIZER_E467")
 RESULT_INVALID = _of_text(texts.RESULT_INVALID, "RESULT_INVALID", "CRITICIZER_E468")
+
+
+def too_large(limit_bytes: int) -> ApiErrorKind:
+    """Return PAYLOAD_TOO_LARGE with the limit of an address, a whole number of KiB."""
+    kib = limit_bytes // 1024
+    limit = f"{kib // 1024} MiB" if kib >= 1024 else f"{kib} KiB"
+    return replace(PAYLOAD_TOO_LARGE, message=texts.BODY_TOO_LARGE.of(limit=limit))
+
 
 API_TABLE: tuple[ApiErrorKind, ...] = (
     SCHEMA_INVALID, INTERNAL_BUG, VERSION_CONFLICT, STATE_CONFLICT, AUTH_DENIED, PERMISSION_DENIED, NOT_FOUND,

@@ -33,7 +33,7 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], ApiErrorKind], ...] = (
     ((exceptions.NotAcceptable,), catalog.NOT_ACCEPTABLE),
     ((exceptions.UnsupportedMediaType,), catalog.UNSUPPORTED_MEDIA_TYPE),
     ((exceptions.Throttled,), catalog.RATE_LIMITED),
-    ((RequestDataTooBig,), catalog.PAYLOAD_TOO_LARGE),
+    ((RequestDataTooBig,), catalog.too_large(1024 * 1024)),  # DATA_UPLOAD_MAX_MEMORY_SIZE
     ((SuspiciousOperation,), catalog.SCHEMA_INVALID),
 )
 

@@ -9,7 +9,7 @@ from typing import IO, Any, NoReturn
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
-from reviews.api.error_catalog import PAYLOAD_TOO_LARGE
+from reviews.api.error_catalog import too_large
 from reviews.api.errors import ApiError
 
 MAX_BODY_BYTES = 64 * 1024
@@ -58,11 +58,11 @@ def bounded_body(request: Any, stream: IO[Any] | None, limit: int) -> bytes:
     if declared > limit:
         if declared <= limit + _DRAIN_BYTES:
             _drain(stream)
-        raise ApiError(PAYLOAD_TOO_LARGE)
+        raise ApiError(too_large(limit))
     body = _read(stream, limit + 1)
     if len(body) > limit:
         _drain(stream)
-        raise ApiError(PAYLOAD_TOO_LARGE)
+        raise ApiError(too_large(limit))
     return body
 
 

@@ -470,6 +470,7 @@ ANSWERS = {
     "TASK_CLAIMED": "Task is claimed by another run.",
     "CLAIM_LOST": "The claim is no longer yours: claim again.",
     "NO_KEY": "Invalid or missing key. Send Authorization: Bearer <key>.",
+    "BODY_TOO_LARGE": "The body is over 64 KiB, the limit of this address.",
     "KEY_NOT_ALLOWED": "The role or the prefixes of this API key do not allow the request.",
 }
 
@@ -478,6 +479,8 @@ def _answer(name: str) -> Any:
     agent = ApiClient(api_keys.create("ci", "agent", ["//depot/main/..."]))
     if name == "TASK_NOT_FOUND":
         return _send(agent, f"{TASKS}{uuid.uuid4()}/result/", claim_token="x", success=True)
+    if name == "BODY_TOO_LARGE":
+        return agent.post_json(f"{TASKS}claim/", {"agent": "x" * 70_000})
     if name == "NO_KEY":
         return ApiClient("nothing").get(TASKS)
     if name == "KEY_NOT_ALLOWED":

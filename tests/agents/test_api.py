@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import json
+import socket
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
+from http import client as http_client
 from typing import Any
 
 import httpx
 import pytest
 from django.db import connection
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from criticizer.models import OutboxMessage
 from reviews import pipeline
+from reviews.agents import expire
+from reviews.api import parsers
 from reviews.api.auth import ApiKeyThrottle
 from reviews.intake import api_keys, review_requests
-from reviews.models import AgentSubmission, AgentTask, ReviewJob
+from reviews.models import AgentSubmission, AgentTask, CoverageRow, FindingRow, JobEvent, ReviewJob, StageRun
 from tests.agents.conftest import CHUNK, add_tasks, is_due, waiting_job
 from tests.api.conftest import ApiClient
 from tests.stack import Stack, eventually
 
 pytestmark = pytest.mark.django_db
 URL = "/api/v1/agent-tasks/"
+JSON = {"Content-Type": "application/json"}
 FINDING = {
     "file": "a.py", "quote": "total = price * count", "severity": "high", "title": "Overflow",
     "message": "It overflows.",
@@ -129,6 +136,67 @@ def test_the_first_rule_that_applies_decides_the_status(agent: ApiClient) -> Non
         assert told(late) == (410, "TASK_EXPIRED")
 
 
+def _swept(task: AgentTask) -> None:
+    AgentTask.objects.filter(pk=task.pk).update(expires_at=timezone.now())
+    assert expire.sweep() == 1
+
+
+def _overdue(task: AgentTask) -> None:
+    AgentTask.objects.filter(pk=task.pk).update(expires_at=timezone.now())
+
+
+def _stopped_by_operator(task: AgentTask) -> None:
+    assert expire.expire_now(task.pk, "ann", "OPS-1") == ""
+
+
+def _cancelled(task: AgentTask) -> None:
+    assert pipeline.cancel(task.job_id, "ann", "done")
+
+
+@pytest.mark.parametrize("end", [_swept, _overdue, _stopped_by_operator, _cancelled])
+def test_scenario_12_a_late_result_is_answered_410_recorded_and_changes_nothing(
+    agent: ApiClient, end: Callable[[AgentTask], None]
+) -> None:
+    (task,) = add_tasks(waiting_job())
+    token = claimed(agent, task)
+    end(task)
+    before = _everything()
+    for body in (result(token), result(token, data="{"), result("crt_other")):
+        with capture_logs() as logs:
+            late: Any = agent.post_json(f"{URL}{task.pk}/result/", body)
+        assert late.status_code == 410
+        assert late.json() == {
+            "error": "TASK_EXPIRED", "code": "CRITICIZER_E464",
+            "message": "Task has expired. Result rejected.", "details": {},
+        }  # fmt: skip
+        (line,) = [one for one in logs if one["event"] == "agent_result_late"]
+        assert (line["log_level"], line["task"]) == ("info", str(task.pk))
+        assert line["late_by_ms"] >= 0
+        assert datetime.fromisoformat(line["expired_at"]) <= timezone.now()
+        assert token not in json.dumps(logs, default=str)
+    assert _everything() == before
+    recorded = AgentSubmission.objects.filter(task=task).order_by("id")
+    assert [(one.verdict, one.key) for one in recorded] == [("expired", "ci")] * 3
+    assert all(one.late_by_ms is not None and one.late_by_ms >= 0 for one in recorded)
+
+
+def test_a_result_after_the_last_one_is_answered_409_recorded_and_changes_nothing(agent: ApiClient) -> None:
+    (task,) = add_tasks(waiting_job())
+    token = claimed(agent, task)
+    assert told(agent.post_json(f"{URL}{task.pk}/result/", result(token))) == (200, "accepted")
+    before = _everything()
+    again: Any = agent.post_json(f"{URL}{task.pk}/result/", result(token, error="x"))
+    assert (again.status_code, again.json()["message"]) == (409, "Task already completed by another run.")
+    assert _everything() == before
+    assert [one.verdict for one in AgentSubmission.objects.order_by("id")] == ["accepted", "done"]
+
+
+def _everything() -> list[Any]:
+    """Return every row that an answer could change, but for what is recorded of submissions."""
+    kinds = (AgentTask, ReviewJob, StageRun, OutboxMessage, FindingRow, CoverageRow, JobEvent)
+    return [list(kind._default_manager.order_by("pk").values()) for kind in kinds]
+
+
 def test_each_type_of_result_has_its_schema(agent: ApiClient) -> None:
     chunk = {"type": "review_chunk", "findings": [FINDING]}
     checked = {
@@ -228,6 +296,41 @@ def http(web: Stack, key: str) -> httpx.Client:
     limits = httpx.Limits(max_connections=300)
     headers = {"Authorization": f"Bearer {key}"}
     return httpx.Client(base_url=web.base_url, headers=headers, trust_env=False, timeout=60, limits=limits)
+
+
+@pytest.mark.cluster
+def test_a_body_over_its_limit_is_answered_413_with_the_limit_before_it_is_read(web: Stack) -> None:
+    key = api_keys.create("ci", "agent", ["//depot/main/..."])
+    (task,) = add_tasks(waiting_job())
+    limits = {f"{task.pk}/result/": "512 KiB"} | dict.fromkeys(
+        ["claim/", *(f"{task.pk}/{call}/" for call in ("claim", "heartbeat", "release"))], "64 KiB"
+    )
+    for path, limit in limits.items():
+        head = (
+            f"POST {URL}{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
+            "Content-Type: application/json\r\n"
+        )
+        least = (512 if path.endswith("result/") else 64) * 1024 + 1
+        for told in ("Content-Length: 99000000\r\n\r\n{", f"Content-Length: {least}\r\n\r\n{{"):
+            with socket.create_connection(("127.0.0.1", web.port), timeout=30) as connected:
+                connected.sendall((head + told).encode())  # and never the rest
+                answer = http_client.HTTPResponse(connected)
+                answer.begin()
+                said = json.loads(answer.read())
+            assert (answer.status, said["error"]) == (413, "PAYLOAD_TOO_LARGE"), path
+            assert said["message"] == f"The body is over {limit}, the limit of this address.", path
+    with http(web, key) as client:
+        for path, limit in limits.items():
+            large = iter([b"x" * 4096] * 200)  # without a length
+            answered = client.post(f"{URL}{path}", content=large, headers=JSON)
+            assert (answered.status_code, limit in answered.json()["message"]) == (413, True), path
+        whole = client.post(
+            f"{URL}claim/", content=b'{"agent": "ci"}'.ljust(parsers.MAX_BODY_BYTES), headers=JSON
+        )
+        assert whole.status_code == 200
+        result_of = f"{URL}{task.pk}/result/"
+        body = json.dumps(result(whole.json()["claim_token"])).encode().ljust(512 * 1024)
+        assert client.post(result_of, content=body, headers=JSON).json()["status"] == "accepted"
 
 
 @pytest.mark.cluster

@@ -91,7 +91,8 @@ def test_every_error_answer_has_the_same_body(
     assert_error(response, status, error)
     assert response["Content-Type"] == "application/json"
     kind = next(kind for kind in API_TABLE if (kind.status, kind.error) == (status, error))
-    assert (response.json()["code"], response.json()["message"]) == (kind.code, kind.message)
+    message = kind.message.format(limit="64 KiB")
+    assert (response.json()["code"], response.json()["message"]) == (kind.code, message)
 
 
 @pytest.mark.django_db
