@@ -85,9 +85,10 @@ def lose_and_compare(world: World, postgres: EmbeddedServer, clients: contextlib
     jobs = [world.post(number) for number in range(JOBS)]
     threads = [threading.Thread(target=poster.run) for poster in posters]
     *first, late = threads
-    for thread in first:
-        thread.start()
     eventually(lambda: len(world.llm.requests) >= JOBS // 2)
+    for thread in first:  # only now: the commits last for the outage and for what follows
+        thread.start()
+    eventually(lambda: all(len(poster.recorded) >= 5 for poster in posters[: len(first)]))
 
     postgres.kill()
     late.start()  # the commits of the first may both be in doubt now: these wait for the database
