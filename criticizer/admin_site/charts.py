@@ -169,10 +169,11 @@ def lines(
     series: Sequence[Series],
     write: Callable[[float], str],
     sentence: str,
+    top: float = 0.0,
 ) -> Chart:
-    """Draw a line for each series; a slot without a number breaks it."""
+    """Draw a line for each series; a slot without a number breaks it. `top` 0: as high as they are."""
     known = [value for row in series for value in row.values if value is not None]
-    top = nice_top(max([*known, 0.001]))
+    top = top or nice_top(max([*known, 0.001]))
     step = WIDTH / max(len(slots), 1)
     paths = []
     for row in series:

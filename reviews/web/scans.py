@@ -35,6 +35,9 @@ COMPARED = 10  # scans, in which the time is looked up since when a claim has it
 
 _NONE = "nothing verifiable"
 _WORDS = {"holds": "hold", "refuted": "refuted", "ambiguous": "ambiguous", "uncheckable": "not checkable"}
+_CLAIMS_THAT = {
+    "holds": "hold", "refuted": "are refuted", "ambiguous": "are ambiguous", "uncheckable": "are not checkable",
+}  # fmt: skip
 # Verdict or conclusion -> CSS state with the same meaning (states.css).
 _LOOKS = {
     "holds": "verified", "refuted": "failed", "ambiguous": "ambiguous", "uncheckable": "skipped",
@@ -108,6 +111,7 @@ def scan_target(request: HttpRequest, pk: int) -> HttpResponse:
         "history": history,
         "chosen": chosen,
         "verdict": verdict,
+        "claims_that": _CLAIMS_THAT.get(verdict, ""),
         "may_scan": request.user.has_perm(REQUEST),
         "is_active": any(row.scan.job.status in ACTIVE_JOB for row in history),
     }
@@ -237,6 +241,6 @@ def _trend(history: Sequence[ScanRow], path: str) -> list[Chart]:
     ]
     sentence = "Share of held and refuted claims that hold, by scan"
     return [
-        charts.lines("health", "Health", slots, [health], lambda value: f"{value:.0f}%", sentence),
+        charts.lines("health", "Health", slots, [health], lambda value: f"{value:.0f}%", sentence, top=100),
         charts.stacked_bars("verdicts", "Claims by verdict", slots, counted),
     ]

@@ -64,7 +64,7 @@ def text_of(client: Client, address: str) -> str:
 
 def test_every_verdict_has_words_and_a_look() -> None:
     assert pages._WORDS.keys() == pages._SERIES.keys() == {verdict.value for verdict in Verdict}
-    assert pages._LOOKS.keys() > pages._WORDS.keys()
+    assert pages._CLAIMS_THAT.keys() == pages._WORDS.keys() < pages._LOOKS.keys()
 
 
 def test_the_list_shows_each_path_with_its_newest_scan(bob: Client) -> None:
@@ -93,6 +93,7 @@ def test_a_path_shows_claims_by_document_history_and_trend(bob: Client) -> None:
     assert since == {"c-1": old.job.created_at, "c-2": middle.job.created_at}
     health, verdicts = answer.context["charts"]
     assert [series.values for series in health.series] == [[100, 50, 50]]
+    assert health.top == "100%"
     assert {series.name: series.values for series in verdicts.series}["refuted"] == [0, 1, 1]
     assert len(answer.context["history"]) == 3
     earlier = bob.get(f"/scans/{target.pk}/?scan={old.pk}")
@@ -107,6 +108,8 @@ def test_a_verdict_narrows_the_documents_to_its_claims(bob: Client) -> None:
     (row,) = bob.get(f"/scans/{target.pk}/?verdict=refuted").context["part"]["rows"]
     assert [claim.fields["id"] for claim in row.claims] == ["c-2"]
     assert bob.get(f"/scans/{target.pk}/?verdict=ambiguous").context["part"]["rows"] == []
+    assert "There are no claims that are ambiguous." in text_of(bob, f"/scans/{target.pk}/?verdict=ambiguous")
+    assert "Documents with claims that hold" in text_of(bob, f"/scans/{target.pk}/?verdict=holds")
     assert bob.get(f"/scans/{target.pk}/?verdict=nonsense").context["verdict"] == ""
 
 
