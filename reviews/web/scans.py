@@ -17,6 +17,7 @@ from django.utils.crypto import salted_hmac
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
+from criticizer import texts
 from criticizer.admin_site import charts
 from criticizer.admin_site.charts import Chart, Series
 from criticizer.resilience.failures import Failure
@@ -116,7 +117,9 @@ def scan_target(request: HttpRequest, pk: int) -> HttpResponse:
         "is_active": any(row.scan.job.status in ACTIVE_JOB for row in history),
     }
     if chosen is not None:
+        result = chosen.result
         context |= {
+            "partial": texts.SCAN_PARTIAL.of(verified=result.verified, total=result.total),
             "verdicts": [(name, _WORDS[name], chosen.result.counts[name]) for name in _WORDS],
             "part": _documents(chosen.scan, verdict, request.GET.get("after", ""), ids),
             "charts": _trend(history, request.path),
