@@ -37,7 +37,8 @@ COMPARED = 10  # scans, in which the time is looked up since when a claim has it
 _NONE = "nothing verifiable"
 _WORDS = {"holds": "hold", "refuted": "refuted", "ambiguous": "ambiguous", "uncheckable": "not checkable"}
 _CLAIMS_THAT = {
-    "holds": "hold", "refuted": "are refuted", "ambiguous": "are ambiguous", "uncheckable": "are not checkable",
+    "holds": "hold", "refuted": "are refuted", "ambiguous": "are ambiguous",
+    "uncheckable": "are not checkable",
 }  # fmt: skip
 # Verdict or conclusion -> CSS state with the same meaning (states.css).
 _LOOKS = {
