@@ -86,6 +86,10 @@ SCAN_PARTIAL = Text(
     " portion. Remaining claims will be checked by the next scan.",
     _SCAN, "E407",
 )  # fmt: skip
+SCAN_UNLISTED = Text(
+    "a scan reached its soft deadline before its first document",
+    "Scan timed out before its documents were listed. They will be checked by the next scan.", _SCAN, "E407",
+)  # fmt: skip
 DOCUMENTS_OFF = Text(
     "documents are switched off",
     "The repository's configuration switches the verification of documents off.", _SCAN,

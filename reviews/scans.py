@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID, uuid5
 
 from django.db.models import Count, Q, QuerySet, Sum
 
+from notifications.rendering import Ending
 from reviews.drift.claims import Verdict
-from reviews.models import ReviewJob, Scan, ScanDocument, ScanTarget
+from reviews.models import FindingRow, ReviewJob, Scan, ScanDocument, ScanTarget
 from reviews.models.jobs import SCAN
 from reviews.recipients.scopes import Scope
 from reviews.states import ACTIVE_JOB, JobStatus
 
+_IDENTITIES = UUID("0d5a0f1c-6d0e-4c0e-9a53-6a0c1f7f5b51")
 KEPT_SCANS = 30  # of a path, whose claims are kept one by one; of older ones the counts
 CONCLUSIONS = ("success", "neutral", "failure")
 
@@ -45,6 +48,32 @@ class ScanResult:
 def is_scan(job_id: int) -> bool:
     """Say whether a job is a scan, not the review of a change."""
     return ReviewJob.objects.filter(pk=job_id, kind=SCAN).exists()
+
+
+def relate(job_id: int, findings: Sequence[FindingRow]) -> Callable[[], None]:
+    """Give the unsaved findings of a scan the identities that they have in every scan of the path.
+
+    So each is listed once, and a verdict on it holds for later scans. Return the function that ends those
+    that are not reported any more, within the commit of the scan; of documents that it did not verify, none.
+    """
+    job = ReviewJob.objects.only("series", "documents").get(pk=job_id)
+    for row in findings:
+        row.identity = uuid5(_IDENTITIES, "\0".join((job.series, row.file, row.title)))
+    reported = [row.identity for row in findings]
+    earlier = FindingRow.objects.filter(job__series=job.series, job__lt=job_id)
+    known = set(earlier.filter(identity__in=reported, ended_in=None).values_list("identity", flat=True))
+    is_first = not ReviewJob.objects.filter(series=job.series, pk__lt=job_id).exists()
+    for row in findings:
+        row.is_new = None if is_first else row.identity not in known
+
+    def write() -> None:
+        FindingRow.objects.filter(ended_in=job_id).update(ending="", ended_in=None)  # of a run before this
+        if not job.documents.get("unreported") and not job.documents.get("unlisted"):
+            unverified = ScanDocument.objects.filter(scan=job_id, verified_at=None).values("path")
+            gone = earlier.filter(ended_in=None).exclude(identity__in=reported).exclude(file__in=unverified)
+            gone.update(ending=Ending.NOT_REPORTED, ended_in=job_id)
+
+    return write
 
 
 def targets_in(scope: Scope) -> QuerySet[ScanTarget]:

@@ -77,7 +77,9 @@ def _requested(target: ScanTarget, interval: timedelta, changelist_id: str) -> i
 
 def _is_verified(jobs: QuerySet[ReviewJob]) -> bool:
     newest = jobs.filter(status=JobStatus.SUCCEEDED).order_by("-review_version").first()
-    return newest is not None and not scans.results_of([newest.pk])[newest.pk].is_partial
+    if newest is None or newest.documents.get("unlisted"):
+        return False
+    return not scans.results_of([newest.pk])[newest.pk].is_partial
 
 
 def _move(target: ScanTarget, pause: timedelta, problem: str) -> bool:

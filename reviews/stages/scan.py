@@ -107,7 +107,7 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
     work = _Scan(claim, job, configuration.root, sight, documents)
     if documents.is_on:
         work.verify()
-    note = texts.DOCUMENTS_OFF.text if not documents.is_on else ""
+    note = "" if work.is_listed else (texts.SCAN_UNLISTED if documents.is_on else texts.DOCUMENTS_OFF).text
     return Scanned(with_reconnect(lambda: _change(job, folder, note)), configuration)
 
 
@@ -118,6 +118,7 @@ class _Scan:
         self._claim, self._job, self._root, self._sight, self._rules = claim, job, root, sight, rules
         self._until = time.monotonic() + claim.soft_deadline_in
         self._slice_until = time.monotonic() + SLICE_SECONDS
+        self.is_listed = False  # which documents there are is known
 
     def verify(self) -> None:
         """Verify what is left, until nothing is or the time is over."""
@@ -200,6 +201,7 @@ class _Scan:
         with transaction.atomic():
             self._hold_lease()
             ScanDocument.objects.bulk_create(rows, ignore_conflicts=True)
+        self.is_listed = True
         done = ScanDocument.objects.filter(~Q(verified_at=None) | ~Q(unread=""), scan=self._job.pk)
         known = set(done.values_list("digest", flat=True))
         return [path for path, _, unread in found if not unread and _digest(path) not in known]
@@ -271,6 +273,7 @@ def _change(job: ReviewJob, folder: str, note: str) -> Change:
     """Return the change that stands for a scan: its documents, and what is untrue in them."""
     rows = list(ScanDocument.objects.filter(scan=job.pk))
     result = scans.results_of([job.pk])[job.pk]
+    note = "" if rows and note == texts.SCAN_UNLISTED.text else note  # an earlier attempt knew them
     if result.is_partial:
         note = texts.SCAN_PARTIAL.of(verified=result.verified, total=result.total)
         log.warning("scan_partial", job=job.pk, claims_verified=result.verified, claims=result.total)
@@ -287,6 +290,7 @@ def _change(job: ReviewJob, folder: str, note: str) -> Change:
     )  # fmt: skip
     most = settings.FINDING_BUDGET
     counts = {**result.counts, "documents": len(rows), "unread": result.unread}
+    counts["unlisted"] = int(note == texts.SCAN_UNLISTED.text)
     counts["unreported"] = max(0, len(untrue) - most)
     return replace(
         _of_commit(job),

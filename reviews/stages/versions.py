@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
 
+from reviews import scans
 from reviews.dismissals import hold_verdicts
 from reviews.models import CoverageRow, FindingRow, ReviewJob
 from reviews.pipeline import StageClaim
@@ -25,6 +26,8 @@ def compare(
 
     Return the function that stores what became of the others, within the commit of the review.
     """
+    if scans.is_scan(claim.job_id):
+        return scans.relate(claim.job_id, findings)
     earlier = _reviewed_before(claim) if claim.review_version > 1 else None
     if earlier is None:
         _recognise(claim, findings, [])

@@ -15,6 +15,7 @@ from reviews import config
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import RecipientMode, ReviewJob
+from reviews.models.jobs import SCAN
 
 LAST_VERSION = 2_147_483_647
 
@@ -45,6 +46,8 @@ def why_not(job: ReviewJob, seen: QuerySet[ReviewJob]) -> str:
 
     `seen` are the jobs the user may see; the message names no other.
     """
+    if job.kind == SCAN:
+        return "This is a scan of documentation: request another one on the page of its path."
     if newest := newer_than(job):
         if not seen.filter(pk=newest.pk).exists():
             return "A newer version of this changelist exists, which you cannot see."
@@ -75,7 +78,7 @@ def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResul
     `seen` are the jobs the actor may see; the message names no version of any other.
     """
     version = job.review_version + 1
-    if version > LAST_VERSION:
+    if version > LAST_VERSION or job.kind == SCAN:
         return RerunResult(None, False, why_not(job, seen))
     wanted = ReviewRequest(
         key_of(job.changelist_id, version),

@@ -61,6 +61,15 @@ class ScanRow:
     def health(self) -> str:
         return health_in_words(self.result)
 
+    @property
+    def note(self) -> str:
+        """Return what is missing of a scan that ended, or "": its job may not have come to say so."""
+        if not self.conclusion:
+            return ""
+        if self.result.is_partial:
+            return texts.SCAN_PARTIAL.of(verified=self.result.verified, total=self.result.total)
+        return str(self.scan.job.documents.get("note", ""))
+
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
@@ -118,9 +127,7 @@ def scan_target(request: HttpRequest, pk: int) -> HttpResponse:
         "is_active": any(row.scan.job.status in ACTIVE_JOB for row in history),
     }
     if chosen is not None:
-        result = chosen.result
         context |= {
-            "partial": texts.SCAN_PARTIAL.of(verified=result.verified, total=result.total),
             "verdicts": [(name, _WORDS[name], chosen.result.counts[name]) for name in _WORDS],
             "part": _documents(chosen.scan, verdict, request.GET.get("after", ""), ids),
             "charts": _trend(history, request.path),

@@ -17,11 +17,14 @@ from django.db import connection
 from criticizer import texts
 from deadletters.models import DeadLetter
 from reviews import scans
+from reviews import verdicts as judgements
 from reviews.intake import api_keys
 from reviews.intake import scans as intake
 from reviews.models import AllowListEntry, FindingRow, ReviewJob, ScanDocument, ScanTarget
+from reviews.search import AT_NEWEST_VERSION
 from reviews.stages import scan
 from reviews.states import JobStatus
+from tests import factories
 from tests.acceptance.world import MAIL, World
 from tests.api.conftest import ApiClient
 from tests.sources.gitrepo import GitRepo
@@ -275,6 +278,53 @@ def test_a_worker_lost_between_two_documents_costs_none_and_repeats_none(
     ]
     outcomes = [attempt.outcome for attempt in world.attempts(job, "fetch")]
     assert outcomes == ["lost", "succeeded"]
+
+
+def test_a_finding_is_one_in_all_scans_and_keeps_its_verdict(world: World, repo: GitRepo) -> None:
+    repo.commit_files(MOVED)
+    of = target()
+    first = scanned(world, of, "s-1")
+    judged = FindingRow.objects.get(job=first, file="//demo/README.md")
+    judgements.give(judged, "wont_fix", "ann", "It is a sample.")
+    repo.commit_files({"README.md": "# Moved\n\nSee `src/core.py`.\n\nRun `make lint`.\n"})
+    second = scanned(world, of, "s-2")
+    again = FindingRow.objects.get(job=second, file="//demo/README.md")
+    assert (again.identity, again.line, again.is_new) == (judged.identity, 3, False)
+    assert judgements.verdicts_of([again.identity])[again.identity].kind == "wont_fix"
+    listed = FindingRow.objects.filter(AT_NEWEST_VERSION).values_list("job", flat=True)
+    assert set(listed) == {second.pk}
+    repo.commit_files({"README.md": "# Moved\n"})
+    third = scanned(world, of, "s-3")
+    again.refresh_from_db()
+    assert (again.status, again.ended_in_id) == ("not_reported_again", third.pk)
+    assert FindingRow.objects.get(job=third).is_new is False
+
+
+def test_what_a_scan_did_not_verify_ends_no_finding(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.commit_files(MOVED)
+    of = target()
+    first = scanned(world, of, "s-1")
+    repo.commit_files({"README.md": "# Moved\n"})
+    monkeypatch.setattr(scan._Scan, "_left", lambda self: 0.0)
+    second = scanned(world, of, "s-2")
+    assert second.documents["note"] == texts.SCAN_UNLISTED.text
+    assert set(FindingRow.objects.filter(job=first).values_list("ending", flat=True)) == {""}
+
+
+def test_the_page_of_the_job_says_what_was_verified_and_offers_no_review_of_it(
+    world: World, repo: GitRepo
+) -> None:
+    job = scanned(world, target())
+    client = factories.staff_client("ann", "operator")
+    shown = " ".join(client.get(f"/reviews/{job.pk}/").content.decode().split())
+    assert "4 claims of documents: 3 hold, 0 refuted, 0 ambiguous, 1 not checkable." in shown
+    assert f"/reviews/{job.pk}/again/" not in shown
+    assert "no line changed" not in shown
+    answer = client.post(f"/reviews/{job.pk}/again/", follow=True).content.decode()
+    assert "request another one on the page of its path" in answer
+    assert ReviewJob.objects.count() == 1
 
 
 # -- the API -------------------------------------------------------------------------------------------------

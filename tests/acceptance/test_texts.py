@@ -243,6 +243,15 @@ def scan_partial(shown: Shown) -> None:
         _scanned(shown)
 
 
+@shows(
+    SCAN_UNLISTED="Scan timed out before its documents were listed. They will be checked by the next scan."
+)
+def scan_unlisted(shown: Shown) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan._Scan, "_left", lambda self: 0.0)
+        _scanned(shown)
+
+
 @shows(DOCUMENTS_OFF="The repository's configuration switches the verification of documents off.")
 def documents_off(shown: Shown) -> None:
     shown.repo.commit_files({".criticizer.yml": "docs: {enabled: false}\n"})
