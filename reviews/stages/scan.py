@@ -54,7 +54,7 @@ from reviews.sources.paths import encode_path
 from reviews.sources.registry import depot_prefix
 from reviews.states import StageStatus
 
-SLICE_SECONDS = 240.0  # of one attempt, then other work comes first; django-q2 ends a task after 600
+SLICE_SECONDS = 60.0  # of one attempt, then other work comes first
 DOCUMENT_SECONDS = 60.0  # of one document, then it is left out
 LISTING_SECONDS = 180.0  # until the first document is begun
 MAX_LOST = 5  # documents that may end the process in one attempt

@@ -13,16 +13,17 @@ from typing import Any
 import psutil
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from criticizer import texts
 from deadletters.models import DeadLetter
-from reviews import scans
+from reviews import pipeline, scans
 from reviews import verdicts as judgements
 from reviews.intake import api_keys
 from reviews.intake import scans as intake
-from reviews.models import AllowListEntry, FindingRow, ReviewJob, ScanDocument, ScanTarget
+from reviews.models import AllowListEntry, FindingRow, ReviewJob, ReviewUnit, ScanDocument, ScanTarget
 from reviews.search import AT_NEWEST_VERSION
-from reviews.stages import scan
+from reviews.stages import scan, semantic
 from reviews.states import JobStatus
 from tests import factories
 from tests.acceptance.world import MAIL, World
@@ -154,6 +155,38 @@ def test_scenario_20_out_of_time_what_is_verified_is_delivered(
     assert (
         "Scan timed out after verifying 2 of 4 claims. Results shown are from the completed portion." in text
     )
+
+
+@pytest.mark.parametrize("end", ["timed_out", "cancelled"])
+def test_a_job_that_ends_during_its_scan_keeps_what_is_verified(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    stored = scan._Scan._store
+
+    def ended(self: scan._Scan, *document: Any) -> None:
+        stored(self, *document)
+        if end == "cancelled":
+            pipeline.cancel(self._job.pk, "ann", "not now")
+        else:
+            ReviewJob.objects.filter(pk=self._job.pk).update(deadline_at=timezone.now())
+            pipeline.expire_overdue()
+
+    monkeypatch.setattr(scan._Scan, "_store", ended)
+    job = scanned(world, target(recipients=MAIL))
+    assert job.status == end
+    assert (result(job).verified, result(job).total) == (2, 4)
+    assert scans.conclusion_of(job, result(job)) == "neutral"
+    assert world.mails() == []
+
+
+def test_a_scan_lets_the_next_review_embed_the_repository_anew(world: World, repo: GitRepo) -> None:
+    of = target()
+    first = scanned(world, of, "s-1")
+    world.settings.EMBEDDINGS_URL, world.settings.EMBEDDINGS_MODEL = world.llm.base_url, "embed-256"
+    key = semantic._key("index", "//demo/")
+    ReviewUnit.objects.create(key=key, answer=[{"model": "old"}], input_tokens=0, made_by=first)
+    scanned(world, of, "s-2")
+    assert not ReviewUnit.objects.filter(key=key).exists()
 
 
 def test_a_scan_gives_way_after_its_slice_and_goes_on(
