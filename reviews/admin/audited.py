@@ -101,6 +101,16 @@ class EditsAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return with_usernames(super().get_queryset(request))
 
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the columns of the list: no list links to the page of an edit, and both say the same."""
+        return self.list_display
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.list_display
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"title": f"{str(self.opts.verbose_name).capitalize()} {row.pk}"}
+
     @admin.display(description="who")
     def who(self, row: Any) -> str:
         return row.username or A_PROGRAM

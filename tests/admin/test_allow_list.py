@@ -121,6 +121,11 @@ def test_deleting_needs_a_reason_and_leaves_a_trace(ann: Client) -> None:
 def test_the_list_of_edits_keeps_deleted_lines(ann: Client) -> None:
     entry = factories.AllowListEntryFactory(reason="as it was added")
     ann.post(f"{LIST}{entry.pk}/delete/", {"post": "yes", "reason": "the part is gone"})
+    last = AllowListEntryEvent.objects.latest("pgh_id")
+    one = ann.get(f"/admin/reviews/allowlistentryevent/{last.pk}/change/").content.decode()
+    assert f"Allow-list edit {last.pk}" in one
+    assert "Deleted" in one
+    assert "Pgh" not in one
     text = ann.get("/admin/reviews/allowlistentryevent/").content.decode()
     assert entry.pattern in text
     assert "Deleted" in text

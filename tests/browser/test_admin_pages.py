@@ -6,11 +6,12 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
-from reviews.models import ReviewJob
+from reviews.models import ReviewJob, Subscription
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import is_too_wide
+from tests.browser.test_axe import violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -100,3 +101,11 @@ def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
     expect(page.locator(".events")).to_contain_text("the branch was deleted")
     expect(page.get_by_role("link", name="Discard")).to_have_count(0)
     expect(page.get_by_text("Check the load of the version control server")).to_have_count(0)
+
+
+def test_ways_back_can_be_read(visit: Visit) -> None:
+    """Django's own styles write them in the colour that ours fill them with."""
+    ann = scenes.ann(is_superuser=True)
+    own = Subscription.objects.create(owner=ann, pattern="//shop/payments/...")
+    paths = [f"/admin/auth/user/{ann.pk}/delete/", f"/admin/reviews/subscription/{own.pk}/change/"]
+    assert violations(visit, paths, ann) == []
