@@ -62,6 +62,9 @@ def test_edits_are_recorded_and_what_the_schedule_writes_is_none(ann: Client) ->
 
 def test_a_deletion_needs_a_reason(ann: Client) -> None:
     row = factories.ScanTargetFactory()
+    question = ann.get(f"{LIST}{row.pk}/delete/").content.decode()
+    for part in (row.path, "no longer?", 'value="Delete the scanned path"'):
+        assert part in question
     ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes"})
     assert ScanTarget.objects.exists()
     ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes", "reason": "its documents moved"})
