@@ -55,7 +55,13 @@ class ScanTargetAdmin(AuditedAdmin):
     )
     events = ScanTargetEvent
     form = ScanTargetForm
-    list_display = (list_column("path", "path", "path"), "every_hours", "next_at", "problem", "reason")
+    list_display = (
+        list_column("path", "path", "path"),
+        "every_hours",
+        list_column("next_at", "next scan"),
+        "problem",
+        "reason",
+    )
     search_fields = ("path__startswith",)
     ordering = ("path",)
 
