@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
@@ -18,8 +19,13 @@ PICTURES = os.environ.get(
 )  # the directory that takes them, where people want some
 
 # (width, colour scheme) of tests that use a page; what only layout or colours can break is measured at
-# every width in `test_layout` and in both schemes in `test_axe`.
-LOOKS = [(390, "dark"), (1280, "light"), *([(390, "light"), (1280, "dark")] if PICTURES else [])]
+# several widths in `test_layout` and in both schemes in `test_axe`.
+LOOKS = (
+    [(390, "dark"), (1280, "light"), (390, "light"), (1280, "dark")]
+    if PICTURES
+    else [(390, "dark"), pytest.param(1280, "light", marks=pytest.mark.long)]
+)
+_AXE = Axe()
 
 # Runs in the page: what an assistive technology would stumble over.
 _STRUCTURE = """() => {
@@ -79,10 +85,12 @@ def axe_says(page: Page, *rules: str) -> list[str]:
     options: dict[str, object] = {"resultTypes": ["violations"], "preload": False}
     if rules:
         options["runOnly"] = {"type": "rule", "values": list(rules)}
-    found = Axe().run(settled(page), options=options).response
+    if settled(page).evaluate("typeof axe === 'undefined'"):
+        page.evaluate(_AXE.axe_script)
+    found = page.evaluate("(options) => axe.run(options).then((results) => results.violations)", options)
     return [
         f"{rule['id']}: {node['target']} {node['any'][0]['message'] if node['any'] else ''}"
-        for rule in found["violations"]
+        for rule in found
         for node in rule["nodes"][:3]
     ]
 

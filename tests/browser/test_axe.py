@@ -13,14 +13,19 @@ from notifications.preferences import unsubscribe
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import axe_says
+from tests.browser.looking import axe_says, is_too_wide
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 COLOURS = ("color-contrast", "link-in-text-block")  # the rules that depend on the colour scheme
 
 
-def violations(visit: Visit, paths: list[str], who: object, widths: tuple[int, ...] = (1280,)) -> list[str]:
-    """Return what axe finds on each page: every rule in light at each width, those of colours in dark too."""
+def violations(
+    visit: Visit, paths: list[str], who: object, widths: tuple[int, ...] = (1280,), *, must_fit: bool = False
+) -> list[str]:
+    """Return what axe finds on each page: every rule in light at each width, those of colours in dark too.
+
+    With `must_fit`, a page that scrolls sideways at one of the widths is told as well.
+    """
     found = []
     page = visit(paths[0], who, width=widths[0], expects="inline")
     for path in paths:
@@ -29,6 +34,7 @@ def violations(visit: Visit, paths: list[str], who: object, widths: tuple[int, .
         for width in widths:
             page.set_viewport_size({"width": width, "height": 900})
             found += [f"{path} {width}: {said}" for said in axe_says(page)]
+            found += [f"{path} {width}: too wide"] if must_fit and is_too_wide(page) else []
         page.emulate_media(color_scheme="dark")
         page.evaluate("Promise.all(document.getAnimations().map((change) => change.finished))")
         found += [f"{path} dark: {said}" for said in axe_says(page, *COLOURS)]

@@ -164,7 +164,9 @@ def test_links_to_findings_and_lines_open_viewed_and_folded_files(
     expect(page).to_have_url(re.compile(rf"/reviews/{job.pk}/findings/{hidden.pk}/$"))
 
 
-@pytest.mark.parametrize(("width", "scheme"), [*LOOKS, (1920, "light"), (1920, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [*LOOKS, (1920, "light"), pytest.param(1920, "dark", marks=pytest.mark.long)]
+)
 def test_the_review_breaks_no_rule_and_uses_its_width(visit: Visit, width: int, scheme: str) -> None:
     scenes.live_workers()
     job = scenes.finished_review()

@@ -44,13 +44,16 @@ def at(page: Page, width: int) -> Page:
     return page
 
 
-def test_no_column_or_button_of_a_list_is_out_of_sight_at_any_width(visit: Visit) -> None:
+@pytest.mark.parametrize("widths", [WIDTHS[::3], pytest.param(WIDTHS, marks=pytest.mark.long)], ids=str)
+def test_no_column_or_button_of_a_list_is_out_of_sight_at_any_width(
+    visit: Visit, widths: tuple[int, ...]
+) -> None:
     one_row_of_each()
     page = visit("/admin/", scenes.ann(is_superuser=True))
     for name, state in LISTS.items():
         page.goto(f"/admin/{name}/")
         settled(page)
-        for width in WIDTHS:
+        for width in widths:
             at(page, width)
             assert (width, page.evaluate(_OUT_OF_SIGHT, state)) == (width, []), name
 
