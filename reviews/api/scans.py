@@ -23,7 +23,16 @@ from reviews.api.base import ApiView
 from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.pagination import Pages
 from reviews.api.serializers import StrictSerializer, Text
-from reviews.api.views import AFTER, ERRORS, NOT_FOUND, PAGE, POST_ERRORS, body_with_key, page_after
+from reviews.api.views import (
+    AFTER,
+    ERRORS,
+    IDEMPOTENCY_KEY,
+    NOT_FOUND,
+    PAGE,
+    POST_ERRORS,
+    body_with_key,
+    page_after,
+)
 from reviews.drift.claims import Kind, Verdict
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
@@ -155,14 +164,7 @@ class ScanList(ApiView):
         description="Scans the newest commit. Repeating a request is safe: the answer is the original scan,"
         " with `duplicate` true. So it is while a scan of the path is active.",
         request=ScanRequestSerializer,
-        parameters=[
-            OpenApiParameter(
-                "Idempotency-Key",
-                OpenApiTypes.STR,
-                OpenApiParameter.HEADER,
-                description="Instead of the field idempotency_key.",
-            )
-        ],
+        parameters=[IDEMPOTENCY_KEY],
         responses={
             201: OpenApiResponse(ScanSerializer, "Created"),
             200: OpenApiResponse(ScanSerializer, "A repeated request, or a scan is active: that scan"),

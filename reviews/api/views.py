@@ -48,6 +48,12 @@ POST_ERRORS = {
 }
 NOT_FOUND = {404: OpenApiResponse(schemas.ErrorSerializer, "NOT_FOUND")}
 PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Page number, from 1; a page has 50 rows.")
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="Instead of the field idempotency_key.",
+)
 
 
 class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -95,14 +101,7 @@ class ReviewList(ApiView):
         " with a `message` where the request asked for something else. To review a changelist again, post the"
         " next `review_version` with `rerun` true.",
         request=forms.ReviewRequestSerializer,
-        parameters=[
-            OpenApiParameter(
-                "Idempotency-Key",
-                OpenApiTypes.STR,
-                OpenApiParameter.HEADER,
-                description="Instead of the field idempotency_key.",
-            )
-        ],
+        parameters=[IDEMPOTENCY_KEY],
         responses={
             201: OpenApiResponse(schemas.JobSerializer, "Created"),
             200: OpenApiResponse(schemas.JobSerializer, "A repeated request: the original job"),
