@@ -22,6 +22,7 @@ NAMES = (
     "review_quality",
     "drift",
     "repository_configuration",
+    "agent_tasks",
 )
 
 

@@ -17,22 +17,48 @@ from criticizer.redaction import clean
 from criticizer.security import sealed_field
 from reviews.agents import rows
 from reviews.agents.rows import Caller, Refusal, Refused
+from reviews.models.agents import INDEXED_DEPTHS, ancestor_sql
 
 log = structlog.get_logger(__name__)
 
 LEASE_SECONDS = 600.0
 MAX_LISTED = 100
+_TRIES = 5
 TOKEN_PREFIX = "crt_"  # noqa: S105 - of tokens
 
-# What a caller may claim now, oldest first.
-_OFFERED = rows.statement("""
-  FROM agent_tasks t
- WHERE t.status IN $OPEN AND $CLAIMABLE AND $VISIBLE
+_WANTED = """t.status IN $OPEN AND $CLAIMABLE AND $VISIBLE
    AND (%(job)s::bigint IS NULL OR t.job_id = %(job)s)
-   AND (%(types)s::text[] IS NULL OR t.type = ANY(%(types)s))
- ORDER BY t.created_at, t.ordinal, t.id LIMIT %(limit)s""")
+   AND (%(types)s::text[] IS NULL OR t.type = ANY(%(types)s))"""
+_OLDEST = "ORDER BY t.created_at, t.ordinal, t.id LIMIT %(limit)s"
 _FIELDS = "t.id, t.type, t.job_id AS job, t.status, t.created_at, t.expires_at"
-_LISTED = f"SELECT {_FIELDS} {_OFFERED}"
+
+
+def _offered(lock: str = "") -> str:
+    """Return the query of what a caller may claim now, oldest first. It reads tasks until it has enough."""
+    return rows.statement(f"SELECT t.id FROM agent_tasks t WHERE {_WANTED} {_OLDEST} {lock}")  # noqa: S608
+
+
+def _offered_below(lock: str = "") -> str:
+    """Return the same query, which reads only tasks below the caller's directories.
+
+    The first directory of a task that a caller sees lies below one of them, and below no other.
+    """
+    parts = [
+        f"""
+        SELECT t.* FROM unnest(%(depth_{depth})s::text[]) ancestor CROSS JOIN LATERAL (
+          SELECT t.id, t.created_at, t.ordinal FROM agent_tasks t
+           WHERE {ancestor_sql(depth, "t.directories")} = ancestor AND {_WANTED} {_OLDEST} {lock}) t"""  # noqa: S608
+        for depth in INDEXED_DEPTHS
+    ]
+    return rows.statement(f"SELECT t.id FROM ({' UNION ALL '.join(parts)}) t {_OLDEST}")  # noqa: S608
+
+
+def _listed(ids: str) -> str:
+    return f"""SELECT {_FIELDS} FROM agent_tasks t WHERE t.id = ANY(ARRAY({ids}))
+                ORDER BY t.created_at, t.ordinal, t.id"""  # noqa: S608
+
+
+_LISTED, _LISTED_BELOW = _listed(_offered()), _listed(_offered_below())
 
 
 def _take(which: str) -> str:
@@ -50,7 +76,8 @@ RETURNING $FIELDS, t.lease_expires_at, t.payload""",
 
 
 _TAKE_ONE = _take("%(id)s")
-_TAKE_NEXT = _take(f"SELECT t.id {_OFFERED} FOR UPDATE SKIP LOCKED")
+_TAKE_NEXT = _take(_offered("FOR UPDATE SKIP LOCKED"))
+_TAKE_NEXT_BELOW = _take(_offered_below("FOR UPDATE SKIP LOCKED"))
 
 
 def digest(token: str) -> str:
@@ -62,7 +89,9 @@ def listed(
     caller: Caller, job: int | None = None, types: Sequence[str] | None = None, limit: int = MAX_LISTED
 ) -> list[dict[str, Any]]:
     """Return the tasks that the caller may claim now, oldest first, at most `limit`."""
-    return prepared.rows(_LISTED, {**_asked(caller, job, types), "limit": limit})
+    asked = {**_asked(caller, job, types), "limit": limit}
+    below = _below(caller)
+    return prepared.rows(_LISTED if below is None else _LISTED_BELOW, {**asked, **(below or {})})
 
 
 def claim(caller: Caller, task_id: UUID, agent: str = "") -> dict[str, Any]:
@@ -80,7 +109,16 @@ def claim_next(
     caller: Caller, job: int | None = None, types: Sequence[str] | None = None, agent: str = ""
 ) -> dict[str, Any] | None:
     """Claim the oldest task that is free, as `claim` does; None when there is none."""
-    return _taken(_TAKE_NEXT, caller, agent, {**_asked(caller, job, types), "limit": 1})
+    asked = {**_asked(caller, job, types), "limit": 1}
+    below = _below(caller)
+    if below is None:
+        return _taken(_TAKE_NEXT, caller, agent, asked)
+    for _ in range(_TRIES):
+        found = _taken(_TAKE_NEXT_BELOW, caller, agent, {**asked, **below})
+        # Another claim locks a task below each of its directories for a moment, and takes one.
+        if found or sum(map(len, below.values())) < 2 or not listed(caller, job, types, 1):
+            return found
+    return None
 
 
 def _taken(statement: str, caller: Caller, agent: str, asked: dict[str, Any]) -> dict[str, Any] | None:
@@ -101,6 +139,11 @@ def _taken(statement: str, caller: Caller, agent: str, asked: dict[str, Any]) ->
     log.info("agent_task_claimed", task=str(found["id"]), job=found["job"], key=caller.key)
     (payload,) = sealed_field.opened(found.pop("payload")) or ({},)
     return {**found, "payload": payload, "claim_token": token}
+
+
+def _below(caller: Caller) -> dict[str, list[str]] | None:
+    found = rows.ancestors_of(caller.prefixes)
+    return None if found is None else {f"depth_{depth}": names for depth, names in found.items()}
 
 
 def _asked(caller: Caller, job: int | None, types: Sequence[str] | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from uuid import UUID
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.workers.parking import CHANNEL
+from reviews.models.agents import INDEXED_DEPTHS
 from reviews.states import OPEN_TASK
 
 MAX_CLAIMS = 3
@@ -68,6 +69,20 @@ class Refused(Exception):
     def __init__(self, kind: Refusal) -> None:
         super().__init__(kind)
         self.kind = kind
+
+
+def ancestors_of(prefixes: Iterable[str]) -> dict[int, list[str]] | None:
+    """Return by depth the directories, as `ancestor_sql` names them, that hold all of the prefixes.
+
+    No deeper than the indexes of tasks reach. None where a prefix is of every depot: no index helps.
+    """
+    cut = {
+        tuple(prefix.rpartition("/")[0].strip("/").split("/")[: INDEXED_DEPTHS[-1]]) for prefix in prefixes
+    }
+    if ("",) in cut:
+        return None
+    kept = [one for one in cut if not any(one[:n] in cut for n in range(1, len(one)))]
+    return {depth: ["/".join(one) for one in kept if len(one) == depth] for depth in INDEXED_DEPTHS}
 
 
 def directories_of(paths: Iterable[str]) -> list[str]:

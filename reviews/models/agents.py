@@ -21,6 +21,30 @@ from reviews.states import (
     SubmissionVerdict,
 )
 
+INDEXED_DEPTHS = (1, 2, 3)  # of depot directories: //depot/, //depot/project/, //github/owner/repository/
+
+
+def ancestor_sql(depth: int, directories: str = "directories") -> str:
+    """Return SQL of the first components of a task's first directory: `depot/project` for a depth of 2."""
+    return " || '/' || ".join(f"split_part({directories}[1], '/', {3 + n})" for n in range(depth))
+
+
+def _open_below(depth: int) -> models.Index:
+    """Return the index of open tasks below directories of a depth, oldest first (`agents.claim`)."""
+    ancestor = models.Func(
+        models.F("directories"),
+        template=f"({ancestor_sql(depth, '(%(expressions)s)')})",
+        output_field=models.TextField(),
+    )
+    return models.Index(
+        ancestor,
+        "created_at",
+        "ordinal",
+        "id",
+        condition=Q(status__in=[status.value for status in OPEN_TASK]),
+        name=f"agent_tasks_open_below_{depth}",
+    )
+
 
 class AgentTask(models.Model):
     """One question of a stage that an agent of the customer answers with a model of its own (G520).
@@ -80,6 +104,8 @@ class AgentTask(models.Model):
                 condition=Q(status__in=[status.value for status in OPEN_TASK]),
                 name="agent_tasks_open",
             ),
+            # The same, for a key that sees a small part of the tasks.
+            *map(_open_below, INDEXED_DEPTHS),
             models.Index(fields=["-created_at", "-id"], name="agent_tasks_newest"),  # the admin's list
         ]
         triggers = [

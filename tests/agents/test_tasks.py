@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from criticizer.security import lifetimes
 from reviews import pipeline
-from reviews.agents import claim, expire, offer, submit
+from reviews.agents import claim, expire, offer, rows, submit
 from reviews.agents.rows import Refusal, Refused, directories_of
 from reviews.agents.submit import Answer, Invalid, Result
 from reviews.models import AgentSubmission, AgentTask, JobEvent
@@ -254,6 +254,43 @@ def test_a_key_sees_tasks_only_whose_every_directory_it_may_see(tasks: Tasks) ->
     for call in calls:
         for task_id in (task.pk, uuid4()):
             assert refused(lambda call=call, task_id=task_id: call(task_id)) == Refusal.NOT_FOUND  # type: ignore[misc]
+
+
+DIRECTORIES = [
+    ["//a/"], ["//a/b/"], ["//a/b/c/"], ["//a/b/c/d/e/"], ["//a/b/c/d/f/", "//a/b/c/x/"], ["//a/b/", "//c/"],
+    ["//ab/b/"], ["//c/d/"], ["//c/d/e/", "//c/f/"], ["//a b/\u00e9/c/"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "prefixes",
+    [
+        ("//",), ("//a/",), ("//a/b/",), ("//a/b/c/",), ("//a/b/c/d/",), ("//a/b/c/d/e/f/",), ("//ab/",),
+        ("//a/b/", "//c/"), ("//a/", "//a/b/c/"), ("//a/b/c/d/e/", "//a/b/c/d/f/"), ("//c/d/", "//c/f/"),
+        ("//a b/\u00e9/",), ("//a", "//x/"), ("//a/b",), ("//none/",),
+    ],
+)  # fmt: skip
+def test_a_key_is_listed_and_handed_exactly_what_lies_below_its_prefixes(prefixes: tuple[str, ...]) -> None:
+    for directories in DIRECTORIES:
+        (task,) = add_tasks(waiting_job())
+        AgentTask.objects.filter(pk=task.pk).update(directories=directories)
+    seen = [
+        task.pk
+        for task in AgentTask.objects.order_by("created_at", "ordinal", "id")
+        if all(directory.startswith(prefixes) for directory in task.directories)
+    ]
+    assert [task["id"] for task in claim.listed(caller(*prefixes))] == seen
+    assert [task["id"] for task in claim.listed(caller(*prefixes), limit=2)] == seen[:2]
+    taken = iter(lambda: claim.claim_next(caller(*prefixes)), None)
+    assert [task["id"] for task in taken if task is not None] == seen
+
+
+def test_ancestors_hold_every_prefix_once_and_no_deeper_than_the_indexes() -> None:
+    assert rows.ancestors_of(["//"]) is None
+    assert rows.ancestors_of(["//a/", "//a/b/", "//c/d/", "//e/f/g/h/", "//e/f/g/i/"]) == {
+        1: ["a"], 2: ["c/d"], 3: ["e/f/g"],
+    }  # fmt: skip
+    assert rows.ancestors_of([]) == {1: [], 2: [], 3: []}
 
 
 def test_a_replayed_stage_asks_again_for_what_is_missing_only() -> None:
