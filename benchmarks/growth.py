@@ -5,7 +5,7 @@ with its message. The empty one has as many active jobs as are claimed. Then, in
 
 - a claim of each queue: the message's and the stage's, as workers do it; it is given back;
 - an intake: `POST /api/v1/reviews/` through the whole middleware, in this process;
-- a sweep, a scrape of `/metrics`, and each function of the workers' maintenance;
+- a whole sweep of the full one; a sweep, a scrape of `/metrics`, and each function of the maintenance;
 - the admin's pages (`admin_scale`), its first page, and the list that reviewers see first;
 - `--seconds`: intake through the real web server, with sixteen connections.
 
@@ -270,6 +270,10 @@ def run(place: Ground, sides: Sequence[Side], given: argparse.Namespace) -> Iter
 
     soon = Must("value", "<=", SLOWEST_MS)
     gc.freeze()  # as the web server does
+    with sides[0].used():
+        # As a cluster does first. It brings the rows of active reviews, usually new ones, to memory.
+        seconds = timed(lambda: pipeline.sweep(is_whole=True)) / 1000
+    yield Figure("growth_whole_sweep", seconds, "s", lower_is_better=True)
     for queue in outbox.queues():
         yield compared(f"claim_{queue}", sides, claim_of(queue), given.times, WITHIN)
     yield compared("intake", sides, request, given.times, WITHIN)
