@@ -450,3 +450,12 @@ def test_claims_of_old_scans_are_dropped_and_their_counts_stay(
     assert verdicts(first) == {}
     assert len(verdicts(second)) == 4
     assert result(first) == result(second)
+
+
+def test_names_that_are_no_text_are_scanned_like_others(world: World, repo: GitRepo) -> None:
+    name = b"caf\xe9.md".decode("utf-8", "surrogateescape")
+    repo.commit_files({name: "Run `make lint`, see `src/core.py`.\n", "a@b#c.md": "See `src/core.py`.\n"})
+    job = scanned(world, target())
+    assert (job.status, result(job).verified) == (JobStatus.SUCCEEDED, 7)
+    paths = ScanDocument.objects.filter(scan=job.pk).values_list("path", flat=True)
+    assert {r"//demo/caf\udce9.md", "//demo/a%40b%23c.md"} <= set(paths)
