@@ -166,6 +166,17 @@ def alerted_operators() -> Messages:
 
 
 @check(deploy=True)
+def sections_by_agents() -> Messages:
+    """Report that agents are not asked about sections of documents (criticizer.I021)."""
+    if settings.LLM_PROVIDER == "agent" and settings.DOCUMENT_SECTIONS:
+        yield message(
+            "I021",
+            "LLM_PROVIDER is agent: DOCUMENT_SECTIONS has no effect, no agent is asked about documents.",
+            "Set DOCUMENT_SECTIONS to 0. Documents are verified by their deterministic claims.",
+        )
+
+
+@check(deploy=True)
 def signed_webhooks() -> Messages:
     """Report that webhooks are sent unsigned (criticizer.I015)."""
     if not settings.WEBHOOK_SECRETS:

@@ -46,6 +46,7 @@ from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prompt_leaks import marks_of
 from reviews.sources import change_codec
 from reviews.sources.base import Change
+from reviews.stages import documents
 from tests import factories, scripted
 from tests.agents.conftest import caller
 from tests.api.conftest import ApiClient
@@ -353,3 +354,8 @@ def test_the_api_shows_banner_and_footer(bench: Bench) -> None:
     assert shown.json()["partial"] is True
     narrow: Any = ApiClient(api_keys.create("n", "reviewer", [f"{D}..."])).get(f"/api/v1/reviews/{job.pk}/")
     assert narrow.json()["footer"] == ""
+
+
+def test_agents_are_not_asked_about_sections_of_documents(settings: Any) -> None:
+    settings.LLM_PROVIDER, settings.DOCUMENT_SECTIONS = "agent", 5
+    assert documents.wanted() == documents.Wanted(0, False)

@@ -264,6 +264,8 @@ DEPLOYED = {
         ({"MAIL_FROM": "Criticizer <criticizer@localhost>"}, ["W014"]),
         ({"WEBHOOK_SECRETS": []}, ["I015"]),
         ({"OPERATOR_ALERTS": []}, ["W016"]),
+        ({"LLM_PROVIDER": "agent", "DOCUMENT_SECTIONS": 5}, ["I021"]),
+        ({"LLM_PROVIDER": "agent", "DOCUMENT_SECTIONS": 0}, []),
     ],
 )
 def test_the_deployment_check_says_what_is_missing(
@@ -276,6 +278,7 @@ def test_the_deployment_check_says_what_is_missing(
         checks.public_address,
         checks.mail_leaves,
         checks.alerted_operators,
+        checks.sections_by_agents,
         checks.signed_webhooks,
     )
     assert [name for check in ours for name in ids(check(None))] == warnings
@@ -295,5 +298,5 @@ def test_what_was_only_tried_out_is_told_all_it_lacks(tmp_path: Path) -> None:
 
 def test_deployment_checks_stay_out_of_every_other_command() -> None:
     ours = {check for check in registry.registry.deployment_checks if check.__module__ == checks.__name__}
-    assert len(ours) == 5
+    assert len(ours) == 6
     assert not ours & set(registry.registry.get_checks())
