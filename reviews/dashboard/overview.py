@@ -25,6 +25,7 @@ from criticizer.resilience.states import CIRCUIT_LOOKS, CircuitState
 from notifications.states import DeliveryStatus
 from reviews import token_ledger
 from reviews.dashboard import rollup
+from reviews.dashboard.agents import agent_panel
 from reviews.dashboard.trends import (
     DEFAULT_WINDOW,
     OPEN_DELIVERY,
@@ -128,6 +129,7 @@ def dashboard(window_name: str) -> dict[str, Any]:
         "deliveries_done": done_deliveries(window, figures),
         "queues": queues,
         "circuits": circuits,
+        "agents": agent_panel(),
         "tokens": [_token_line(row) for row in token_ledger.largest_uses()],
         "links": {
             "attempts": list_address("reviews_attempt", f"outcome:failed age:<{window.name}"),

@@ -20,12 +20,16 @@ from criticizer.queue.advisory_locks import Lock
 from criticizer.queue.broker import connect
 from deadletters.models import LetterEdit, ReplayBatch
 from deadletters.states import BatchStatus
+from reviews.agents import expire
 from reviews.dashboard import rollup
 from reviews.dashboard.overview import dashboard
 from reviews.dashboard.trends import WINDOWS, read
-from reviews.models import Rollup
+from reviews.intake import api_keys
+from reviews.models import AgentTask, Rollup
 from reviews.states import AttemptOutcome, JobStatus
 from tests import factories
+from tests.agents.conftest import CHUNK, add_tasks, waiting_job
+from tests.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 
@@ -230,6 +234,30 @@ def test_live_dashboard_is_sent_only_when_it_changed(
     assert again.status_code == 204
 
 
+def test_agents_have_a_panel_where_they_have_keys(operator: Client) -> None:
+    assert 'aria-label="Agents"' not in operator.get("/admin/").content.decode()
+    key = api_keys.create("app-agent", "agent", ["//depot/main/..."])
+    api_keys.create("idle-agent", "agent", ["//depot/main/..."])
+    agent = ApiClient(key)
+    tasks = add_tasks(waiting_job(), 4)
+    url = "/api/v1/agent-tasks/"
+    for _ in range(3):
+        claimed: Any = agent.post_json(f"{url}claim/", {})
+    result = {"claim_token": claimed.json()["claim_token"], "success": True, "data": CHUNK}
+    late = claimed.json()["id"]
+    AgentTask.objects.filter(pk=late).update(expires_at=timezone.now())
+    assert expire.sweep() == 1
+    assert agent.post_json(f"{url}{late}/result/", result).status_code == 410
+    assert agent.post_json(f"{url}{tasks[0].pk}/result/", result).status_code == 409
+    html = operator.get("/admin/").content.decode()
+    panel = html.partition('aria-label="Agents"')[2].partition("</section>")[0]
+    assert re.findall(r'scope="row">([^<]+)</th><td>(?:<a[^>]*>)?(?:<time[^>]*>)?([^<]+)', panel) == [
+        ("app-agent", "0 s ago"), ("idle-agent", "never"), ("Open", "1"), ("Claimed", "2"),
+        ("Expired in a day", "1"), ("Late results in a day", "1"), ("Other refused results in a day", "1"),
+    ]  # fmt: skip
+    assert "/admin/reviews/agenttask/" in panel
+
+
 def test_dashboard_requires_its_permissions(client: Client) -> None:
     bob = factories.UserFactory(is_staff=True)
     client.force_login(bob)
@@ -239,6 +267,7 @@ def test_dashboard_requires_its_permissions(client: Client) -> None:
 
 def test_dashboard_counts_are_bounded(operator: Client, django_assert_max_num_queries: Any) -> None:
     ended(JobStatus.SUCCEEDED, 20)
+    api_keys.create("agent", "agent", ["//depot/main/..."])
     with django_assert_max_num_queries(60) as queries:
         dashboard("7d")
     parts = [part for query in queries.captured_queries for part in query["sql"].upper().split("UNION ALL")]
