@@ -2,23 +2,26 @@
 
 from django.db import migrations, models
 
+from criticizer.db.indexes import AddIndexInService
+
 
 class Migration(migrations.Migration):
 
+    atomic = False  # indexes of a table in service
     dependencies = [
         ('reviews', '0005_words_of_active_jobs'),
     ]
 
     operations = [
-        migrations.AddIndex(
+        AddIndexInService(
             model_name='agenttask',
             index=models.Index(models.Func(models.F('directories'), output_field=models.TextField(), template="(split_part((%(expressions)s)[1], '/', 3))"), models.F('created_at'), models.F('ordinal'), models.F('id'), condition=models.Q(('status__in', ['pending', 'in_progress'])), name='agent_tasks_open_below_1'),
         ),
-        migrations.AddIndex(
+        AddIndexInService(
             model_name='agenttask',
             index=models.Index(models.Func(models.F('directories'), output_field=models.TextField(), template="(split_part((%(expressions)s)[1], '/', 3) || '/' || split_part((%(expressions)s)[1], '/', 4))"), models.F('created_at'), models.F('ordinal'), models.F('id'), condition=models.Q(('status__in', ['pending', 'in_progress'])), name='agent_tasks_open_below_2'),
         ),
-        migrations.AddIndex(
+        AddIndexInService(
             model_name='agenttask',
             index=models.Index(models.Func(models.F('directories'), output_field=models.TextField(), template="(split_part((%(expressions)s)[1], '/', 3) || '/' || split_part((%(expressions)s)[1], '/', 4) || '/' || split_part((%(expressions)s)[1], '/', 5))"), models.F('created_at'), models.F('ordinal'), models.F('id'), condition=models.Q(('status__in', ['pending', 'in_progress'])), name='agent_tasks_open_below_3'),
         ),

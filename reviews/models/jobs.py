@@ -151,7 +151,7 @@ class ReviewJob(models.Model):
                 fields=["deadline_at", "id"],
                 include=["status"],
                 condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
-                name="jobs_active",
+                name="jobs_active_by_deadline",
             ),
             # The admin's lists, in the order of ending; and the figures of the dashboard.
             models.Index(
