@@ -26,6 +26,10 @@ class ScanTargetForm(ReasonedEdit[ScanTarget]):
         model = ScanTarget
         fields = ("path", "every_hours", "recipients", "reason")
         widgets = {"recipients": forms.Textarea(attrs={"rows": 3, "cols": 60})}
+        help_texts = {
+            "path": "Such as //app/... for the git repository app, or //app/docs/... for a folder of it."
+            " It cannot be edited later, as it decides who may read the scans: add another path instead."
+        }
 
     def clean_path(self) -> str:
         path = str(self.cleaned_data["path"]).strip()
@@ -64,6 +68,9 @@ class ScanTargetAdmin(AuditedAdmin):
     )
     search_fields = ("path__startswith",)
     ordering = ("path",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return ("path",) if obj else ()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         scans.delete(obj, request.user.get_username())

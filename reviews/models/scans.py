@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pghistory
+import pgtrigger
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import Q
@@ -23,7 +24,8 @@ from reviews.models.jobs import ReviewJob
 class ScanTarget(models.Model):
     """A repository, or a folder of one, whose documents are scanned; audited by pghistory.
 
-    `reviews.intake.scans` alone writes `next_at` and `problem`, which are no edits.
+    `reviews.intake.scans` alone writes `next_at` and `problem`, which are no edits. The path stays: who may
+    read the scans follows from it (guarantee G541).
     """
 
     path = models.CharField(
@@ -55,6 +57,7 @@ class ScanTarget(models.Model):
         indexes = [
             models.Index(fields=["next_at"], condition=Q(every_hours__gt=0), name="scan_targets_scheduled")
         ]
+        triggers = [pgtrigger.ReadOnly(name="path_stays", fields=["path"])]
 
     def __str__(self) -> str:
         return self.path

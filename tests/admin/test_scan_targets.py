@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import DatabaseError, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -58,6 +59,17 @@ def test_edits_are_recorded_and_what_the_schedule_writes_is_none(ann: Client) ->
     history = ann.get(f"{LIST}{row.pk}/history/").content.decode()
     for part in ("Added", "Changed", ">ann<", "every_hours: 24 \u2192 1"):
         assert part in history
+
+
+def test_a_path_stays_once_it_is_added_as_its_readers_follow_from_it(ann: Client) -> None:
+    row = factories.ScanTargetFactory(path="//secret/...", reason="DOC-7")
+    assert "add another path instead" in ann.get(f"{LIST}add/").content.decode()
+    assert 'name="path"' not in ann.get(f"{LIST}{row.pk}/change/").content.decode()
+    ann.post(f"{LIST}{row.pk}/change/", {**LINE, "every_hours": "2", "reason": "DOC-8"})
+    row.refresh_from_db()
+    assert (row.path, row.every_hours) == ("//secret/...", 2)
+    with pytest.raises(DatabaseError, match="Cannot update rows"), transaction.atomic():
+        ScanTarget.objects.filter(pk=row.pk).update(path="//app/...")
 
 
 def test_a_deletion_needs_a_reason(ann: Client) -> None:
