@@ -1,14 +1,16 @@
-"""The scanning process: reads a commit with git, says the verdicts of each document as it has them.
+"""The scanning process: reads a commit with git, sends the verdicts of each document as it has them.
 
     in:  {git, sha, is_whole, kinds}         then an answer to each question
     out: {"ask": paths}                      which of them may be seen?
          {"choose": paths}                   which of these documents are to be read?
          {"found": [[path, claims, unread]]} and which of them are to be verified?
          {"begin": path}, {"document": …}    one after the other
+         {"defect": type}                    the document met an exception of this type; the process ends
          {"end": counts} or {"failure": …}
 
 A message is one line of JSON. Documents and code are of others: what parses them has neither a database nor
-settings nor an environment, and limits of the kernel end it.
+settings nor an environment, and limits of the kernel end it. What goes wrong in a document ends the process
+without a failure: the parent knows which document it was, and leaves it out.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ from typing import Any
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
 from criticizer.workers.parent_death import die_with_parent
 from reviews.drift.claims import Claim, Judgement, Kind
-from reviews.drift.scanner import Scanner
+from reviews.drift.scanner import Document, Scanner
 from reviews.sources.git_command import GitCommand
 
 MEMORY_BYTES = 1_500_000_000  # address space
 NICENESS = 5
 GIT_SECONDS = 60.0  # of one command
+NO_MEMORY, DEFECT = 3, 4  # exit statuses
 
 
 class _Pipe:
@@ -38,18 +41,18 @@ class _Pipe:
         self._out = os.fdopen(os.dup(1), "w", encoding="ascii")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
-    def say(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         self._out.write(json.dumps(message) + "\n")
         self._out.flush()
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         if not (line := sys.stdin.buffer.readline()):
             sys.exit(1)  # the parent has gone
         return json.loads(line)
 
     def ask(self, message: Mapping[str, Any]) -> Any:
-        self.say(message)
-        return self.hear()
+        self.send(message)
+        return self.receive()
 
 
 def main() -> None:
@@ -60,7 +63,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     pipe = _Pipe()
     try:
-        _scan(pipe, pipe.hear())
+        _scan(pipe, pipe.receive())
     except Failure as failure:
         found = failure
     except MemoryError:
@@ -74,7 +77,7 @@ def main() -> None:
     else:
         return
     fields = [found.retryable, found.error_class, found.place, found.detail, dict(found.context)]
-    pipe.say({"failure": fields})
+    pipe.send({"failure": fields})
 
 
 def _scan(pipe: _Pipe, asked: Mapping[str, Any]) -> None:
@@ -92,10 +95,25 @@ def _scan(pipe: _Pipe, asked: Mapping[str, Any]) -> None:
     left = [each for each in documents if each.path in wanted]
     scanner.look_for(left)
     for document in left:
-        pipe.say({"begin": document.path})
+        pipe.send({"begin": document.path})
+        _verify(pipe, scanner, document)
+    pipe.send({"end": {"left_out": scanner.report.left_out, "not_indexed": scanner.unparsed}})
+
+
+def _verify(pipe: _Pipe, scanner: Scanner, document: Document) -> None:
+    """Send the verdicts of a document. What it alone is the cause of ends the process."""
+    try:
         claims = [_fields(claim, judged) for claim, judged in scanner.verified(document)]
-        pipe.say({"document": document.path, "claims": claims})
-    pipe.say({"end": {"left_out": scanner.report.left_out, "not_indexed": scanner.unparsed}})
+        pipe.send({"document": document.path, "claims": claims})
+    except MemoryError:
+        os._exit(NO_MEMORY)
+    except Failure as failure:
+        if failure.error_class is not ErrorClass.POLICY_REJECTED:  # git took too much time for this document
+            raise
+        os._exit(DEFECT)
+    except Exception as error:  # noqa: BLE001  its message may quote the document
+        pipe.send({"defect": type(error).__name__})
+        os._exit(DEFECT)
 
 
 def _fields(claim: Claim, judged: Judgement) -> dict[str, Any]:

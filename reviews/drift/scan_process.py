@@ -29,7 +29,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class ScanEnded(Exception):
-    """The process has ended without a word, or its time is over."""
+    """The process has ended without a message, or its time is over."""
 
 
 class ScanProcess:
@@ -60,7 +60,7 @@ class ScanProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Send a message. Raises ScanEnded."""
         rest = memoryview(json.dumps(message).encode() + b"\n")
         try:
@@ -69,7 +69,7 @@ class ScanProcess:
         except OSError:
             raise ScanEnded from None
 
-    def hear(self, seconds: float) -> Mapping[str, Any]:
+    def receive(self, seconds: float) -> Mapping[str, Any]:
         """Return the next message. Raises ScanEnded, and the Failure that the process had."""
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:

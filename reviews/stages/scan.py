@@ -149,10 +149,10 @@ class _Scan:
         }
         current = ""
         try:
-            process.say(asked)
+            process.send(asked)
             while self._left() > 0:
                 seconds = DOCUMENT_SECONDS if current else LISTING_SECONDS
-                message = process.hear(max(0.0, min(seconds, self._left())))
+                message = process.receive(max(0.0, min(seconds, self._left())))
                 if "end" in message:
                     log.info("scan_done", job=self._job.pk, **message["end"])
                     return ""
@@ -162,8 +162,10 @@ class _Scan:
                     self._store(message["document"], message["claims"])
                     current = ""
                     self._give_way()
+                elif "defect" in message:  # the end of the process follows
+                    log.error("scan_document_defect", job=self._job.pk, error=str(message["defect"])[:100])
                 else:
-                    process.say(self._answer(message))
+                    process.send(self._answer(message))
             return ""
         except ScanEnded:
             if self._left() <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
@@ -233,6 +234,36 @@ def test_a_document_that_ends_the_process_costs_itself_alone(
     rows = dict(ScanDocument.objects.filter(scan=job).values_list("path", "unread"))
     assert rows == {"//demo/README.md": scan.TOO_HARD, "//demo/docs/guide.md": ""}
     assert world.status(job) == JobStatus.SUCCEEDED
+
+
+# What git does at `blame` of the first document: its child sees the failure, and no other document does.
+HARD = {
+    "memory": ("prlimit --pid $PPID --as=1000000; head -c 9000000 /dev/zero | tr '\\0' 'x'; exit 0", None),
+    "defect": (f"printf '{'1' * 40} 1 1 1\\n'; exit 0", "ValueError"),
+}
+
+
+@pytest.mark.parametrize("kind", HARD)
+def test_a_document_that_needs_too_much_memory_or_meets_a_defect_costs_itself_alone(
+    world: World, repo: GitRepo, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    repo.commit_files(MOVED)
+    blame, defect = HARD[kind]
+    executable = world.files / "hard-git"
+    executable.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in\nblame*README.md) {blame};;\n'
+        f"ls-tree*{'1' * 40}*) printf 'no tree'; exit 0;;\nesac\n"
+        'exec /usr/bin/git "$@"\n'
+    )
+    executable.chmod(0o700)
+    world.settings.GIT_EXECUTABLE = str(executable)
+    job = scanned(world, target())
+    assert job.status == JobStatus.SUCCEEDED
+    rows = dict(ScanDocument.objects.filter(scan=job.pk).values_list("path", "unread"))
+    assert rows == {"//demo/README.md": scan.TOO_HARD, "//demo/docs/guide.md": ""}
+    told = [line for line in map(logging.LogRecord.getMessage, caplog.records) if "_defect" in line]
+    assert [f"'error': '{defect}'" in line for line in told] == [True] * bool(defect)
 
 
 class Gate:
