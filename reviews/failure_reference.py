@@ -12,6 +12,7 @@ from reviews.reviewers.base import Stopped
 from reviews.reviewers.model import LimitReached, TokenLimit
 from reviews.states import JobStatus
 
+_LIMITS = "64 KiB (an agent's result: 512 KiB, SARIF: 1 MiB, a code host's webhook: 5 MiB)"
 _SHOWN = (3, 10)  # parts reviewed and parts in all, in the example texts
 
 
@@ -57,7 +58,7 @@ def sections() -> list[Section]:
                     kind.error,
                     str(kind.status),
                     "yes" if kind.status in {429, 503} else "no",
-                    kind.message,
+                    kind.message.format(limit=_LIMITS),
                 )
                 for kind in sorted(API_TABLE, key=lambda kind: (kind.code, kind.status))
             ],
