@@ -13,10 +13,11 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Max
 
+from notifications.rendering import Ending
 from reviews import config, pipeline
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
-from reviews.models import ReviewJob, Scan, ScanTarget
+from reviews.models import FindingRow, ReviewJob, Scan, ScanTarget
 from reviews.models.jobs import SCAN
 from reviews.sources.git import GitSource
 from reviews.sources.git_command import misconfigured
@@ -35,7 +36,7 @@ class ScanAnswer:
 
 
 def series_of(target_id: int) -> str:
-    """Return the series of a path's scans: their keys and versions meet no others."""
+    """Return the series of a path's scans: their keys and versions are compared only with each other."""
     return f"{SCAN}:{target_id}"
 
 
@@ -58,7 +59,7 @@ def head_of(target: ScanTarget) -> str:
 def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:
     """Request a scan of a path; a repeated key, and a scan that is active, answer with that scan.
 
-    Raises as `head_of`, and ScanTarget.DoesNotExist where the path is scanned no more.
+    Raises as `head_of`, and ScanTarget.DoesNotExist where the path is no longer scanned.
     """
     if (found := _found(target, key)) is not None:
         return found
@@ -67,13 +68,17 @@ def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:
 
 
 def delete(target: ScanTarget, actor: str) -> None:
-    """Delete a path with what its scans found; one that is active is cancelled."""
+    """Delete a path with its scans, in one commit: an active one is cancelled, and open findings end.
+
+    A worker locks the job's stages and then its documents, and so does this.
+    """
     with transaction.atomic():
         ScanTarget.objects.select_for_update().get(pk=target.pk)  # no further scan is requested
-        jobs = list(ReviewJob.objects.filter(series=series_of(target.pk), status__in=ACTIVE_JOB))
+        for job in ReviewJob.objects.filter(scan__target=target, status__in=ACTIVE_JOB):
+            pipeline.cancel(job.pk, actor, "the path is no longer scanned")
+        open_ones = FindingRow.objects.filter(job__scan__target=target, ending="")
+        open_ones.update(ending=Ending.GONE)  # no later scan can end them
         target.delete()
-    for job in jobs:
-        pipeline.cancel(job.pk, actor, "the path is scanned no more")
 
 
 def _requested(target_id: int, key: str, actor: str, changelist_id: str) -> ScanAnswer:

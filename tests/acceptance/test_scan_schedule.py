@@ -6,9 +6,11 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings as product
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from criticizer.models import OutboxMessage
@@ -16,9 +18,11 @@ from criticizer.queue import outbox
 from reviews import tasks
 from reviews.intake import scan_schedule
 from reviews.intake import scans as intake
-from reviews.models import ReviewJob, Scan, ScanTarget
-from tests.acceptance.test_scans import FILES, target
+from reviews.models import FindingRow, ReviewJob, Scan, ScanDocument, ScanTarget, StageRun
+from tests import factories
+from tests.acceptance.test_scans import FILES, MOVED, target
 from tests.acceptance.world import World
+from tests.beside import Beside
 from tests.sources.gitrepo import GitRepo
 from tests.stack import process_environment
 
@@ -157,3 +161,50 @@ def test_a_deleted_path_ends_its_active_scan(world: World, repo: GitRepo) -> Non
     assert [world.status(job) for job in jobs] == ["cancelled", "dead_lettered"]
     assert "scanned no more" in world.attempts(jobs[1], "fetch")[0].detail
     assert not Scan.objects.exists()
+
+
+def test_a_path_is_deleted_beside_a_worker_that_stores_a_document(world: World, repo: GitRepo) -> None:
+    """Within the one transaction of an admin's page, while the worker holds the lease and then writes."""
+    of = target()
+    job = intake.request(of, "s-1", "ann").job_id
+    ScanDocument.objects.create(scan_id=job, digest="d", path="//demo/README.md")
+
+    def delete() -> None:
+        with transaction.atomic():
+            intake.delete(of, "ann")
+
+    with transaction.atomic():
+        assert list(StageRun.objects.select_for_update(no_key=True).filter(job=job))
+        beside = Beside(delete)
+        assert beside.is_blocked()
+        ScanDocument.objects.filter(scan=job).update(verified_at=timezone.now())
+    beside.join()
+    assert beside.result is None
+    assert (world.status(job), ScanTarget.objects.exists()) == ("cancelled", False)
+
+
+def test_a_deletion_that_fails_changes_nothing(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = target()
+    job = intake.request(of, "s-1", "ann").job_id
+    broken = Mock(side_effect=OperationalError("lost"))
+    for at in ("reviews.pipeline.cancel", "reviews.models.ScanTarget.delete"):
+        with monkeypatch.context() as patch:
+            patch.setattr(at, broken)
+            with pytest.raises(OperationalError):
+                intake.delete(of, "ann")
+        assert (world.status(job), Scan.objects.filter(target=of).exists()) == ("queued", True)
+
+
+def test_a_deleted_path_leaves_no_finding_open(world: World, repo: GitRepo) -> None:
+    of, other = target(), target("//demo/docs/...")
+    repo.commit_files(MOVED)
+    jobs = [intake.request(each, "s-1", "ann").job_id for each in (of, other)]
+    world.settle()
+    kept = factories.FindingRowFactory(job_id=jobs[1])
+    intake.delete(of, "ann")
+    ended = FindingRow.objects.filter(job=jobs[0])
+    assert [row.status for row in ended] == ["not_reported_again"] * 2
+    kept.refresh_from_db()
+    assert kept.ending == ""
