@@ -25,18 +25,25 @@ CONCLUSIONS = ("success", "neutral", "failure")
 class ScanResult:
     """`total` claims, of which `verified` have a verdict; `counts` are by verdict; `unread` documents.
 
-    Claims of a document that could not be verified are in no count.
+    Claims of a document that could not be verified are in no count. `documents` and `unread` include those
+    beyond the limit of a scan, which have no rows; `left_out` are statements beyond other limits.
     """
 
     total: int = 0
     verified: int = 0
     documents: int = 0
     unread: int = 0
+    left_out: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in Verdict), 0))
 
     @property
     def is_partial(self) -> bool:
         return self.verified < self.total
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every claim of every document was verified."""
+        return not (self.is_partial or self.unread or self.left_out)
 
     @property
     def health(self) -> int | None:
@@ -71,6 +78,9 @@ def relate(job_id: int, findings: Sequence[FindingRow]) -> Callable[[], None]:
         if not job.documents.get("unreported") and not job.documents.get("unlisted"):
             unverified = ScanDocument.objects.filter(scan=job_id, verified_at=None).values("path")
             gone = earlier.filter(ended_in=None).exclude(identity__in=reported).exclude(file__in=unverified)
+            if job.documents.get("beyond"):  # which of the others are there still is not known
+                verified = ScanDocument.objects.filter(scan=job_id).exclude(verified_at=None)
+                gone = gone.filter(file__in=verified.values("path"))
             gone.update(ending=Ending.NOT_REPORTED, ended_in=job_id)
 
     return write
@@ -96,6 +106,7 @@ def results_of(scans: Collection[int]) -> dict[int, ScanResult]:
     """Return what scans found, by their job."""
     named = {f"in_{verdict}": Sum(verdict.value) for verdict in Verdict}
     rows = ScanDocument.objects.filter(scan__in=scans).order_by().values("scan")
+    limited = dict(ReviewJob.objects.filter(pk__in=scans).values_list("pk", "documents"))
     found: dict[int, ScanResult] = {scan: ScanResult() for scan in scans}
     counted: Any = rows.annotate(
         of_documents=Count("pk"),
@@ -106,17 +117,19 @@ def results_of(scans: Collection[int]) -> dict[int, ScanResult]:
     )
     for row in counted:
         counts = {verdict.value: row[f"in_{verdict}"] for verdict in Verdict}
+        beyond, left_out = (limited[row["scan"]].get(name, 0) for name in ("beyond", "left_out"))
+        documents, unread = row["of_documents"] + beyond, row["of_unread"] + beyond
         found[row["scan"]] = ScanResult(
-            row["of_claims"], row["of_verified"], row["of_documents"], row["of_unread"], counts
+            row["of_claims"], row["of_verified"], documents, unread, left_out, counts
         )
     return found
 
 
 def conclusion_of(job: ReviewJob, result: ScanResult) -> str | None:
-    """Return one of CONCLUSIONS, None while active. Neutral: not all is known, or nothing can be."""
+    """Return one of CONCLUSIONS, None while active. Neutral: not all was verified, or nothing can be told."""
     if job.status in ACTIVE_JOB:
         return None
-    if job.status != JobStatus.SUCCEEDED or result.is_partial or result.health is None:
+    if job.status != JobStatus.SUCCEEDED or not result.is_whole or result.health is None:
         return "neutral"
     return "failure" if result.counts[Verdict.REFUTED] else "success"
 

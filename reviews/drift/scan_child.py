@@ -3,10 +3,11 @@
     in:  {git, sha, is_whole, kinds}         then an answer to each question
     out: {"ask": paths}                      which of them may be seen?
          {"choose": paths}                   which of these documents are to be read?
-         {"found": [[path, claims, unread]]} and which of them are to be verified?
-         {"begin": path}, {"document": …}    one after the other
+         {"found": [[path, claims, unread]], "beyond": documents, "left_out": statements}
+                                             and which of them are to be verified?
+         {"begin": path}, {"document": …}    one after the other, with the files that did not parse so far
          {"defect": type}                    the document met an exception of this type; the process ends
-         {"end": counts} or {"failure": …}
+         {"end": true} or {"failure": …}
 
 A message is one line of JSON. Documents and code are of others: what parses them has neither a database nor
 settings nor an environment, and limits of the kernel end it. What goes wrong in a document ends the process
@@ -89,22 +90,23 @@ def _scan(pipe: _Pipe, asked: Mapping[str, Any]) -> None:
 
     scanner = Scanner(git, asked["sha"], sees, is_whole=asked["is_whole"])
     chosen = pipe.ask({"choose": scanner.paths})
-    documents = scanner.documents(chosen, [Kind(kind) for kind in asked["kinds"]])
+    documents, beyond = scanner.documents(chosen, [Kind(kind) for kind in asked["kinds"]])
     found = [[each.path, len(each.claims), each.unread] for each in documents]
-    wanted = set(pipe.ask({"found": found}))
+    counts = {"beyond": beyond, "left_out": scanner.report.left_out}
+    wanted = set(pipe.ask({"found": found, **counts}))
     left = [each for each in documents if each.path in wanted]
     scanner.look_for(left)
     for document in left:
         pipe.send({"begin": document.path})
         _verify(pipe, scanner, document)
-    pipe.send({"end": {"left_out": scanner.report.left_out, "not_indexed": scanner.unparsed}})
+    pipe.send({"end": True})
 
 
 def _verify(pipe: _Pipe, scanner: Scanner, document: Document) -> None:
     """Send the verdicts of a document. What it alone is the cause of ends the process."""
     try:
         claims = [_fields(claim, judged) for claim, judged in scanner.verified(document)]
-        pipe.send({"document": document.path, "claims": claims})
+        pipe.send({"document": document.path, "claims": claims, "not_indexed": scanner.unparsed})
     except MemoryError:
         os._exit(NO_MEMORY)
     except Failure as failure:

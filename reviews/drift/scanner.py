@@ -15,7 +15,7 @@ from reviews.drift.trees import Entry, Tree
 from reviews.sources.git_command import GitCommand
 
 MAX_COMMITS = 20  # whose listings are kept at once
-TOO_MANY = "more documents or claims than a scan reads"
+TOO_MANY = "more claims than a scan verifies"
 UNREADABLE = "too large, or no text"
 
 Sees = Callable[[Sequence[str]], Sequence[bool]]
@@ -51,6 +51,13 @@ class SeenTree:
         }
 
 
+class Found(NamedTuple):
+    """The documents of a scan, and how many more there are than it takes."""
+
+    documents: Sequence[Document]
+    beyond: int
+
+
 class Document(NamedTuple):
     """A document with its claims; without any where `unread` says why it was not read."""
 
@@ -79,23 +86,23 @@ class Scanner:
         """Return how many files did not parse so far."""
         return len(self._index.unparsed)
 
-    def documents(self, paths: Sequence[str], kinds: Collection[Kind]) -> list[Document]:
-        """Read documents for claims, within the bounds of a scan."""
-        self._index.prefetch(paths[:MAX_DOCUMENTS])
+    def documents(self, paths: Sequence[str], kinds: Collection[Kind]) -> Found:
+        """Read documents for claims, within the bounds of a scan. One is read as a whole or not at all."""
+        paths, beyond = paths[:MAX_DOCUMENTS], max(0, len(paths) - MAX_DOCUMENTS)
+        self._index.prefetch(paths)
         found, count = [], 0
-        for number, path in enumerate(paths):
-            if number >= MAX_DOCUMENTS or count >= MAX_CLAIMS:
-                found.append(Document(path, (), TOO_MANY))
-                continue
-            page = self._index.page(path)
+        for path in paths:
+            page = self._index.page(path) if count < MAX_CLAIMS else None
             if page is None:
-                found.append(Document(path, (), UNREADABLE))
+                found.append(Document(path, (), UNREADABLE if count < MAX_CLAIMS else TOO_MANY))
                 continue
             claims = [claim for claim in self.report.read(path, page) if claim.kind in kinds]
-            claims = claims[: MAX_CLAIMS - count]
+            if count + len(claims) > MAX_CLAIMS:
+                found.append(Document(path, (), TOO_MANY))
+                continue
             count += len(claims)
             found.append(Document(path, claims))
-        return found
+        return Found(found, beyond)
 
     def look_for(self, documents: Sequence[Document]) -> None:
         """Search at once for the words that claims of these documents name."""

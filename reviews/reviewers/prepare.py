@@ -203,8 +203,8 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     ]
     clean = cleaned(change, rendered, texts_of(leads, change), redactor)
     notes = [_note(*each) for each in zip(change.files, diffs, unsent, strict=True)]
-    if change.documents is not None and change.documents.is_scan:  # nothing was changed, all was read
-        notes = [("", False) for _ in notes]
+    if change.documents is not None and change.documents.is_scan:  # nothing was changed
+        notes = [(file.unsent, bool(file.unsent)) for file in change.files]
     manifest = tuple(
         ManifestEntry(clean.paths[i], file.action, notes[i][0], clean.old_paths[i])
         for i, file in enumerate(change.files)

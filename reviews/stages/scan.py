@@ -31,7 +31,7 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
-from reviews import config, scans
+from reviews import config, pipeline, scans
 from reviews.configuration.effects import DocumentRules, FileRules
 from reviews.drift.claims import Reason, Verdict
 from reviews.drift.fetching import Sight
@@ -107,8 +107,10 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
     work = _Scan(claim, job, configuration.root, sight, documents)
     if documents.is_on:
         work.verify()
-    note = "" if work.is_listed else (texts.SCAN_UNLISTED if documents.is_on else texts.DOCUMENTS_OFF).text
-    return Scanned(with_reconnect(lambda: _change(job, folder, note)), configuration)
+    note = "" if documents.is_on else texts.DOCUMENTS_OFF.text
+    is_unlisted = documents.is_on and not work.is_listed
+    made = with_reconnect(lambda: _change(job, folder, note, is_unlisted=is_unlisted, left_out=work.left_out))
+    return Scanned(made, configuration)
 
 
 class _Scan:
@@ -119,6 +121,8 @@ class _Scan:
         self._until = time.monotonic() + claim.soft_deadline_in
         self._slice_until = time.monotonic() + SLICE_SECONDS
         self.is_listed = False  # which documents there are is known
+        # `beyond`: documents; `left_out`: statements; `not_indexed`: files. An earlier attempt may know more.
+        self.left_out = Counter({name: int(n) for name, n in pipeline.progress_of(claim).items()})
 
     def verify(self) -> None:
         """Verify what is left, until nothing is or the time is over."""
@@ -154,12 +158,13 @@ class _Scan:
                 seconds = DOCUMENT_SECONDS if current else LISTING_SECONDS
                 message = process.receive(max(0.0, min(seconds, self._left())))
                 if "end" in message:
-                    log.info("scan_done", job=self._job.pk, **message["end"])
+                    log.info("scan_done", job=self._job.pk, **self.left_out)
                     return ""
                 if "begin" in message:
                     current = message["begin"]
                 elif "document" in message:
                     self._store(message["document"], message["claims"])
+                    self.left_out |= Counter(not_indexed=message["not_indexed"])
                     current = ""
                     self._give_way()
                 elif "defect" in message:  # the end of the process follows
@@ -180,6 +185,7 @@ class _Scan:
 
     def _give_way(self) -> None:
         if time.monotonic() > self._slice_until:
+            pipeline.keep_progress(self._claim, self.left_out)
             raise DependencyUnavailable("", 0.0, "its time for scanning is used up: others come first")
 
     def _answer(self, message: Mapping[str, Any]) -> object:
@@ -189,6 +195,7 @@ class _Scan:
             folder = self._job.scope_prefixes[0]
             depot = {path: self._depot_path(path) for path in message["choose"]}
             return [path for path, at in depot.items() if at.startswith(folder) and self._rules.reads(at)]
+        self.left_out |= Counter(beyond=message["beyond"], left_out=message["left_out"])
         return with_reconnect(partial(self._begun, message["found"]))
 
     def _begun(self, found: Sequence[tuple[str, int, str]]) -> list[str]:
@@ -271,11 +278,21 @@ def _kept(root: str, claim: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _change(job: ReviewJob, folder: str, note: str) -> Change:
+def _why_unread(row: ScanDocument) -> str:
+    if row.unread:
+        return f"not read: {row.unread}"
+    return "" if row.verified_at else "not verified: the time was over"
+
+
+def _change(
+    job: ReviewJob, folder: str, note: str, *, is_unlisted: bool, left_out: Mapping[str, int]
+) -> Change:
     """Return the change that stands for a scan: its documents, and what is untrue in them."""
     rows = list(ScanDocument.objects.filter(scan=job.pk))
     result = scans.results_of([job.pk])[job.pk]
-    note = "" if rows and note == texts.SCAN_UNLISTED.text else note  # an earlier attempt knew them
+    is_unlisted = is_unlisted and not rows  # an earlier attempt may have listed them
+    if is_unlisted:
+        note = texts.SCAN_UNLISTED.text
     if result.is_partial:
         note = texts.SCAN_PARTIAL.of(verified=result.verified, total=result.total)
         log.warning("scan_partial", job=job.pk, claims_verified=result.verified, claims=result.total)
@@ -291,13 +308,17 @@ def _change(job: ReviewJob, folder: str, note: str) -> Change:
         if each["verdict"] == Verdict.REFUTED
     )  # fmt: skip
     most = settings.FINDING_BUDGET
-    counts = {**result.counts, "documents": len(rows), "unread": result.unread}
-    counts["unlisted"] = int(note == texts.SCAN_UNLISTED.text)
+    counts = {**result.counts, "documents": len(rows), **left_out}
+    counts["unread"] = sum(bool(row.unread) for row in rows) + left_out.get("beyond", 0)
+    counts["unlisted"] = int(is_unlisted)
     counts["unreported"] = max(0, len(untrue) - most)
     return replace(
         _of_commit(job),
         description=f"Documents of {folder}...",
-        files=tuple(FileChange(row.path, Action.EDIT, old_text="", new_text="") for row in rows),
+        files=tuple(
+            FileChange(row.path, Action.EDIT, old_text="", new_text="", unsent=_why_unread(row))
+            for row in rows
+        ),
         documents=VerifiedDocuments(
             untrue[:most], tuple(row.path for row in rows), counts, note, is_scan=True
         ),

@@ -20,9 +20,20 @@ from criticizer import texts
 from deadletters.models import DeadLetter
 from reviews import pipeline, scans
 from reviews import verdicts as judgements
+from reviews.drift.change import MAX_DOCUMENTS
+from reviews.drift.extraction import MAX_CLAIMS
+from reviews.drift.wording import summary
 from reviews.intake import api_keys
 from reviews.intake import scans as intake
-from reviews.models import AllowListEntry, FindingRow, ReviewJob, ReviewUnit, ScanDocument, ScanTarget
+from reviews.models import (
+    AllowListEntry,
+    CoverageRow,
+    FindingRow,
+    ReviewJob,
+    ReviewUnit,
+    ScanDocument,
+    ScanTarget,
+)
 from reviews.search import AT_NEWEST_VERSION
 from reviews.stages import scan, semantic
 from reviews.states import JobStatus
@@ -234,6 +245,52 @@ def test_a_document_that_ends_the_process_costs_itself_alone(
     rows = dict(ScanDocument.objects.filter(scan=job).values_list("path", "unread"))
     assert rows == {"//demo/README.md": scan.TOO_HARD, "//demo/docs/guide.md": ""}
     assert world.status(job) == JobStatus.SUCCEEDED
+
+
+def test_documents_beyond_the_limit_are_counted_and_keep_their_findings(world: World, repo: GitRepo) -> None:
+    repo.commit_files({**MOVED, "README.md": "Nothing.\n"})
+    of = target()
+    first = scanned(world, of, "s-1")
+    repo.commit_files({f"n{number}.md": "Nothing.\n" for number in range(MAX_DOCUMENTS)})
+    second = scanned(world, of, "s-2")
+    assert ScanDocument.objects.filter(scan=second.pk).count() == MAX_DOCUMENTS
+    found = result(second)
+    assert (found.documents, found.unread) == (MAX_DOCUMENTS + 2, 2)
+    assert summary(second.documents).endswith("Not read: 2 documents.")
+    assert scans.conclusion_of(second, found) == "neutral"
+    assert set(FindingRow.objects.filter(job=first).values_list("file", "ending")) == {
+        ("//demo/docs/guide.md", "")
+    }
+
+
+def test_a_scan_is_no_success_where_something_was_not_read(world: World, repo: GitRepo) -> None:
+    repo.commit_files({"docs/guide.md": "Run `make lint`.\n", "docs/binary.md": b"\0\0"})
+    job = scanned(world, target())
+    assert (result(job).health, result(job).is_partial) == (100, False)
+    assert scans.conclusion_of(job, result(job)) == "neutral"
+    assert summary(job.documents).endswith("Not read: 1 document.")
+    assert list(
+        CoverageRow.objects.filter(job=job).order_by("path").values_list("path", "status", "reason")
+    ) == [
+        ("//demo/README.md", "checked", ""),
+        ("//demo/docs/binary.md", "skipped", "not read: too large, or no text"),
+        ("//demo/docs/guide.md", "checked", ""),
+    ]
+
+
+def test_what_is_left_out_of_documents_is_counted(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = "".join(f"- [n](f{number}.md)\n" for number in range(MAX_CLAIMS + 3))
+    repo.commit_files({
+        "docs/guide.md": many, "docs/z.md": "Set `ACME_RETRIES`.\n",
+        "src/broken.py": "ACME_RETRIES = os.environ['ACME_RETRIES'\n",
+    })  # fmt: skip
+    monkeypatch.setattr(scan, "SLICE_SECONDS", -1.0)
+    job = scanned(world, target())
+    assert (job.documents["left_out"], job.documents["not_indexed"]) == (3, 1)
+    assert "Left out beyond the limits: 3 statements." in summary(job.documents)
+    assert scans.conclusion_of(job, result(job)) == "neutral"
 
 
 # What git does at `blame` of the first document: its child sees the failure, and no other document does.
