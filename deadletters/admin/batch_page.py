@@ -50,7 +50,7 @@ _VERDICTS: Mapping[str, tuple[str, str, str]] = {
     ),
     "newer_version": (
         "Superseded",
-        "A newer version of its changelist exists. It is skipped.",
+        "A newer version of its changelist, or a newer scan of its path, exists. It is skipped.",
         "check-failed",
     ),
     "artifact_expired": (

@@ -10,14 +10,22 @@ from notifications.delivery import operator_actions, store
 from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, deadline_seconds_of, queue_of
 from reviews.states import STAGE_ORDER, Stage
 
+# As a request of a scan does: one of the two sees the other.
+_HOLD_PATH = (
+    "SELECT t.id FROM scan_targets t JOIN scans s ON s.target_id = t.id WHERE s.job_id = %(job)s"
+    " FOR NO KEY UPDATE OF t"
+)
+
 
 def replay(job_id: int, stage: Stage) -> bool:
     """Queue a dead-lettered job from `stage` with a fresh budget and deadline. Inside a transaction.
 
     A letter of it is `replaying` by then; without one a trigger refuses. Returns False if the job is not
-    dead-lettered, or while another version of its changelist is active or newer.
+    dead-lettered, while another version of its changelist is active or newer, or if it is a scan and there
+    is a newer one of its path (guarantee G542).
     """
     assert connection.in_atomic_block
+    prepared.rows(_HOLD_PATH, {"job": job_id})
     done = prepared.row(
         f"""
         WITH job AS (
@@ -27,6 +35,8 @@ def replay(job_id: int, stage: Stage) -> bool:
              AND NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = jobs.changelist_id
                                 AND n.series = jobs.series AND n.id <> jobs.id AND (n.status IN {ACTIVE}
                                      OR n.review_version > jobs.review_version))
+             AND NOT EXISTS (SELECT 1 FROM scans s JOIN scans n ON n.target_id = s.target_id
+                              WHERE s.job_id = jobs.id AND n.job_id > s.job_id)
           RETURNING id)
         UPDATE stage_runs s
            SET status = 'pending', attempts = 0, lease_token = NULL, lease_expires_at = NULL,

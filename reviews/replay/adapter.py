@@ -25,6 +25,8 @@ from reviews.states import ACTIVE_JOB, Stage
 
 _FACTS = """
 SELECT j.id, j.changelist_id, j.review_version, j.status, n.version AS newer, n.active AS newer_active,
+       (SELECT max(m.job_id) FROM scans s JOIN scans m ON m.target_id = s.target_id AND m.job_id > s.job_id
+         WHERE s.job_id = j.id) AS newer_scan,
        coalesce(d.sent, 0) AS sent, coalesce(d.uncertain, 0) AS uncertain,
        coalesce(d.in_doubt, 0) AS in_doubt
   FROM jobs j
@@ -196,6 +198,12 @@ def _of_job(job: dict[str, Any]) -> list[Check]:
             is_hard=True,
         )
     ]
+    if job["newer_scan"] is not None:
+        words = (
+            f"a newer scan of its path exists: {job['newer_scan']};"
+            " request a scan on the page of the path instead"
+        )
+        return [*checks, Check(CheckKind.VERSION, False, words, is_hard=True)]
     if job["newer"] is not None:
         return [
             *checks,

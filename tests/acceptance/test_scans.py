@@ -13,10 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from criticizer import texts
+from deadletters import batches, workflow
 from deadletters.models import DeadLetter
 from reviews import pipeline, scans
 from reviews import verdicts as judgements
@@ -40,6 +41,8 @@ from reviews.states import JobStatus
 from tests import factories
 from tests.acceptance.world import MAIL, World
 from tests.api.conftest import ApiClient
+from tests.beside import Beside
+from tests.letters import walk
 from tests.sources.gitrepo import GitRepo
 from tests.stack import eventually, process_environment
 
@@ -224,6 +227,52 @@ def test_a_repository_that_is_gone_is_a_dead_letter_and_its_replay_scans(world: 
     world.settle()
     assert world.status(job) == JobStatus.SUCCEEDED
     assert result(ReviewJob.objects.get(pk=job)).verified == 4
+
+
+def test_a_scan_is_not_replayed_after_a_newer_one_of_its_path(world: World, repo: GitRepo) -> None:
+    """Of another commit: it would report again what the newer one found mended, or run beside it."""
+    of, other = target(), target("//demo/docs/...")
+    older = [intake.request(each, "s-1", "ann").job_id for each in (of, other)]
+    away = repo.path.rename(repo.path.with_name("away"))
+    world.settle()
+    away.rename(repo.path)
+    letters = [world.letter(job) for job in older]
+    walk(letters[0].pk)
+    repo.commit_files({"README.md": "Mended.\n"})
+    newer = intake.request(of, "s-2", "ann").job_id
+    words = f"a newer scan of its path exists: {newer}; request a scan on the page of the path instead"
+    for _ in ("it is active", "it succeeded"):
+        refused = workflow.replay(letters[0].pk, actor="ann", reason="OPS-1")
+        assert (refused.ok, refused.message) == (False, words)
+        batch = batches.draft(
+            filter={}, ids=[letter.pk for letter in letters], actor="ann", reason="OPS-1",
+            evidence_note="OPS-1", canary_size=0, rate_per_minute=60,
+        )  # fmt: skip
+        batches.dry_run(batch.pk)
+        assert [item.verdict for item in batch.items.order_by("letter_id")] == ["newer_version", "eligible"]
+        world.settle()
+    assert [world.status(job) for job in (older[0], newer)] == ["dead_lettered", "succeeded"]
+    world.replay(older[1])
+    world.settle()
+    assert world.status(older[1]) == "succeeded", "of another path"
+
+
+def test_a_replay_waits_for_a_request_of_a_scan_and_is_refused(world: World, repo: GitRepo) -> None:
+    of = target()
+    older = intake.request(of, "s-1", "ann").job_id
+    away = repo.path.rename(repo.path.with_name("away"))
+    world.settle()
+    away.rename(repo.path)
+    letter = world.letter(older)
+    walk(letter.pk)
+    repo.commit_files({"README.md": "Mended.\n"})
+    with transaction.atomic():
+        newer = intake._requested(of.pk, "s-2", "ann", intake.head_of(of)).job_id
+        beside = Beside(lambda: workflow.replay(letter.pk, actor="ann", reason="OPS-1"))
+        assert beside.is_blocked()
+    beside.join()
+    assert not beside.result.ok, beside.result
+    assert [world.status(job) for job in (older, newer)] == ["dead_lettered", "queued"]
 
 
 def test_a_document_that_ends_the_process_costs_itself_alone(
