@@ -24,8 +24,8 @@ from reviews.models.jobs import ReviewJob
 class ScanTarget(models.Model):
     """A repository, or a folder of one, whose documents are scanned; audited by pghistory.
 
-    `reviews.intake.scans` alone writes `next_at` and `problem`, which are no edits. The path stays: who may
-    read the scans follows from it (guarantee G541).
+    `reviews.intake.scan_schedule` writes `next_at` and `problem`, and an edit of the interval clears both:
+    they are no edits. The path stays: who may read the scans follows from it (guarantee G541).
     """
 
     path = models.CharField(

@@ -86,7 +86,7 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
         )
     if not with_reconnect(Scan.objects.filter(pk=job.pk).exists):
         raise PermanentFailure(
-            ErrorClass.NOT_FOUND, Component.CONFIGURATION, "the path is scanned no more: it was deleted"
+            ErrorClass.NOT_FOUND, Component.CONFIGURATION, "the path is no longer scanned: it was deleted"
         )
     source.look_up(job.changelist_id)
     allow_list = config.allow_list().with_case(source.case_sensitive)

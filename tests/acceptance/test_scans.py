@@ -319,7 +319,7 @@ def test_a_scan_is_no_success_where_something_was_not_read(world: World, repo: G
     assert scans.conclusion_of(job, result(job)) == "neutral"
     assert summary(job.documents).endswith("Not read: 1 document.")
     assert list(
-        CoverageRow.objects.filter(job=job).order_by("path").values_list("path", "status", "reason")
+        CoverageRow.objects.filter(job=job).order_by("file").values_list("file", "status", "reason")
     ) == [
         ("//demo/README.md", "checked", ""),
         ("//demo/docs/binary.md", "skipped", "not read: too large, or no text"),
