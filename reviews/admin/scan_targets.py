@@ -10,12 +10,13 @@ from django.http import HttpRequest
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
+from criticizer.wording import plural_count
 from notifications.recipients import normalise
 from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import ScanTargetEvent
 from reviews.intake import scans
 from reviews.intake.api_keys import check_tree
-from reviews.models import ScanTarget
+from reviews.models import Scan, ScanTarget
 from reviews.web.forms import ReasonedEdit
 
 
@@ -71,6 +72,11 @@ class ScanTargetAdmin(AuditedAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return ("path",) if obj else ()
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, ...]:
+        # Counted: Django's own would load every document of every scan.
+        count = Scan.objects.filter(target__in=objs).count()
+        return [plural_count(count, "scan")], {"scans": count}, set(), []
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         scans.delete(obj, request.user.get_username())

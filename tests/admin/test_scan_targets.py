@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from reviews.audit.history import ScanTargetEvent
-from reviews.models import ScanTarget
+from reviews.models import Scan, ScanTarget
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -70,6 +71,19 @@ def test_a_path_stays_once_it_is_added_as_its_readers_follow_from_it(ann: Client
     assert (row.path, row.every_hours) == ("//secret/...", 2)
     with pytest.raises(DatabaseError, match="Cannot update rows"), transaction.atomic():
         ScanTarget.objects.filter(pk=row.pk).update(path="//app/...")
+
+
+def test_the_question_before_a_deletion_counts_scans_and_loads_none(ann: Client) -> None:
+    row = factories.ScanTargetFactory()
+    for number in range(2):
+        job = factories.ReviewJobFactory(changelist_id=str(number), kind="scan")
+        Scan.objects.create(job=job, target=row)
+    with CaptureQueriesContext(connection) as queries:
+        question = ann.get(f"{LIST}{row.pk}/delete/").content.decode()
+    assert "Its scans are deleted with it: 2 scans." in question
+    assert not [query["sql"] for query in queries if "scan_documents" in query["sql"]]
+    ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes", "reason": "its documents moved"})
+    assert not Scan.objects.exists()
 
 
 def test_a_deletion_needs_a_reason(ann: Client) -> None:
