@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
-from criticizer.resilience.failures import Failure
+from criticizer.resilience.failures import Failure, classify
 from reviews import scans
 from reviews.intake import review_requests
 from reviews.intake import scans as intake
@@ -43,7 +43,10 @@ def run_due() -> Pause:
 
 
 def run() -> list[int]:
-    """Request a scan of each path that is due; return their jobs. A repository that fails costs its own."""
+    """Request a scan of each path that is due; return their jobs.
+
+    A repository that cannot be read delays no other path, nor does a defect that one path meets.
+    """
     due = ScanTarget.objects.filter(Q(next_at=None) | Q(next_at__lte=Now()), every_hours__gt=0)
     found = [_start(target) for target in due]
     return [job for job in found if job is not None]
@@ -54,11 +57,15 @@ def _start(target: ScanTarget) -> int | None:
     interval = timedelta(hours=target.every_hours)
     try:
         changelist_id = intake.head_of(target)
+        return review_requests.past_deadlocks(lambda: _requested(target, interval, changelist_id))
     except Failure as failure:
         log.warning("scan_not_requested", path=target.path, **failure.facts)
-        _move(target, min(interval, AGAIN), clean(failure.detail, 500))
-        return None
-    return review_requests.past_deadlocks(lambda: _requested(target, interval, changelist_id))
+        problem = clean(failure.detail, 500)
+    except Exception as error:  # a lost database raises again below, and ends the run
+        log.exception("scan_not_requested", path=target.path, **classify(error).facts)
+        problem = f"Criticizer failed on it ({type(error).__name__}): see the log"
+    _move(target, min(interval, AGAIN), problem)
+    return None
 
 
 def _requested(target: ScanTarget, interval: timedelta, changelist_id: str) -> int | None:

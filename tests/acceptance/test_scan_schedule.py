@@ -85,6 +85,30 @@ def test_a_repository_that_cannot_be_read_says_why_and_costs_no_other(world: Wor
     assert gone.problem == ""
 
 
+def test_a_defect_that_one_path_meets_stops_no_path_behind_it(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, of = target("//a/...", every_hours=24), target(every_hours=24)
+    assert broken.path < of.path
+    head_of = intake.head_of
+
+    def found(path: ScanTarget) -> str:
+        if path == broken:
+            raise UnicodeDecodeError("ascii", b"\xff", 0, 1, "no text")
+        return head_of(path)
+
+    monkeypatch.setattr(intake, "head_of", found)
+    assert len(scan_schedule.run()) == 1
+    assert len(scanned(of)) == 1
+    broken.refresh_from_db()
+    assert broken.problem == "Criticizer failed on it (UnicodeDecodeError): see the log"
+    assert broken.next_at - timezone.now() <= timedelta(hours=1), "it is tried again soon"
+    assert [record.levelname for record in caplog.records if "scan_not_requested" in record.getMessage()] == [
+        "ERROR"
+    ]
+    assert scan_schedule.run() == []
+
+
 RUN = """
 import sys
 import django
