@@ -119,6 +119,6 @@ def _headers(error: Exception) -> dict[str, str]:
         headers["WWW-Authenticate"] = challenge
     if isinstance(error, exceptions.Throttled):
         headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "wait", None) or 1)))
-    if isinstance(error, ApiError) and error.kind in (catalog.IN_DOUBT, catalog.BUSY):
+    if isinstance(error, ApiError) and error.kind.status == 503:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return headers

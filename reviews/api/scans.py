@@ -15,12 +15,15 @@ from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from criticizer.redaction import clean
 from criticizer.resilience.failures import Failure
 from reviews import scans
 from reviews.api import schemas
 from reviews.api.auth import client_of
 from reviews.api.base import ApiView
 from reviews.api.commit_retry import retry_lost_commit
+from reviews.api.error_catalog import ApiErrorKind
+from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
 from reviews.api.serializers import StrictSerializer, Text
 from reviews.api.views import (
@@ -170,6 +173,10 @@ class ScanList(ApiView):
             200: OpenApiResponse(ScanSerializer, "A repeated request, or a scan is active: that scan"),
             404: OpenApiResponse(schemas.ErrorSerializer, "NOT_FOUND: not scanned, or outside the prefixes"),
             **POST_ERRORS,
+            503: OpenApiResponse(
+                schemas.ErrorSerializer,
+                "DATABASE_UNAVAILABLE, or the class of a passing failure of the repository, with Retry-After",
+            ),
         },
     )
     def post(self, request: Request) -> Response:
@@ -186,7 +193,12 @@ class ScanList(ApiView):
         except ScanTarget.DoesNotExist as error:
             raise NotFound from error
         except Failure as failure:
-            raise ValidationError({"path": [f"{failure.detail}."]}) from failure
+            details = {"path": [f"{clean(failure.detail, 500)}."]}
+            if failure.retryable:
+                kind = failure.kind
+                unavailable = ApiErrorKind(503, kind.error_class.value, kind.code, kind.message)
+                raise ApiError(unavailable, details) from failure
+            raise ValidationError(details) from failure
         (shown,) = _shown(Scan.objects.select_related("job", "target").filter(pk=answer.job_id))
         shown["duplicate"] = not answer.is_new
         headers = {"Location": shown["links"]["self"]} if answer.is_new else {}

@@ -537,6 +537,25 @@ def test_the_api_requests_a_scan_once_and_shows_what_it_found(world: World, repo
     assert world.api.get("/api/v1/scans/?path=//other/...").json()["count"] == 0
 
 
+def test_the_api_answers_503_to_a_failure_that_passes_and_400_to_one_that_stays(
+    world: World, repo: GitRepo
+) -> None:
+    target()
+    body = {"path": "//demo/...", "idempotency_key": "nightly-1"}
+    git = world.files / "git-that-is-killed"
+    git.write_text("#!/bin/sh\nkill -KILL $$\n")
+    git.chmod(0o700)
+    working, world.settings.GIT_EXECUTABLE = world.settings.GIT_EXECUTABLE, str(git)
+    answer = world.api.post_json("/api/v1/scans/", body)
+    assert (answer.status_code, answer.json()["error"]) == (503, "UPSTREAM_UNAVAILABLE")
+    assert int(answer.headers["Retry-After"]) > 0
+    world.settings.GIT_EXECUTABLE = working
+    repo.path.rename(repo.path.with_name("away"))
+    answer = world.api.post_json("/api/v1/scans/", body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "SCHEMA_INVALID")
+    assert not ReviewJob.objects.exists()
+
+
 def test_a_further_scan_of_a_path_is_another_version(world: World, repo: GitRepo) -> None:
     of = target()
     first, second = scanned(world, of, "s-1"), scanned(world, of, "s-2")
