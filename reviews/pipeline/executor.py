@@ -165,6 +165,9 @@ def settle(due: Due, claim: StageClaim | None, error: Exception) -> None:
 def _settle_waiting(claim: StageClaim, waiting: DependencyUnavailable) -> None:
     """Give an attempt back until its dependency may be called again (guarantee G15)."""
     with_reconnect(lambda: pipeline.wait(claim, waiting))
+    if not waiting.dependency and not waiting.seconds:
+        log.info("stage_gives_way", job=claim.job_id, stage=claim.stage.value)
+        return
     log.warning(
         "stage_waits",
         job=claim.job_id,

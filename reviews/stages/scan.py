@@ -9,6 +9,7 @@ deadline comes, what is verified is the result.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -54,10 +55,11 @@ from reviews.sources.paths import encode_path
 from reviews.sources.registry import depot_prefix
 from reviews.states import StageStatus
 
-SLICE_SECONDS = 60.0  # of one attempt, then other work comes first
+SLICE_SECONDS = 60.0  # of one attempt from its first document on, then other work comes first
 DOCUMENT_SECONDS = 60.0  # of one document, then it is left out
-LISTING_SECONDS = 180.0  # until the first document is begun
+LISTING_SECONDS = 180.0  # of each step until the first document is begun
 MAX_LOST = 5  # documents that may end the process in one attempt
+PAUSED = "The scan paused after a minute so that other work can run."
 TOO_HARD = "it takes too much time or memory"
 NEVER_HELD = "not true when it was written either"
 _TEXT, _SAYS = 300, 300  # characters of a claim that are kept
@@ -119,7 +121,7 @@ class _Scan:
     ) -> None:
         self._claim, self._job, self._root, self._sight, self._rules = claim, job, root, sight, rules
         self._until = time.monotonic() + claim.soft_deadline_in
-        self._slice_until = time.monotonic() + SLICE_SECONDS
+        self._slice_until = math.inf
         self.is_listed = False  # which documents there are is known
         # `beyond`: documents; `left_out`: statements; `not_indexed`: files. An earlier attempt may know more.
         self.left_out = Counter({name: int(n) for name, n in pipeline.progress_of(claim).items()})
@@ -133,6 +135,7 @@ class _Scan:
                 return
             log.warning("scan_document_lost", job=self._job.pk, documents=1)
             self._store(lost, [], TOO_HARD)
+            self._give_way()
         raise RetryableFailure(
             ErrorClass.WORKER_LOST,
             Component.QUEUE,
@@ -151,17 +154,18 @@ class _Scan:
             "is_whole": self._sight.is_whole(self._root),
             "kinds": list(self._rules.kinds),
         }
-        current = ""
+        current, document_until = "", 0.0
         try:
             process.send(asked)
             while self._left() > 0:
-                seconds = DOCUMENT_SECONDS if current else LISTING_SECONDS
+                seconds = document_until - time.monotonic() if current else LISTING_SECONDS
                 message = process.receive(max(0.0, min(seconds, self._left())))
                 if "end" in message:
                     log.info("scan_done", job=self._job.pk, **self.left_out)
                     return ""
                 if "begin" in message:
-                    current = message["begin"]
+                    current, document_until = message["begin"], time.monotonic() + DOCUMENT_SECONDS
+                    self._slice_until = min(self._slice_until, time.monotonic() + SLICE_SECONDS)
                 elif "document" in message:
                     self._store(message["document"], message["claims"])
                     self.left_out |= Counter(not_indexed=message["not_indexed"])
@@ -184,9 +188,9 @@ class _Scan:
             ) from None
 
     def _give_way(self) -> None:
-        if time.monotonic() > self._slice_until:
+        if time.monotonic() >= self._slice_until:
             pipeline.keep_progress(self._claim, self.left_out)
-            raise DependencyUnavailable("", 0.0, "its time for scanning is used up: others come first")
+            raise DependencyUnavailable("", 0.0, PAUSED)
 
     def _answer(self, message: Mapping[str, Any]) -> object:
         if "ask" in message:

@@ -205,14 +205,19 @@ def test_a_scan_lets_the_next_review_embed_the_repository_anew(world: World, rep
 
 
 def test_a_scan_gives_way_after_its_slice_and_goes_on(
-    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr(scan, "SLICE_SECONDS", -1.0)
     job = scanned(world, target())
     assert job.status == JobStatus.SUCCEEDED
     assert (result(job).verified, result(job).documents) == (4, 2)
-    outcomes = [attempt.outcome for attempt in world.attempts(job.pk, "fetch")]
-    assert outcomes == ["given_back", "given_back", "succeeded"]
+    attempts = world.attempts(job.pk, "fetch")
+    assert [attempt.outcome for attempt in attempts] == ["given_back", "given_back", "succeeded"]
+    assert attempts[0].detail == "The scan paused after a minute so that other work can run."
+    told = [line for record in caplog.records if "stage_" in (line := record.getMessage())]
+    assert [line for line in told if "stage_waits" in line] == []
+    assert len([line for line in told if "stage_gives_way" in line]) == 2
 
 
 def test_a_repository_that_is_gone_is_a_dead_letter_and_its_replay_scans(world: World, repo: GitRepo) -> None:
