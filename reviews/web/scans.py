@@ -31,7 +31,7 @@ from reviews.web.actions import too_many
 from reviews.web.reader_page import reader_page
 
 PAGE_DOCUMENTS = 25
-MOST_TARGETS = 200
+PAGE_TARGETS = 200
 COMPARED = 10  # scans, in which the time is looked up since when a claim has its verdict
 
 _NONE = "nothing verifiable"
@@ -63,7 +63,7 @@ class ScanRow:
 
     @property
     def note(self) -> str:
-        """Return what is missing of a scan that ended, or "": its job may not have come to say so."""
+        """Return what an ended scan lacks, or "": the job may have ended before it stored this."""
         if not self.conclusion:
             return ""
         if self.result.is_partial:
@@ -101,10 +101,17 @@ def health_in_words(result: scans.ScanResult) -> str:
 
 @reader_page
 def scan_targets(request: HttpRequest) -> HttpResponse:
-    """List the scanned paths of which the reader may see every file."""
-    targets = scans.targets_in(scope_of(request.user)).annotate(newest=Max("scans__job"))[:MOST_TARGETS]
+    """List the scanned paths of which the reader may see every file, those after the path `after`."""
+    after = request.GET.get("after", "")[:1024]
+    seen = scans.targets_in(scope_of(request.user)).filter(path__gt=after).order_by("path")
+    found = list(seen.annotate(newest=Max("scans__job"))[: PAGE_TARGETS + 1])
+    targets = found[:PAGE_TARGETS]
     rows = {row.scan.pk: row for row in _rows([target.newest for target in targets if target.newest])}
-    context = {"rows": [TargetRow(target, rows.get(target.newest)) for target in targets]}
+    context = {
+        "rows": [TargetRow(target, rows.get(target.newest)) for target in targets],
+        "more": targets[-1].path if len(found) > PAGE_TARGETS else None,
+        "is_first": not after,
+    }
     return render(request, "reviews/scans.html", context)
 
 

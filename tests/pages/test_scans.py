@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,22 @@ def test_the_list_shows_each_path_with_its_newest_scan(bob: Client) -> None:
         assert part in shown
     assert "50%" not in shown
     assert "The schedule" not in text_of(bob, f"/scans/{never.pk}/")
+
+
+def test_paths_come_in_pages(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PAGE_TARGETS", 2)
+    for name in "abc":
+        factories.ScanTargetFactory(path=f"//{name}&/...")
+    shown, address = [], "/scans/"
+    for _ in range(2):
+        answer = bob.get(address)
+        shown.append([row.target.path for row in answer.context["rows"]])
+        links = re.findall(r'href="([^"]*)">(More|First) paths', answer.content.decode())
+        address = "/scans/" + html.unescape(links[0][0])
+    assert shown == [["//a&/...", "//b&/..."], ["//c&/..."]]
+    assert [label for _, label in links] == ["First"]
+    assert "No further path" in text_of(bob, "/scans/?after=//c%26/...")
+    assert len(bob.get(address).context["rows"]) == 2
 
 
 def test_a_path_shows_claims_by_document_history_and_trend(bob: Client) -> None:
