@@ -76,8 +76,8 @@ class ScanSerializer(serializers.Serializer[Any]):
     conclusion = serializers.ChoiceField(
         choices=[(each, each) for each in scans.CONCLUSIONS],
         allow_null=True,
-        help_text="`failure`: a claim is refuted; `neutral`: not every claim was verified, or nothing can be"
-        " told; null while it is active.",
+        help_text="`failure`: a claim is refuted; `neutral`: not every claim was verified, or no claim"
+        " could be decided; null while it is active.",
     )
     health = serializers.IntegerField(
         allow_null=True, help_text="Percent of held and refuted claims that hold; null: nothing verifiable."
@@ -89,7 +89,7 @@ class ScanSerializer(serializers.Serializer[Any]):
     holds = serializers.IntegerField(help_text="Claims that hold.")
     refuted = serializers.IntegerField(help_text="Claims that held once, and do not any more.")
     ambiguous = serializers.IntegerField(help_text="Claims that may mean several things.")
-    uncheckable = serializers.IntegerField(help_text="Claims of which nothing can be told.")
+    uncheckable = serializers.IntegerField(help_text="Claims that could not be decided.")
     requested_by = serializers.CharField(help_text="Who asked for it.")
     created_at = serializers.DateTimeField(help_text="When it was asked for.")
     finished_at = serializers.DateTimeField(allow_null=True, help_text="When it ended.")

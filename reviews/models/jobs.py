@@ -84,10 +84,10 @@ class ReviewJob(models.Model):
     from_scratch = models.BooleanField(db_default=False)
     # Reviews requested with a key that has prefixes: a series of its own for each such key, so that its
     # keys and versions meet no others, and the key's prefixes at that time. "": every file (guarantee G150).
-    # So has each scanned path, whose prefix is the path.
+    # Each scanned path has a series too; its prefix is the path.
     series = models.CharField(max_length=32, blank=True, db_default="")
     scope_prefixes = models.JSONField(db_default=[])  # as in `Scope`: they end in a slash
-    # Of the change, "" until that is known: it decides the deadline (`REVIEW_SLA_SECONDS`). `SCAN`: of none.
+    # Of the change, "" until known; `SCAN`: not a change. It decides the deadline (`REVIEW_SLA_SECONDS`).
     kind = models.CharField(
         max_length=9,
         choices=[*((kind.value, kind.value) for kind in ChangeStatus), (SCAN, SCAN)],

@@ -153,7 +153,7 @@ def scope_of_key(prefixes: Any) -> Scope:
 def scope_of_job(job: ReviewJob) -> Scope:
     """Return the scope of the API key that requested a review, as it was then (guarantee G150).
 
-    A scan is everybody's: it has no files but those of its path.
+    No key limits a scan: it has no files but those of its path.
     """
     is_limited = job.series and job.kind != SCAN
     return Scope(prefixes=tuple(job.scope_prefixes)) if is_limited else EVERYTHING
