@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.drift.trees import MAX_FILE_BYTES, Entry, Stored
 from reviews.sources import git_search
-from reviews.sources.git_command import GitCommand, GitObject
+from reviews.sources.git_command import MAX_OUTPUT_BYTES, GitCommand, GitObject
 
 MAX_ROOM = 64_000_000  # bytes of contents read at once
 SECONDS = 60.0  # of one command
 
 
 class GitTree:
-    """The files of a commit (`trees.Tree`), all of them seen. Raises as `GitCommand` does."""
+    """The files of a commit (`trees.Tree`), all of them seen.
+
+    Raises as `GitCommand` does, and PermanentFailure POLICY_REJECTED where the list of files is too long.
+    """
 
     is_whole = True
 
     def __init__(self, git: GitCommand, sha: str) -> None:
         self._git, self._sha = git, sha
-        listed = git_search.tree(git, sha, SECONDS) or {}
+        listed = git_search.tree(git, sha, SECONDS)
+        if listed is None:
+            raise PermanentFailure(
+                ErrorClass.POLICY_REJECTED,
+                Component.SOURCE,
+                f"the commit has too many files: git's list of them has more than {MAX_OUTPUT_BYTES:,} bytes,"
+                " and a commit of this size is not scanned",
+            )
         self.entries: Mapping[str, Entry] = {
             path: Entry(Stored(entry.kind), entry.digest) for path, entry in listed.items()
         }

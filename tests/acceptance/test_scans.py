@@ -347,6 +347,23 @@ def test_what_is_left_out_of_documents_is_counted(
     assert scans.conclusion_of(job, result(job)) == "neutral"
 
 
+def test_a_list_of_files_that_is_too_long_is_no_empty_one(world: World, repo: GitRepo) -> None:
+    repo.commit_files(MOVED)
+    of = target()
+    first = scanned(world, of, "s-1")
+    executable = world.files / "git-with-a-long-list"
+    executable.write_text(
+        '#!/bin/sh\ncase "$*" in "ls-tree -r -l"*) exec head -c 64000001 /dev/zero;; esac\n'
+        'exec /usr/bin/git "$@"\n'
+    )
+    executable.chmod(0o700)
+    world.settings.GIT_EXECUTABLE = str(executable)
+    second = scanned(world, of, "s-2")
+    assert second.status == JobStatus.DEAD_LETTERED
+    assert "more than 64,000,000 bytes" in world.letter(second.pk).detail
+    assert set(FindingRow.objects.filter(job=first).values_list("ending", flat=True)) == {""}
+
+
 # What git does at `blame` of the first document: its child sees the failure, and no other document does.
 HARD = {
     "memory": ("prlimit --pid $PPID --as=1000000; head -c 9000000 /dev/zero | tr '\\0' 'x'; exit 0", None),
