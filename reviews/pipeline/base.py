@@ -32,6 +32,11 @@ _SOFT_DEADLINE = (
     "(j.deadline_at - least(make_interval(secs => %(soft_margin)s),"
     " (j.deadline_at - coalesce(s.started_at, now())) / 2))"
 )
+# Locks the path of a job that is a scan, as a request of a scan does: one of the two sees the other (G542).
+HOLD_PATH = (
+    "SELECT t.id FROM scan_targets t JOIN scans s ON s.target_id = t.id WHERE s.job_id = %(job)s"
+    " FOR NO KEY UPDATE OF t"
+)
 _HAS_ANSWERS = "(s.stage = 'llm' AND s.progress <> '{}')"
 _NOTIFY_SECONDS = 60.0
 _CONSTANTS = {

@@ -7,14 +7,8 @@ from django.db import connection
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from notifications.delivery import operator_actions, store
-from reviews.pipeline.base import ACTIVE, AGGREGATE, MESSAGE, deadline_seconds_of, queue_of
+from reviews.pipeline.base import ACTIVE, AGGREGATE, HOLD_PATH, MESSAGE, deadline_seconds_of, queue_of
 from reviews.states import STAGE_ORDER, Stage
-
-# As a request of a scan does: one of the two sees the other.
-_HOLD_PATH = (
-    "SELECT t.id FROM scan_targets t JOIN scans s ON s.target_id = t.id WHERE s.job_id = %(job)s"
-    " FOR NO KEY UPDATE OF t"
-)
 
 
 def replay(job_id: int, stage: Stage) -> bool:
@@ -25,7 +19,7 @@ def replay(job_id: int, stage: Stage) -> bool:
     is a newer one of its path (guarantee G542).
     """
     assert connection.in_atomic_block
-    prepared.rows(_HOLD_PATH, {"job": job_id})
+    prepared.rows(HOLD_PATH, {"job": job_id})
     done = prepared.row(
         f"""
         WITH job AS (

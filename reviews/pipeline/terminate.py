@@ -26,9 +26,17 @@ from notifications.delivery import operator_actions
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews.agents import expire as expire_tasks
-from reviews.models import ReviewJob
+from reviews.models import ReviewJob, Scan
 from reviews.pipeline import circuit_alerts
-from reviews.pipeline.base import AGGREGATE, MESSAGE, StageClaim, deadline_seconds_of, queue_of, statement
+from reviews.pipeline.base import (
+    AGGREGATE,
+    HOLD_PATH,
+    MESSAGE,
+    StageClaim,
+    deadline_seconds_of,
+    queue_of,
+    statement,
+)
 from reviews.pipeline.deadline import fail_replay
 from reviews.states import ACTIVE_JOB, ENDED_JOB, JobStatus, Stage, StageStatus
 
@@ -234,6 +242,8 @@ def why_not_acceptable(job_id: int) -> str:
     versions = job.versions().exclude(pk=job_id)
     if versions.filter(Q(status__in=ACTIVE_JOB) | Q(review_version__gt=job.review_version)).exists():
         return "a newer version of the changelist exists"
+    if Scan.objects.filter(target__scans=job_id, job__gt=job_id).exists():
+        return "a newer scan of its path exists"
     reviewed = job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED)
     if not job.is_late and not reviewed.exists():
         return "no result has arrived: request a rerun instead"
@@ -266,6 +276,7 @@ def accept_late(job_id: int, actor: str, reason: str) -> str:
         raise ValueError("A reason is required to deliver a late result.")
     try:
         with transaction.atomic():
+            prepared.rows(HOLD_PATH, {"job": job_id})
             if problem := why_not_acceptable(job_id):
                 return problem
             notify = prepared.value(

@@ -15,10 +15,10 @@ from deadletters.models import DeadLetter
 from notifications.delivery import snapshot
 from notifications.models import Delivery
 from reviews import pipeline
-from reviews.models import Attempt, FindingRow, JobEvent, ReviewJob, StageRun
+from reviews.models import Attempt, FindingRow, JobEvent, ReviewJob, Scan, StageRun
 from reviews.pipeline import Due, LostLease, StageClaim, executor
 from reviews.states import JobStatus, StageStatus
-from tests import scripted
+from tests import factories, scripted
 from tests.beside import Beside
 from tests.letters import walk_and_replay
 
@@ -203,6 +203,18 @@ def test_a_timed_out_job_without_a_result_cannot_be_accepted(post: Post) -> None
     pipeline.expire_overdue()
     assert "request a rerun" in pipeline.accept_late(job_id, "olga", "please")
     assert ReviewJob.objects.get().status == JobStatus.TIMED_OUT
+
+
+def test_a_late_scan_is_not_accepted_over_a_newer_one_of_its_path() -> None:
+    path = factories.ScanTargetFactory()
+    older, newer = (
+        factories.ReviewJobFactory(changelist_id=name, status="timed_out", is_late=True, kind="scan")
+        for name in ("1", "2")
+    )
+    for job in (older, newer):
+        Scan.objects.create(job=job, target=path)
+    assert pipeline.accept_late(older.pk, "olga", "please") == "a newer scan of its path exists"
+    assert pipeline.why_not_acceptable(newer.pk) == ""
 
 
 def test_a_late_result_is_not_accepted_over_a_newer_version(post: Post, work: Work) -> None:
