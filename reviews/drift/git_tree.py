@@ -56,8 +56,8 @@ class GitTree:
         contents = self._git.contents(sorted(set(chosen.values())), self._objects)
         return {path: contents[digest] for path, digest in chosen.items()}
 
-    def where(self, words: Collection[str]) -> Mapping[str, frozenset[str]] | None:
-        """Return the files that hold each word; None where they are too many."""
+    def where(self, words: Collection[str]) -> Mapping[str, frozenset[str]]:
+        """Return the files that hold each word; left out are words that could not be searched."""
         return git_search.holding(self._git, self._sha, sorted(words), SECONDS) if words else {}
 
 

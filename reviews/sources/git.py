@@ -223,7 +223,7 @@ class GitSource:
     ) -> dict[str, frozenset[str]] | None:
         """Look for words in all text files of the commit (see `Source.holding`)."""
         found = git_search.holding(self._git, self._sha_of(change.changelist_id), words, seconds)
-        if found is None:
+        if any(word not in found for word in words):
             return None
         return {word: frozenset(map(self._path, names)) for word, names in found.items()}
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 
+from criticizer.resilience.failures import ErrorClass, RetryableFailure
 from reviews.sources.base import Mention, TreeEntry
 from reviews.sources.git_command import GitCommand
 from reviews.sources.names import defines, same_language
 from reviews.sources.paths import decode_path, encode_path
 
 MAX_OUTPUT_BYTES = 16_000_000
+MAX_PATTERN_BYTES = 32_000  # of the words that are searched at once
 _FILE_MODES = ("100644", "100664", "100755")
 _KINDS = {"120000": "link", "160000": "submodule"}
 
@@ -91,10 +94,47 @@ def tree(git: GitCommand, sha: str, seconds: float) -> dict[str, TreeEntry] | No
     return found
 
 
-def holding(
+def holding(git: GitCommand, sha: str, words: Sequence[str], seconds: float) -> dict[str, frozenset[str]]:
+    """Return the raw names of text files that hold each word.
+
+    Left out are words that could not be searched: those of a batch with too long an answer, and those for
+    which no time was left. The first batch may take all of the time, and raises as `GitCommand` does.
+    """
+    until, found = time.monotonic() + seconds, dict[str, frozenset[str]]()
+    for number, batch in enumerate(_batches(words)):
+        left = until - time.monotonic()
+        if number and left <= 0:
+            break
+        try:
+            found.update(_holding(git, sha, batch, left) or {})
+        except RetryableFailure as failure:
+            if not number or failure.error_class is not ErrorClass.NETWORK_TIMEOUT:
+                raise
+            break
+    return found
+
+
+def _batches(words: Sequence[str]) -> Iterator[list[str]]:
+    """Yield words in batches whose pattern is one argument of a command: Linux takes up to 128 KiB."""
+    batch: list[str] = []
+    room = MAX_PATTERN_BYTES
+    for word in words:
+        size = len(re.escape(word).encode("utf-8", "surrogateescape")) + 1
+        if size > MAX_PATTERN_BYTES:
+            continue
+        if size > room:
+            yield batch
+            batch, room = [], MAX_PATTERN_BYTES
+        batch.append(word)
+        room -= size
+    if batch:
+        yield batch
+
+
+def _holding(
     git: GitCommand, sha: str, words: Sequence[str], seconds: float
 ) -> dict[str, frozenset[str]] | None:
-    """Return the raw names of text files that hold each word; None where the answer is too long."""
+    """Return the files that hold each word; None where the answer is too long."""
     pattern = "|".join(re.escape(word) for word in words)
     result = git.run(
         "grep", "-I", "-o", "-w", "-E", "-z", "--full-name", "--no-recurse-submodules", "--no-textconv",
