@@ -35,7 +35,7 @@ class _Reader:
         self._headings: list[str] = []
         self._anchors: set[str] = set()
         self._section, self._lead, self._line = "", "", 1
-        self._is_off = self._is_heading = False
+        self._is_off = self._is_heading = self._is_title = False
         self._header: tuple[str, ...] = ()
         self._cells: list[str] | None = None
         self._is_head = False
@@ -51,7 +51,7 @@ class _Reader:
             self._line = token.map[0] + 1
         match token.type:
             case "heading_open":
-                self._is_heading = True
+                self._is_heading, self._is_title = True, token.tag == "h1" and not self._headings
             case "inline":
                 self._inline(token)
             case "fence" | "code_block":
@@ -93,8 +93,11 @@ class _Reader:
             if own := _HEADING_ID.search(text):
                 self._anchors.add(own[1])
                 text = text[: own.start()]
-            self._section = text.replace("`", "")
-            self._headings.append(self._section)
+            heading = text.replace("`", "")
+            # The title "Example shop" makes no example of what stands below it; "Examples" does.
+            is_about_all = self._is_title and heading.strip().lower() not in {"example", "examples"}
+            self._section = "" if is_about_all else heading
+            self._headings.append(heading)
             return
         self._lead = text
         if self._cells is not None:

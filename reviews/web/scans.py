@@ -22,6 +22,7 @@ from criticizer.admin_site import charts
 from criticizer.admin_site.charts import Chart, Series
 from criticizer.resilience.failures import Failure
 from reviews import scans
+from reviews.drift.claims import Verdict
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
 from reviews.recipients.scopes import scope_of
@@ -86,6 +87,11 @@ class ClaimRow:
     fields: Mapping[str, Any]
     look: str
     since: datetime
+
+    @property
+    def without_reason(self) -> str:
+        """Return what stands for a verdict whose claim has no words of its own."""
+        return "it is not there now" if self.fields["verdict"] == Verdict.REFUTED else ""
 
 
 @dataclass(frozen=True, slots=True)

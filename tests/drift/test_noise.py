@@ -93,3 +93,12 @@ def test_histories_claim_nothing(name: str) -> None:
     files = {**FILES, name: "See `src/a.py`.\n"}
     after = {path: text for path, text in files.items() if path != "src/a.py"}
     assert compare(tree(files), tree(after)).drifted == []
+
+
+@pytest.mark.parametrize(
+    ("title", "drifts"), [("# Example shop", 1), ("# Examples", 0), ("# Shop\n\n## Example of use", 0)]
+)
+def test_the_title_of_a_document_makes_no_example_of_it(title: str, drifts: int) -> None:
+    files = {**FILES, "docs/c.md": f"{title}\n\nThe prices are in `src/a.py`.\n"}
+    after = {path: text for path, text in files.items() if path != "src/a.py"}
+    assert len(compare(tree(files), tree(after)).drifted) == drifts

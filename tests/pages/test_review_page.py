@@ -141,6 +141,9 @@ def test_files_of_the_coverage_come_page_by_page(bob: Client, monkeypatch: pytes
 def test_no_findings_is_shown_with_the_coverage(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     assert "No findings" not in text_of(bob, job)
+    assert text_of(bob, job).lower().count("there was no file to read") == 2
+    ended = factories.ReviewJobFactory(status="cancelled")
+    assert "ended before any file was read" in text_of(bob, ended)
     factories.CoverageRowFactory(job=job)
     factories.CoverageRowFactory(job=job, status="skipped", reason="binary file")
     text = text_of(bob, job)
