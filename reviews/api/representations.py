@@ -176,7 +176,7 @@ def _page(rows: QuerySet[Any], name: str, job_id: int, after: int) -> Json:
     rows = rows.filter(pk__gt=after).annotate(row_id=F("pk"))
     shown = _of_job(rows[: MAX_ROWS + 1])
     places = [row.pop("row_id") for row in shown]
-    address = _absolute(f"api-review-{name}", job_id)
+    address = absolute(f"api-review-{name}", job_id)
     more = f"{address}?after={places[MAX_ROWS - 1]}" if len(shown) > MAX_ROWS else None
     return {"next": more, "results": shown[:MAX_ROWS]}
 
@@ -273,8 +273,8 @@ def letters(ids: Sequence[int], scope: Scope) -> list[Json]:
             "sanitized_context": row["sanitized_context"] or {},
             "events": events.get(row["id"], []),
             "links": {
-                "self": _absolute("api-dead-letter", row["id"]),
-                "job": _absolute("api-review", row["job"]),
+                "self": absolute("api-dead-letter", row["id"]),
+                "job": absolute("api-review", row["job"]),
             },
         }
         for row in rows
@@ -310,7 +310,7 @@ def _job(row: Json, children: dict[str, list[Json]], client: ApiClient) -> Json:
         **children,
         "configuration": configuration,
         "documents": documents,
-        "links": {"self": _absolute("api-review", row["id"]), "html": _absolute("reviews:detail", row["id"])},
+        "links": {"self": absolute("api-review", row["id"]), "html": absolute("reviews:detail", row["id"])},
     }
     if requester[1]:
         answer["limited_to"] = limits
@@ -336,5 +336,6 @@ def _shown(row: Json) -> Json:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
-def _absolute(view: str, row_id: int) -> str:
+def absolute(view: str, row_id: int) -> str:
+    """Return the URL of a view of one row, with the host."""
     return settings.BASE_URL.rstrip("/") + reverse(view, args=[row_id])

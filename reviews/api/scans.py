@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.conf import settings
 from django.db.models import QuerySet
-from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -25,6 +23,7 @@ from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import ApiErrorKind
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
+from reviews.api.representations import absolute
 from reviews.api.serializers import StrictSerializer, Text
 from reviews.api.views import (
     AFTER,
@@ -231,7 +230,7 @@ class ScanDocuments(ApiView):
         after = page_after(request)
         scan = _scan_or_404(request, scan_id)
         rows = list(scan.documents.filter(pk__gt=after).order_by("pk")[: PAGE_DOCUMENTS + 1])
-        address = _absolute("api-scan-documents", scan.pk)
+        address = absolute("api-scan-documents", scan.pk)
         more = f"{address}?after={rows[PAGE_DOCUMENTS - 1].pk}" if len(rows) > PAGE_DOCUMENTS else None
         return Response({"next": more, "results": _documents(rows[:PAGE_DOCUMENTS])})
 
@@ -271,14 +270,10 @@ def _fields(scan: Scan, result: scans.ScanResult) -> dict[str, Any]:
         "created_at": job.created_at,
         "finished_at": job.finished_at,
         "links": {
-            "self": _absolute("api-scan", scan.pk),
-            "documents": _absolute("api-scan-documents", scan.pk),
-            "review": _absolute("api-review", scan.pk),
+            "self": absolute("api-scan", scan.pk),
+            "documents": absolute("api-scan-documents", scan.pk),
+            "review": absolute("api-review", scan.pk),
         },
     }
     shown: dict[str, Any] = dict(ScanSerializer(fields).data)
     return shown
-
-
-def _absolute(name: str, scan_id: int) -> str:
-    return settings.BASE_URL.rstrip("/") + reverse(name, args=[scan_id])

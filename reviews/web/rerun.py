@@ -31,7 +31,11 @@ class RerunResult:
 
 def key_of(changelist_id: str, version: int) -> str:
     """Return the idempotency key of a version that a person requests."""
-    name = f"page:{changelist_id}:v{version}"
+    return signed(f"page:{changelist_id}:v{version}")
+
+
+def signed(name: str) -> str:
+    """Return an idempotency key of this name that no API client can claim beforehand."""
     return f"{name}:{salted_hmac('reviews.web.rerun', name, algorithm='sha256').hexdigest()[:16]}"
 
 

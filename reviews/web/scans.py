@@ -13,7 +13,6 @@ from django.db.models import Max
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.utils.crypto import salted_hmac
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -28,6 +27,7 @@ from reviews.models import Scan, ScanDocument, ScanTarget
 from reviews.recipients.scopes import scope_of
 from reviews.roles import READ, REQUEST
 from reviews.states import ACTIVE_JOB
+from reviews.web import rerun
 from reviews.web.actions import too_many
 from reviews.web.reader_page import reader_page
 
@@ -161,7 +161,8 @@ def scan_now(request: HttpRequest, pk: int) -> HttpResponse:
         return there
     newest = target.scans.aggregate(newest=Max("job_id"))["newest"] or 0
     try:
-        answer = intake.request(target, _key_of(target.pk, newest), request.user.get_username())
+        key = rerun.signed(f"page:{target.pk}:after {newest}")
+        answer = intake.request(target, key, request.user.get_username())
     except ScanTarget.DoesNotExist as error:
         raise Http404 from error
     except Failure as failure:
@@ -172,12 +173,6 @@ def scan_now(request: HttpRequest, pk: int) -> HttpResponse:
     else:
         messages.warning(request, "Nothing was requested: this path is being scanned already.")
     return there
-
-
-def _key_of(target_id: int, newest: int) -> str:
-    """Return the idempotency key of a scan that a person requests; no API client can claim it beforehand."""
-    name = f"page:{target_id}:after {newest}"
-    return f"{name}:{salted_hmac('reviews.web.scans', name, algorithm='sha256').hexdigest()[:16]}"
 
 
 def _target_or_404(request: HttpRequest, pk: int) -> ScanTarget:
