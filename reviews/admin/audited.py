@@ -25,6 +25,7 @@ from reviews.audit.history import (
     where_from,
     with_usernames,
 )
+from reviews.sources.allowlist import one_file_warning
 from reviews.web.forms import DeletionForm
 
 
@@ -74,6 +75,8 @@ class AuditedAdmin(HistoryMixin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         with pghistory.context(**origin(request)):
             super().save_model(request, obj, form, change)
+        if "pattern" in form.changed_data and (warning := one_file_warning(obj.pattern)):
+            self.message_user(request, warning, messages.WARNING)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -182,6 +182,17 @@ def effective(ceiling: AllowList, rows: Sequence[str]) -> AllowList:
     return AllowList(rows, ceiling.case_sensitive, ceiling) if rows else ceiling
 
 
+def one_file_warning(pattern: str) -> str:
+    """Return what to say of a pattern that may be meant for a folder; "" where there is no doubt.
+
+    A pattern without a wildcard names one file. Some files have no extension, so it is not refused.
+    """
+    name = pattern.rpartition("/")[2]
+    if "*" in pattern or "..." in pattern or "." in name:
+        return ""
+    return f"{pattern} names one file. If it is a folder, write {pattern}/... for what lies in it."
+
+
 def whole_folder(line: str) -> str:
     """Return a line as people mean it who end a folder with its slash: `//depot/a/` is `//depot/a/...`."""
     line = line.strip()

@@ -25,6 +25,7 @@ from reviews.models import Subscription
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.recipients.subscriptions import MAX_OWN, address_of, check_pattern
 from reviews.roles import READ
+from reviews.sources.allowlist import one_file_warning
 from reviews.web import feeds
 
 _DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "Until I unmute it"))
@@ -127,7 +128,8 @@ def _add(request: HttpRequest, form: SubscriptionForm) -> str:
     except IntegrityError:
         form.add_error("pattern", "You have this subscription already.")
         return ""
-    return f"Subscribed to {form.cleaned_data['pattern']}."
+    pattern = form.cleaned_data["pattern"]
+    return f"Subscribed to {pattern}. {one_file_warning(pattern)}".strip()
 
 
 def _remove(request: HttpRequest, address: str, chosen: dict[str, Any]) -> str:

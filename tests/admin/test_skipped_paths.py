@@ -81,3 +81,15 @@ def test_the_explanation_of_a_path_says_that_no_model_reads_it() -> None:
     text = security.get(address, {"path": "//depot/main/docs/a.md"}).content.decode()
     assert "on a skipped path, only the checks read it: //depot/main/docs/..." in text
     assert "skipped path" not in security.get(address, {"path": "//depot/main/src/a.c"}).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "warns"),
+    [("//depot/main/docs", True), ("//depot/main/docs/a.md", False), ("//depot/main/docs/...", False)],
+)
+def test_a_pattern_that_may_be_meant_for_a_folder_is_saved_with_a_warning(
+    ann: Client, pattern: str, warns: bool
+) -> None:
+    text = add(ann, pattern=pattern)
+    assert SkippedPath.objects.get().pattern == pattern
+    assert (f"{pattern} names one file. If it is a folder, write {pattern}/... for" in text) == warns

@@ -43,12 +43,19 @@ def said(response: Any) -> str:
     return str(response.content.decode())
 
 
+def test_a_path_that_may_be_meant_for_a_folder_is_added_with_a_warning() -> None:
+    page = said(person().post(PAGE, {"action": "add", "pattern": "//depot/main/src"}, follow=True))
+    assert "If it is a folder, write //depot/main/src/... for what lies in it." in page
+    assert Subscription.objects.get().pattern == "//depot/main/src"
+
+
 def test_path_is_added_listed_and_removed() -> None:
     ann = person()
     assert "No paths yet" in said(ann.get(PAGE))
     body = {"action": "add", "pattern": " //depot/main/src/... ", "author": "carol"}
     page = said(ann.post(PAGE, body, follow=True))
     assert "Subscribed to //depot/main/src/...." in page
+    assert "names one file" not in page
     assert "carol" in page
     row = Subscription.objects.get()
     assert (row.owner.username, row.recipient, row.pattern) == ("ann", "", "//depot/main/src/...")
