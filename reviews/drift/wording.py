@@ -28,11 +28,16 @@ def summary(counts: Mapping[str, Any]) -> str:
         parts.append(texts.CLAIMS.of(claims=plural_count(total, "claim"), **numbers))
     elif counts.get("documents"):
         parts.append(texts.NO_CLAIMS.text)
-    parts += [
-        text.format(plural_count(n, noun)) for name, text, noun in _BEYOND if (n := counts.get(name, 0))
-    ]
+    parts.append(left_out(counts))
     parts.append(meaning_summary(counts.get("meaning", {})))
     return " ".join(filter(None, parts))
+
+
+def left_out(counts: Mapping[str, Any]) -> str:
+    """Return what was not read, left out or not shown in sentences; "" where that is nothing."""
+    return " ".join(
+        text.format(plural_count(n, noun)) for name, text, noun in _BEYOND if (n := counts.get(name, 0))
+    )
 
 
 def as_counted(counts: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -189,7 +189,7 @@ class _Scan:
 
     def _give_way(self) -> None:
         if time.monotonic() >= self._slice_until:
-            pipeline.keep_progress(self._claim, self.left_out)
+            with_reconnect(partial(pipeline.keep_progress, self._claim, self.left_out))
             raise DependencyUnavailable("", 0.0, PAUSED)
 
     def _answer(self, message: Mapping[str, Any]) -> object:

@@ -21,6 +21,7 @@ from criticizer.admin_site import charts
 from criticizer.admin_site.charts import Chart, Series
 from criticizer.resilience.failures import Failure
 from reviews import scans
+from reviews.drift import wording
 from reviews.drift.claims import Verdict
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
@@ -69,7 +70,8 @@ class ScanRow:
             return ""
         if self.result.is_partial:
             return texts.SCAN_PARTIAL.of(verified=self.result.verified, total=self.result.total)
-        return str(self.scan.job.documents.get("note", ""))
+        missing = wording.left_out({"unread": self.result.unread, "left_out": self.result.left_out})
+        return " ".join(filter(None, (self.scan.job.documents.get("note", ""), missing)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,14 @@ def test_a_path_shows_claims_by_document_history_and_trend(bob: Client) -> None:
     assert bob.get(f"/scans/{target.pk}/?scan=x").status_code == 404
 
 
+def test_a_neutral_scan_says_what_was_not_read(bob: Client) -> None:
+    target = factories.ScanTargetFactory()
+    scan_of(target, HELD, documents={"beyond": 7, "left_out": 3})
+    shown = text_of(bob, f"/scans/{target.pk}/")
+    assert "Not read: 7 documents. Left out beyond the limits: 3 statements." in shown
+    assert bob.get(f"/scans/{target.pk}/").context["chosen"].conclusion == "neutral"
+
+
 def test_a_verdict_narrows_the_documents_to_its_claims(bob: Client) -> None:
     target = factories.ScanTargetFactory()
     scan_of(target, HELD, GONE)
