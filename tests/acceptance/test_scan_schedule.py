@@ -183,7 +183,7 @@ def test_a_deleted_path_ends_its_active_scan(world: World, repo: GitRepo) -> Non
     other.delete()  # by a program: its job cannot go on, and says why
     world.settle()
     assert [world.status(job) for job in jobs] == ["cancelled", "dead_lettered"]
-    assert "scanned no more" in world.attempts(jobs[1], "fetch")[0].detail
+    assert "no longer scanned" in world.attempts(jobs[1], "fetch")[0].detail
     assert not Scan.objects.exists()
 
 
