@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.http import HttpRequest
+from django.urls import reverse
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
+from criticizer.resilience.failures import Failure
 from criticizer.wording import plural_count
 from notifications.recipients import normalise
 from reviews.admin.audited import AuditedAdmin, register_edits
@@ -85,6 +87,13 @@ class ScanTargetAdmin(AuditedAdmin):
         if "every_hours" in form.changed_data:
             obj.next_at, obj.problem = None, ""  # due now, from which the new interval counts
         super().save_model(request, obj, form, change)
+        try:
+            scans.repository_of(obj)
+        except Failure as failure:
+            self.message_user(request, f"It cannot be scanned yet: {failure.detail}.", messages.WARNING)
+
+    def view_on_site(self, obj: Any) -> str:
+        return reverse("reviews:scan-target", args=[obj.pk])
 
 
 register_edits(

@@ -40,17 +40,22 @@ def series_of(target_id: int) -> str:
     return f"{SCAN}:{target_id}"
 
 
+def repository_of(target: ScanTarget) -> str:
+    """Return the name of a path's repository. Raises CONFIG_INVALID where none has that name."""
+    name = target.folder.split("/")[2]
+    if name not in config.sources().git:
+        raise misconfigured(f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES")
+    return name
+
+
 def head_of(target: ScanTarget) -> str:
     """Return the newest commit of a path's repository, as the id of a changelist.
 
     Of the branch that GIT_WATCH names, else of HEAD. Raises as `GitSource` does, and CONFIG_INVALID for a
     path of no git repository.
     """
-    name = target.folder.split("/")[2]
-    sources = config.sources()
-    if name not in sources.git:
-        raise misconfigured(f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES")
-    source = source_for(f"git:{name}@{'0' * 40}", sources)
+    name = repository_of(target)
+    source = source_for(f"git:{name}@{'0' * 40}", config.sources())
     assert isinstance(source, GitSource)
     branch = next((branch for watched, branch in settings.GIT_WATCH if watched == name), "")
     return f"git:{name}@{source.head(branch) if branch else source.default_head()}"

@@ -31,6 +31,13 @@ def test_an_operator_adds_a_path_and_who_is_notified(ann: Client) -> None:
     assert row.recipients.split() == ["mail:Ann@example.com", "webhook:https://hooks.example.com/x"]
 
 
+def test_a_path_of_an_unknown_repository_is_added_with_a_warning(ann: Client) -> None:
+    shown = ann.post(f"{LIST}add/", LINE, follow=True).content.decode()
+    assert "It cannot be scanned yet: no git repository is named app: add app=/path" in shown
+    row = ScanTarget.objects.get()
+    assert f'href="/scans/{row.pk}/"' in ann.get(f"{LIST}{row.pk}/change/").content.decode()
+
+
 @pytest.mark.parametrize(
     "changes",
     [
