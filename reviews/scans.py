@@ -47,7 +47,7 @@ class ScanResult:
 
     @property
     def health(self) -> int | None:
-        """Return how many percent of what can be told hold, rounded down; None where nothing can."""
+        """Return how many percent of the decided claims hold, rounded down; None where none is."""
         told = self.counts[Verdict.HOLDS] + self.counts[Verdict.REFUTED]
         return 100 * self.counts[Verdict.HOLDS] // told if told else None
 
@@ -126,7 +126,7 @@ def results_of(scans: Collection[int]) -> dict[int, ScanResult]:
 
 
 def conclusion_of(job: ReviewJob, result: ScanResult) -> str | None:
-    """Return one of CONCLUSIONS, None while active. Neutral: not all was verified, or nothing can be told."""
+    """Return one of CONCLUSIONS, None while active. Neutral: not all was verified, or nothing decided."""
     if job.status in ACTIVE_JOB:
         return None
     if job.status != JobStatus.SUCCEEDED or not result.is_whole or result.health is None:

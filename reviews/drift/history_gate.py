@@ -31,7 +31,7 @@ class Scan(NamedTuple):
 
     @property
     def health(self) -> int | None:
-        """Return how many percent of what can be told hold; None where nothing can."""
+        """Return how many percent of the decided claims hold; None where none is decided."""
         counts = self.report.counts
         told = counts[Verdict.HOLDS] + counts[Verdict.REFUTED]
         return 100 * counts[Verdict.HOLDS] // told if told else None

@@ -89,7 +89,7 @@ def test_a_scan_says_what_has_become_untrue_since_it_was_written(tmp_path: Path)
 def test_a_scan_without_claims_has_no_health(tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "r")
     repository.commit_files({"README.md": "Nothing to verify.\n"})
-    assert "health: unknown, nothing can be told" in scanned(repository)
+    assert "health: unknown, no claim could be decided" in scanned(repository)
 
 
 def test_a_scan_that_is_out_of_time_says_how_far_it_came(

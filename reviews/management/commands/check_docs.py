@@ -57,7 +57,7 @@ class Command(BaseCommand):
         for claim, one in sorted(refuted, key=lambda each: (each[0].document, each[0].line, each[0].key)):
             self.stdout.write(_line(claim, one.says, one.instead))
         self._count(done.report)
-        health = "unknown, nothing can be told" if done.health is None else f"{done.health} %"
+        health = "unknown, no claim could be decided" if done.health is None else f"{done.health} %"
         self.stdout.write(f"health: {health}")
         if done.unverified:
             total = len(done.found)
