@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from criticizer import texts
 from criticizer.db import prepared
 from notifications.models import Delivery
-from notifications.providers.pull_requests.provider import PENDING
 from notifications.states import DeliveryStatus as D
 from reviews.models import FindingRow
 from reviews.replay import delivery_audit
@@ -129,7 +129,7 @@ def test_the_summary_says_that_inline_comments_come_later(world: World, github: 
     world.work()
     go_on(world)
     (summary,) = github.repos["acme/web"].comments.values()
-    assert PENDING in summary["body"]
+    assert texts.COMMENTS_PENDING.text in summary["body"]
     assert world.status(job) == "succeeded"
     assert reviews(github) == []
     audited()
