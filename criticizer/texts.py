@@ -298,8 +298,8 @@ NOT_SHOWN = (
     ),
     NotShown(
         "E301, E601", "Temporary error (check run)",
-        "A review waits for its database, which is also its queue, and goes on by itself; its check run stays"
-        " in progress until then.",
+        "A review waits for its database, which is also its queue, and resumes when that is back; its"
+        " check run stays in progress until then.",
     ),
     NotShown(
         "", "Token does not have access to this repository (403)",

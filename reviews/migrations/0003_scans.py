@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigIntegerField()),
                 ('path', models.CharField(help_text='Such as //app/... for the git repository app, or //app/docs/... for a folder of it.', max_length=1024)),
                 ('every_hours', models.PositiveIntegerField(default=0, help_text='How often it is scanned; 0: only when it is asked for.', validators=[django.core.validators.MaxValueValidator(8760)], verbose_name='every (hours)')),
-                ('recipients', models.TextField(blank=True, db_default='', help_text='Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: nobody.')),
+                ('recipients', models.TextField(blank=True, db_default='', help_text='Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: no one.')),
                 ('reason', models.CharField(help_text='Why it is scanned: a ticket or a sentence.', max_length=255)),
             ],
             options={
@@ -75,7 +75,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('path', models.CharField(help_text='Such as //app/... for the git repository app, or //app/docs/... for a folder of it.', max_length=1024, unique=True)),
                 ('every_hours', models.PositiveIntegerField(default=0, help_text='How often it is scanned; 0: only when it is asked for.', validators=[django.core.validators.MaxValueValidator(8760)], verbose_name='every (hours)')),
-                ('recipients', models.TextField(blank=True, db_default='', help_text='Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: nobody.')),
+                ('recipients', models.TextField(blank=True, db_default='', help_text='Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: no one.')),
                 ('reason', models.CharField(help_text='Why it is scanned: a ticket or a sentence.', max_length=255)),
                 ('next_at', models.DateTimeField(blank=True, editable=False, null=True)),
                 ('problem', models.CharField(blank=True, db_default='', editable=False, max_length=512)),

@@ -42,7 +42,7 @@ class ScanTarget(models.Model):
     recipients = models.TextField(
         blank=True,
         db_default="",
-        help_text="Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: nobody.",
+        help_text="Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: no one.",
     )
     reason = models.CharField(max_length=255, help_text="Why it is scanned: a ticket or a sentence.")
     next_at = models.DateTimeField(null=True, blank=True, editable=False)  # None: not yet, or never
