@@ -15,12 +15,14 @@ import selectors
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, TimeoutExpired
+from types import ModuleType
 from typing import IO, Any, TypeAlias
 
 import structlog
@@ -122,6 +124,27 @@ def start(
     )  # fmt: skip
 
 
+def start_module(module: ModuleType) -> Process:
+    """Start a module of the product as a program with pipes, and without the environment around it."""
+    return start(
+        [sys.executable, "-E", "-s", "-m", module.__name__],
+        environment={"LC_ALL": "C.UTF-8"},
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def kill_group(process: Process) -> None:
+    """End a started program and all that it started; nothing where it has been waited for."""
+    # Until then its process group cannot be another's.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def run(
     command: Sequence[str],
     *,
@@ -173,11 +196,7 @@ def run(
     try:
         exchange.until_end()
     finally:
-        # The child has not been waited for yet, so its process group cannot be another's.
-        if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        kill_group(child)
         exchange.close()
     result = CommandResult(
         exit_code=child.returncode,

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
-import signal
-import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO, Any, Self, cast
 
-import reviews
 from criticizer.resilience.failures import (
     Component,
     ErrorClass,
@@ -36,14 +31,7 @@ class ScanProcess:
     """A running scan, to be closed. Messages are as in `scan_child`."""
 
     def __init__(self) -> None:
-        self._process = subprocesses.start(
-            [sys.executable, "-E", "-s", "-m", scan_child.__name__],
-            environment={"LC_ALL": "C.UTF-8"},
-            stdin=subprocesses.PIPE,
-            stdout=subprocesses.PIPE,
-            stderr=subprocesses.DEVNULL,
-            cwd=Path(reviews.__file__).parents[1],
-        )
+        self._process = subprocesses.start_module(scan_child)
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
         self._buffer = bytearray()
@@ -54,11 +42,7 @@ class ScanProcess:
     def __exit__(self, *_: object) -> None:
         for pipe in (self._stdin, self._stdout):
             pipe.close()
-        # It has not been waited for yet, so its process group cannot be another's.
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        subprocesses.kill_group(self._process)
 
     def send(self, message: Any) -> None:
         """Send a message. Raises ScanEnded."""

@@ -14,15 +14,12 @@ import json
 import os
 import selectors
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import IO, cast
 
-import reviews
 from criticizer.redaction import known_secrets
 from criticizer.resilience.failures import (
     Component,
@@ -60,14 +57,7 @@ class RedactorProcess:
     def __init__(self, own_secrets: known_secrets.OwnSecrets) -> None:
         self.pid = os.getpid()
         self.generation = own_secrets.generation
-        self._process = subprocesses.start(
-            [sys.executable, "-E", "-s", "-m", child.__name__],
-            environment={"LC_ALL": "C.UTF-8"},
-            stdin=subprocesses.PIPE,
-            stdout=subprocesses.PIPE,
-            stderr=subprocesses.DEVNULL,
-            cwd=Path(reviews.__file__).parents[1],
-        )
+        self._process = subprocesses.start_module(child)
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
         for pipe in (self._stdin, self._stdout):
@@ -140,10 +130,7 @@ class RedactorProcess:
             return  # our parent's
         for pipe in (self._stdin, self._stdout):
             pipe.close()
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        subprocesses.kill_group(self._process)
 
 
 _lock = threading.Lock()

@@ -95,7 +95,7 @@ def _scanned(claim: StageClaim, job: ReviewJob) -> Written:
             configuration=as_json([found.configuration]),
         )
         if config.embeddings() is not None:
-            semantic.forget(semantic.repository_of(claim.changelist_id))  # the next review indexes it anew
+            semantic.forget(semantic.repository_of(claim.changelist_id))  # the next review indexes it again
         scans.drop_old_claims(claim.job_id)
 
     return write

@@ -24,7 +24,7 @@ def violations(
 ) -> list[str]:
     """Return what axe finds on each page: every rule in light at each width, those of colours in dark too.
 
-    With `must_fit`, a page that scrolls sideways at one of the widths is told as well.
+    With `must_fit`, a page that scrolls sideways at one of the widths is reported too.
     """
     found = []
     page = visit(paths[0], who, width=widths[0], expects="inline")
