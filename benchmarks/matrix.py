@@ -12,6 +12,9 @@ and random kills, and the ledgers of both sides compared.
 A large number of POINTS takes every statement; `--part 2/6` the second of six parts of them, so that they
 can be gone through in runs that are short. The last line is JSON: cells, truthful, duplicates, losses, and at
 how many of the statements workers were killed. The status is 1 unless all are truthful.
+
+A run that is interrupted (Ctrl-C, `timeout -s INT`) prints the cells it has, names the providers it did not
+finish in `unfinished`, and its status is 1.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.figures import say
@@ -37,19 +41,26 @@ _DUPLICATES = {"duplicate"}
 _LOSSES = {"loss", "false failed"}
 
 
-def run(
-    ground: Ground, providers: Sequence[str], options: Sequence[str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Counter[str], list[str]]:
-    """Run the providers, several at once, each with a database of its own.
+@dataclass
+class Found:
+    """What the providers' processes said.
 
-    Return cells, storms, how many statements there are and at how many of them workers were killed, errors.
+    `counted`: the statements of whole behaviours, and at how many of them workers were killed.
     """
-    cells: list[dict[str, Any]] = []
-    storms: list[dict[str, Any]] = []
-    failed: list[str] = []
-    counted: Counter[str] = Counter()
+
+    cells: list[dict[str, Any]] = field(default_factory=list)
+    storms: list[dict[str, Any]] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)  # ended with an error
+    unfinished: list[str] = field(default_factory=list)  # interrupted, or not begun
+
+
+def run(ground: Ground, providers: Sequence[str], options: Sequence[str]) -> Found:
+    """Run the providers, several at once, each with a database of its own, until an interrupt."""
+    found = Found()
     waiting: queue.SimpleQueue[tuple[str, dict[str, str]]] = queue.SimpleQueue()
     running: list[subprocess.Popen[str]] = []
+    is_interrupted = threading.Event()
     with ExitStack() as stack:
         for provider in providers:
             waiting.put((provider, stack.enter_context(ground.database())))
@@ -60,29 +71,37 @@ def run(
                     provider, environment = waiting.get_nowait()
                 except queue.Empty:
                     return
+                if is_interrupted.is_set():
+                    found.unfinished.append(provider)
+                    continue
                 began = time.monotonic()
                 command = [sys.executable, "-m", "benchmarks.matrix_run", provider, *options]
                 process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
                 running.append(process)
-                if not _read(process, cells, storms, counted):
-                    failed.append(provider)
+                if is_interrupted.is_set():  # since it was looked at
+                    process.terminate()
+                if not _read(process, found):
+                    (found.unfinished if is_interrupted.is_set() else found.failed).append(provider)
                 say(f"{provider}: {time.monotonic() - began:.0f} s")
 
         stack.callback(_end, running)
         threads = [threading.Thread(target=take, daemon=True) for _ in range(_AT_ONCE)]
+
+        def interrupt(*_: object) -> None:
+            is_interrupted.set()
+            for process in running:
+                process.terminate()
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        stack.callback(signal.signal, signal.SIGINT, before)
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    return cells, storms, counted, failed
+    return found
 
 
-def _read(
-    process: subprocess.Popen[str],
-    cells: list[dict[str, Any]],
-    storms: list[dict[str, Any]],
-    counted: Counter[str],
-) -> bool:
+def _read(process: subprocess.Popen[str], found: Found) -> bool:
     """Collect what a provider's process says; return whether it ended well."""
     with process:
         assert process.stdout is not None
@@ -90,13 +109,13 @@ def _read(
             said = json.loads(line)
             if "cell" in said:
                 cell = said["cell"]
-                cells.append(cell)
+                found.cells.append(cell)
                 if cell["phase"] == "no kill":
                     say(f"{cell['provider']}: {cell['behaviour']}")
             elif "storm" in said:
-                storms.append(said["storm"])
+                found.storms.append(said["storm"])
             else:
-                counted.update(said)
+                found.counted.update(said)
     return process.returncode == 0
 
 
@@ -162,8 +181,9 @@ def main() -> int:
             "--seed",
             str(chosen.seed),
         ]
-        found, storms, counted, failed = run(ground, providers, options)
-    cells = [cell for cell in found if cell["verdict"] != "not reached"]
+        found = run(ground, providers, options)
+    storms = found.storms
+    cells = [cell for cell in found.cells if cell["verdict"] != "not reached"]
     print("\n".join(table(cells, PHASES)))
     for storm in storms:
         print(
@@ -183,15 +203,18 @@ def main() -> int:
         "truthful": len(cells) - len(wrong),
         "duplicates": sum(verdicts[name] for name in _DUPLICATES) + strangers,
         "losses": sum(verdicts[name] for name in _LOSSES),
-        **counted,
+        **found.counted,
         "deliveries": sum(storm["deliveries"] for storm in storms),
         "kills": sum(storm["kills"] for storm in storms),
         "seconds": round(time.monotonic() - began),
     }
-    if failed:
-        say(f"Ended with an error: {', '.join(failed)}")
+    if found.unfinished:
+        summary["unfinished"] = sorted(found.unfinished)
+    if found.failed:
+        say(f"Ended with an error: {', '.join(found.failed)}")
     print(json.dumps(summary))
-    return 0 if cells and truthful == total and not strangers and not failed else 1
+    is_whole = not found.failed and not found.unfinished
+    return 0 if cells and truthful == total and not strangers and is_whole else 1
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ _CHAOS_SHARE = 0.5  # of the moments at which the next message is decided about
 class Bench:
     """One provider: its rig, its workers and the rows of its deliveries.
 
-    `statements`: of all behaviours so far; at `killed_at` of them workers were killed.
+    `statements`: of the behaviours since they were last counted; at `killed_at` of them workers were killed.
     """
 
     statements = killed_at = 0
@@ -432,14 +432,17 @@ def main() -> None:
     parser.add_argument("--deliveries", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers and workers are stopped on the way out
+    for number in (signal.SIGTERM, signal.SIGINT):  # servers and workers are stopped on the way out
+        signal.signal(number, lambda *_: sys.exit(1))
     django.setup()
     with bench(options.provider) as running:
         for behaviour in running.rig.behave:
             if options.behaviours is None or behaviour in options.behaviours:
                 for cell in running.cells(behaviour, options.points, options.part):
                     print(json.dumps({"cell": asdict(cell)}), flush=True)
-        print(json.dumps({"statements": running.statements, "killed_at": running.killed_at}), flush=True)
+                counted = {"statements": running.statements, "killed_at": running.killed_at}
+                print(json.dumps(counted), flush=True)
+                running.statements = running.killed_at = 0
         if options.deliveries:
             print(json.dumps({"storm": running.storm(options.deliveries, options.seed)}), flush=True)
 

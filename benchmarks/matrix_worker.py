@@ -194,6 +194,7 @@ def fork(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what interrupts the whole run says nothing here
     django.setup()
     from django.conf import settings
 

@@ -5,8 +5,14 @@ Real processes, killed by SIGKILL; real sockets; the product's own providers.
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -14,7 +20,7 @@ from django.conf import settings
 from benchmarks import matrix, matrix_run
 from benchmarks.matrix_rigs import BROKEN, KEY, LAGS, NORMAL, NOT_TAKEN, REFUSES, RESET, SILENT, why_missing
 from benchmarks.matrix_worker import ACCEPTED, ANSWERED, BEFORE, WRITTEN
-from tests.stack import process_environment
+from tests.stack import eventually, process_environment
 
 on_disk = pytest.mark.django_db(transaction=True)  # the workers are other processes
 
@@ -147,3 +153,39 @@ def test_the_table_counts_what_was_truthful() -> None:
     assert "1/1" in row
     assert "1/2" in row
     assert "2 sent, 1 arrived; 1 reconciling, 0 arrived" in row
+
+
+@pytest.mark.parametrize("others", [[], [f"later {number}" for number in range(4)]])
+def test_an_interrupted_run_keeps_its_cells_and_names_what_is_unfinished(
+    others: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Providers that wait for their turn are not begun."""
+    program, begun = tmp_path / "provider", tmp_path / "begun"
+    program.write_text(
+        "#!/bin/sh\n"
+        """echo '{"cell": {"provider": "'"$3"'", "phase": "marked"}}'\n"""
+        """echo '{"statements": 3, "killed_at": 2}'\n"""
+        f"echo $3 >> {begun}\n"
+        "[ $3 = quick ] || exec sleep 600\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    slow = [f"slow-{number}" for number in range(4)]
+
+    def interrupt() -> None:
+        eventually(lambda: begun.exists() and len(begun.read_text().split()) == 5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    class Ground:
+        def database(self) -> Any:
+            return nullcontext(dict(os.environ))
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    found = matrix.run(Ground(), ["quick", *slow, *others], [])  # type: ignore[arg-type]
+    thread.join()
+    assert sorted(cell["provider"] for cell in found.cells) == ["quick", *slow]
+    assert (found.failed, sorted(found.unfinished)) == ([], sorted([*slow, *others]))
+    assert found.counted == {"statements": 15, "killed_at": 10}
+    assert signal.getsignal(signal.SIGINT) == before
