@@ -1,7 +1,7 @@
 """A strict GitHub on loopback: one App, its tokens, pull requests, comments, reviews and check runs.
 
 Origin of the wire form: documented (github/docs, and GitHub's OpenAPI description, against whose schemas
-request bodies are validated where the cut-out is there); nothing was captured from GitHub. Strict where
+request bodies are validated); nothing was captured from GitHub. Strict where
 GitHub is: RS256 and its times, expiry on a clock that the test moves, permissions, paging by `Link`,
 lengths, anchors inside the diff, refusals with a body, 404 for what an App may not see.
 
@@ -43,7 +43,7 @@ WEBHOOK_SECRET = "5ec2e7" * 6
 MAX_COMMENT_BYTES = 262_144
 MAX_OUTPUT_BYTES = 65_535
 VERSIONS = {"2022-11-28", "2026-03-10"}
-_CUT_OUT = Path(__file__).resolve().parents[3] / "shared" / "data" / "github_openapi_subset.json.gz"
+_DESCRIBED = Path(__file__).resolve().parents[1] / "schemas" / "github-openapi.json.gz"
 # method, path, permission; the name after `_` answers it.
 _ROUTES: tuple[tuple[str, str, str, str], ...] = (
     ("GET", r"/pulls", "pull_requests:read", "list_pulls"),
@@ -600,11 +600,7 @@ def _validator(method: str, path: str) -> Draft4Validator | None:
 
 @cache
 def _validators() -> tuple[tuple[re.Pattern[str], str, Draft4Validator], ...]:
-    if _CUT_OUT.exists():
-        described = json.loads(gzip.decompress(_CUT_OUT.read_bytes()))
-    else:
-        described = {"paths": _OWN_SCHEMAS, "components": {}}
-    described = _with_null(described)
+    described = _with_null(json.loads(gzip.decompress(_DESCRIBED.read_bytes())))
     found = []
     for path, operations in described["paths"].items():
         pattern = re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)))
@@ -628,23 +624,3 @@ def _with_null(part: Any) -> Any:
     if whole.get("nullable") is True and isinstance(whole.get("type"), str):
         whole["type"] = [whole["type"], "null"]
     return whole
-
-
-def _body(**properties: str) -> dict[str, Any]:
-    """Return the description of an operation whose body must have these properties, by type."""
-    schema = {
-        "type": "object", "required": list(properties),
-        "properties": {name: {"type": kind} for name, kind in properties.items()},
-    }  # fmt: skip
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
-
-
-# Where GitHub's description is not there: what the calls must have.
-_OWN_SCHEMAS = {
-    "/app/installations/{id}/access_tokens": {"post": _body(permissions="object")},
-    "/repos/{owner}/{repo}/issues/{number}/comments": {"post": _body(body="string")},
-    "/repos/{owner}/{repo}/issues/comments/{id}": {"patch": _body(body="string")},
-    "/repos/{owner}/{repo}/pulls/{number}/reviews": {"post": _body(event="string", body="string")},
-    "/repos/{owner}/{repo}/check-runs": {"post": _body(name="string", head_sha="string")},
-    "/repos/{owner}/{repo}/check-runs/{id}": {"patch": _body()},
-}

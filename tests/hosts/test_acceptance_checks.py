@@ -143,8 +143,7 @@ def test_check_3_every_recorded_payload_is_answered_and_makes_no_work_it_does_no
     both: Sides,
 ) -> None:
     payloads = deliveries.recorded()
-    if not payloads:
-        pytest.skip("the recorded webhooks are not here")
+    assert len(payloads) == 99
     for event, content in payloads:
         before = set(ReviewJob.objects.values_list("pk", flat=True))
         sent = both.post(json.dumps(content).encode(), event)
