@@ -29,12 +29,13 @@ from typing import NamedTuple
 import structlog
 
 from benchmarks.figures import Figure, Must
-from reviews.drift.change import compare, scan
+from reviews.drift.change import compare
 from reviews.drift.claims import Kind, Verdict
 from reviews.drift.extraction import all_claims_of, is_document, page_of
 from reviews.drift.fetching import DocumentVerifier, Root, Sight
 from reviews.drift.git_tree import GitTree, renames_between
 from reviews.drift.trees import MemoryTree
+from reviews.drift.walk import scan
 from reviews.reviewers import redactor
 from reviews.sources.allowlist import AllowList
 from reviews.sources.fetcher import ChangeFetcher

@@ -70,6 +70,10 @@ NO_CLAIMS = Text(
     "no claim in the changed documents",
     "No verifiable claims found in the changed documentation files.", _REVIEW, "E208",
 )  # fmt: skip
+SCAN_NO_CLAIMS = Text(
+    "a scan found no claim in any document",
+    "No verifiable claims found in the documentation files.", _SCAN, "E208",
+)  # fmt: skip
 CLAIMS = Text(
     "claims of documents were verified",
     "{claims} of documents: {holds} hold, {refuted} refuted, {ambiguous} ambiguous, {unclear} not checkable.",

@@ -26,7 +26,8 @@ class ScanResult:
     """`total` claims, of which `verified` have a verdict; `counts` are by verdict; `unread` documents.
 
     Claims of a document that could not be verified are in no count. `documents` and `unread` include those
-    beyond the limit of a scan, which have no rows; `left_out` are statements beyond other limits.
+    beyond the limit of a scan, which have no rows; `left_out` are statements beyond other limits, `cut` long
+    sentences of which the beginning was read.
     """
 
     total: int = 0
@@ -34,6 +35,7 @@ class ScanResult:
     documents: int = 0
     unread: int = 0
     left_out: int = 0
+    cut: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in Verdict), 0))
 
     @property
@@ -42,7 +44,7 @@ class ScanResult:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every claim of every document was verified."""
+        """Return whether every claim that was found, in every document, was verified."""
         return not (self.is_partial or self.unread or self.left_out)
 
     @property
@@ -74,6 +76,10 @@ def relate(job_id: int, findings: Sequence[FindingRow]) -> Callable[[], None]:
         row.is_new = None if is_first else row.identity not in known
 
     def write() -> None:
+        # The lock: a deletion of the path either sees these findings, or has gone before them.
+        if not Scan.objects.select_for_update(no_key=True).filter(pk=job_id).values_list("pk", flat=True):
+            FindingRow.objects.filter(job=job_id).update(ending=Ending.GONE)  # no later scan can end them
+            return
         FindingRow.objects.filter(ended_in=job_id).update(ending="", ended_in=None)  # of a run before this
         if not job.documents.get("unreported") and not job.documents.get("unlisted"):
             unverified = ScanDocument.objects.filter(scan=job_id, verified_at=None).values("path")
@@ -117,10 +123,10 @@ def results_of(scans: Collection[int]) -> dict[int, ScanResult]:
     )
     for row in counted:
         counts = {verdict.value: row[f"in_{verdict}"] for verdict in Verdict}
-        beyond, left_out = (limited[row["scan"]].get(name, 0) for name in ("beyond", "left_out"))
+        beyond, left_out, cut = (limited[row["scan"]].get(name, 0) for name in ("beyond", "left_out", "cut"))
         documents, unread = row["of_documents"] + beyond, row["of_unread"] + beyond
         found[row["scan"]] = ScanResult(
-            row["of_claims"], row["of_verified"], documents, unread, left_out, counts
+            row["of_claims"], row["of_verified"], documents, unread, left_out, cut, counts
         )
     return found
 

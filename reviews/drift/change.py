@@ -58,6 +58,7 @@ class Report:
     changed: list[str] = field(default_factory=list)  # those of `documents` that the change touches
     unread: int = 0  # documents left out: too many, too large, or no time
     left_out: int = 0  # claims, marked words and sentences beyond the bounds of a document or of all
+    cut: int = 0  # sentences that are read in part
     unreported: int = 0  # refuted claims beyond MAX_DRIFTED
     not_indexed: tuple[str, ...] = ()  # files that do not parse
 
@@ -71,6 +72,7 @@ class Report:
         claims = all_claims_of(document, page)
         self.documents += 1
         self.left_out += page.left_out + max(0, len(claims) - MAX_CLAIMS_OF_DOCUMENT)
+        self.cut += page.cut
         return claims[:MAX_CLAIMS_OF_DOCUMENT]
 
     @property
@@ -81,6 +83,7 @@ class Report:
             "documents": len(self.changed),
             "unread": self.unread,
             "left_out": self.left_out,
+            "cut": self.cut,
             "unreported": self.unreported,
             "not_indexed": len(self.not_indexed),
         }
@@ -91,29 +94,8 @@ class Report:
         return summary(self.figures)
 
 
-def scan(tree: Tree, seconds: float = 60.0) -> tuple[Report, dict[Claim, Judgement]]:
-    """Verify every claim of a tree. Nothing is a finding without a change."""
-    report = Report()
-    index = Index(tree, {}, until=time.thread_time() + seconds)
-    claims: list[Claim] = []
-    documents = list(documents_in(index.entries))
-    index.prefetch(documents[:MAX_DOCUMENTS])
-    for document in documents[:MAX_DOCUMENTS]:
-        page = index.page(document) if len(claims) < MAX_CLAIMS and not index.is_late else None
-        if page is not None:
-            claims += report.read(document, page)
-            report.changed.append(document)
-    report.unread = len(documents) - report.documents
-    index.look_for(verify.words_of(claims))
-    report.left_out += max(0, len(claims) - MAX_CLAIMS)
-    found = {claim: _judged(claim, index) for claim in claims[:MAX_CLAIMS]}
-    for judgement in found.values():
-        report.count(judgement)
-    report.not_indexed = tuple(sorted(index.unparsed))
-    return report, found
-
-
-def _judged(claim: Claim, index: Index) -> Judgement:
+def judged(claim: Claim, index: Index) -> Judgement:
+    """Return the verdict on a claim; once the time of the index is over, none."""
     return uncheckable(Reason.NO_TIME) if index.is_late else verify.judge(claim, index)
 
 
@@ -207,9 +189,9 @@ class _Comparison:
         return [(claim, old.get(claim.key)) for claim in claims]
 
     def _verify(self, claim: Claim, old: Claim | None) -> None:
-        now = _judged(claim, self._head)
+        now = judged(claim, self._head)
         if now.verdict is Verdict.REFUTED:
-            before = _judged(old, self._base) if old else now
+            before = judged(old, self._base) if old else now
             is_drift = before.verdict is Verdict.HOLDS if old else self._is_ours(claim)
             if is_drift:
                 self._report(claim, now, before, is_new=old is None)

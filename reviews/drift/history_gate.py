@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from reviews.drift import verify
-from reviews.drift.change import Report, scan
+from reviews.drift.change import Report
 from reviews.drift.claims import Claim, Judgement, Reason, Verdict, uncheckable
 from reviews.drift.git_tree import GitTree
 from reviews.drift.index import Index
 from reviews.drift.trees import Tree
+from reviews.drift.walk import scan
 from reviews.sources.git_command import SHA, GitCommand
 
 SECONDS = 60.0  # of the processor
-MAX_COMMITS = 100  # that are looked into
+MAX_COMMITS = 20  # whose listings are kept at once
 
 
 class Scan(NamedTuple):
@@ -69,7 +70,7 @@ def gated(
 ) -> Judgement:
     """Return a refutation where the claim held when its line was written, else why it is none.
 
-    `indexes` are of the commits that were looked into, `tree_of` opens a further one.
+    `indexes` are of the commits that were looked into last, `tree_of` opens a further one.
     """
     if time.thread_time() > until:
         return uncheckable(Reason.NO_TIME)
@@ -79,8 +80,8 @@ def gated(
     if not SHA.fullmatch(writer):
         return uncheckable(Reason.NEVER_HELD)
     if writer not in indexes:
-        if len(indexes) >= MAX_COMMITS:
-            return uncheckable(Reason.NO_TIME)
+        while len(indexes) >= MAX_COMMITS:
+            indexes.pop(next(iter(indexes)))
         indexes[writer] = Index(tree_of(git, writer), {}, until=until)
     held = verify.judge(claim, indexes[writer]).verdict is Verdict.HOLDS
     return judged if held else uncheckable(Reason.NEVER_HELD)

@@ -39,12 +39,12 @@ class _Reader:
         self._header: tuple[str, ...] = ()
         self._cells: list[str] | None = None
         self._is_head = False
-        self._left_out = 0
+        self._left_out = self._cut = 0
         self.page = Page([], [], [], [], frozenset())
         for token in tokens:
             self._read(token)
         anchors = frozenset(self._anchors | slugs(self._headings))
-        self.page = self.page._replace(anchors=anchors, left_out=self._left_out)
+        self.page = self.page._replace(anchors=anchors, left_out=self._left_out, cut=self._cut)
 
     def _read(self, token: Token) -> None:
         if token.map:
@@ -112,7 +112,7 @@ class _Reader:
         pieces = sentences_of(text)
         self._left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
         self._left_out += max(0, len(self.page.marks) + len(marks) - MAX_MARKS)
-        self._left_out += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
+        self._cut += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
         for start, sentence in pieces[: MAX_MARKS - len(self.page.sentences)]:
             self.page.sentences.append(Sentence(sentence, line_at(start + 1), self._section))
         at = 0

@@ -53,6 +53,7 @@ class Page(NamedTuple):
     blocks: list[Block]
     anchors: frozenset[str]
     left_out: int = 0  # marked words and sentences beyond the bounds
+    cut: int = 0  # sentences of which only the first MAX_SENTENCE characters are read
 
 
 def sentences_of(text: str) -> list[tuple[int, str]]:

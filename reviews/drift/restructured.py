@@ -40,13 +40,13 @@ class _Reader:
         self._section, self._lead = "", ""
         self._headings: list[str] = []
         self._anchors: set[str] = set()
-        self._left_out = 0
+        self._left_out = self._cut = 0
         self.page = Page([], [], list[Row](), [], frozenset())
         at = 0
         while at < len(lines):
             at = self._step(at)
         anchors = frozenset(self._anchors | slugs(self._headings))
-        self.page = self.page._replace(anchors=anchors, left_out=self._left_out)
+        self.page = self.page._replace(anchors=anchors, left_out=self._left_out, cut=self._cut)
 
     def _step(self, at: int) -> int:
         line = self._lines[at]
@@ -126,7 +126,8 @@ class _Reader:
         self._lead = text
         pieces = sentences_of(_MARKS.sub(_as_code, text)) if len(text) < _MAX_PARAGRAPH else []
         self._left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
-        self._left_out += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces) if pieces else 1
+        self._left_out += not pieces
+        self._cut += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
         breaks = [found.start() for found in re.finditer("\n", text)]
         for start, sentence in pieces[: MAX_MARKS - len(self.page.sentences)]:
             line = at + 1 + bisect_left(breaks, start + 1)

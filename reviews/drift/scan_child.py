@@ -3,7 +3,8 @@
     in:  {git, sha, is_whole, kinds}         then an answer to each question
     out: {"ask": paths}                      which of them may be seen?
          {"choose": paths}                   which of these documents are to be read?
-         {"found": [[path, claims, unread]], "beyond": documents, "left_out": statements}
+         {"found": [[path, claims, unread]], "beyond": documents, "left_out": statements,
+              "cut": sentences}
                                              and which of them are to be verified?
          {"begin": path}, {"document": …}    one after the other, with the files that did not parse so far
          {"defect": type}                    the document met an exception of this type; the process ends
@@ -27,7 +28,8 @@ from typing import Any
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
 from criticizer.workers.parent_death import die_with_parent
 from reviews.drift.claims import Claim, Judgement, Kind
-from reviews.drift.scanner import Document, Scanner
+from reviews.drift.scanner import Scanner
+from reviews.drift.walk import Document
 from reviews.sources.git_command import GitCommand
 
 MEMORY_BYTES = 1_500_000_000  # address space
@@ -92,7 +94,7 @@ def _scan(pipe: _Pipe, asked: Mapping[str, Any]) -> None:
     chosen = pipe.ask({"choose": scanner.paths})
     documents, beyond = scanner.documents(chosen, [Kind(kind) for kind in asked["kinds"]])
     found = [[each.path, len(each.claims), each.unread] for each in documents]
-    counts = {"beyond": beyond, "left_out": scanner.report.left_out}
+    counts = {"beyond": beyond, "left_out": scanner.report.left_out, "cut": scanner.report.cut}
     wanted = set(pipe.ask({"found": found, **counts}))
     left = [each for each in documents if each.path in wanted]
     scanner.look_for(left)

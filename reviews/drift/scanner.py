@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from reviews.drift import verify
-from reviews.drift.change import MAX_CLAIMS, MAX_DOCUMENTS, Report
+from reviews.drift import verify, walk
+from reviews.drift.change import Report
 from reviews.drift.claims import Claim, Judgement, Kind, Verdict
 from reviews.drift.git_tree import GitTree
 from reviews.drift.history_gate import gated
 from reviews.drift.index import Index, documents_in
 from reviews.drift.trees import Entry, Tree
+from reviews.drift.walk import Document, Found
 from reviews.sources.git_command import GitCommand
-
-MAX_COMMITS = 20  # whose listings are kept at once
-TOO_MANY = "more claims than a scan verifies"
-UNREADABLE = "too large, or no text"
 
 Sees = Callable[[Sequence[str]], Sequence[bool]]
 
@@ -51,21 +47,6 @@ class SeenTree:
         }
 
 
-class Found(NamedTuple):
-    """The documents of a scan, and how many more there are than it takes."""
-
-    documents: Sequence[Document]
-    beyond: int
-
-
-class Document(NamedTuple):
-    """A document with its claims; without any where `unread` says why it was not read."""
-
-    path: str
-    claims: Sequence[Claim]
-    unread: str = ""
-
-
 class Scanner:
     """Verifies the documents of one commit. Raises as `GitCommand` does."""
 
@@ -88,21 +69,7 @@ class Scanner:
 
     def documents(self, paths: Sequence[str], kinds: Collection[Kind]) -> Found:
         """Read documents for claims, within the bounds of a scan. One is read as a whole or not at all."""
-        paths, beyond = paths[:MAX_DOCUMENTS], max(0, len(paths) - MAX_DOCUMENTS)
-        self._index.prefetch(paths)
-        found, count = [], 0
-        for path in paths:
-            page = self._index.page(path) if count < MAX_CLAIMS else None
-            if page is None:
-                found.append(Document(path, (), UNREADABLE if count < MAX_CLAIMS else TOO_MANY))
-                continue
-            claims = [claim for claim in self.report.read(path, page) if claim.kind in kinds]
-            if count + len(claims) > MAX_CLAIMS:
-                found.append(Document(path, (), TOO_MANY))
-                continue
-            count += len(claims)
-            found.append(Document(path, claims))
-        return Found(found, beyond)
+        return walk.read(self._index, self.report, paths, kinds)
 
     def look_for(self, documents: Sequence[Document]) -> None:
         """Search at once for the words that claims of these documents name."""
@@ -113,8 +80,6 @@ class Scanner:
         for claim in document.claims:
             judged = verify.judge(claim, self._index)
             if judged.verdict is Verdict.REFUTED:
-                while len(self._writers) >= MAX_COMMITS:
-                    self._writers.pop(next(iter(self._writers)))
                 judged = gated(self._git, self._sha, claim, judged, self._writers, tree_of=self._tree)
             yield claim, judged
 

@@ -14,6 +14,7 @@ _BEYOND = (
     ("not_indexed", "Not indexed: syntax error in {}.", "file"),
     ("unread", "Not read: {}.", "document"),
     ("left_out", "Left out beyond the limits: {}.", "statement"),
+    ("cut", "Read in part: {}.", "long sentence"),
     ("unreported", "Refuted and not shown: {}.", "claim"),
 )
 
@@ -26,7 +27,7 @@ def summary(counts: Mapping[str, Any]) -> str:
         verdicts = (counts.get(verdict, 0) for verdict in Verdict)
         numbers = dict(zip(("holds", "refuted", "ambiguous", "unclear"), verdicts, strict=True))
         parts.append(texts.CLAIMS.of(claims=plural_count(total, "claim"), **numbers))
-    elif counts.get("documents"):
+    elif counts.get("documents") and not counts.get("note"):
         parts.append(texts.NO_CLAIMS.text)
     parts.append(left_out(counts))
     parts.append(meaning_summary(counts.get("meaning", {})))

@@ -81,6 +81,8 @@ def delete(target: ScanTarget, actor: str) -> None:
         ScanTarget.objects.select_for_update().get(pk=target.pk)  # no further scan is requested
         for job in ReviewJob.objects.filter(scan__target=target, status__in=ACTIVE_JOB):
             pipeline.cancel(job.pk, actor, "the path is no longer scanned")
+        # The late result of an ended job may be stored beside this: its findings are seen, or end at once.
+        list(Scan.objects.select_for_update().filter(target=target).order_by("pk").values_list("pk"))
         open_ones = FindingRow.objects.filter(job__scan__target=target, ending="")
         open_ones.update(ending=Ending.GONE)  # no later scan can end them
         target.delete()

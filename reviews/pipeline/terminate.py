@@ -27,6 +27,7 @@ from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews.agents import expire as expire_tasks
 from reviews.models import ReviewJob, Scan
+from reviews.models.jobs import SCAN
 from reviews.pipeline import circuit_alerts
 from reviews.pipeline.base import (
     AGGREGATE,
@@ -242,6 +243,8 @@ def why_not_acceptable(job_id: int) -> str:
     versions = job.versions().exclude(pk=job_id)
     if versions.filter(Q(status__in=ACTIVE_JOB) | Q(review_version__gt=job.review_version)).exists():
         return "a newer version of the changelist exists"
+    if job.kind == SCAN and not Scan.objects.filter(job=job_id).exists():
+        return "its path is no longer scanned"
     if Scan.objects.filter(target__scans=job_id, job__gt=job_id).exists():
         return "a newer scan of its path exists"
     reviewed = job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED)

@@ -123,7 +123,8 @@ class _Scan:
         self._until = time.monotonic() + claim.soft_deadline_in
         self._slice_until = math.inf
         self.is_listed = False  # which documents there are is known
-        # `beyond`: documents; `left_out`: statements; `not_indexed`: files. An earlier attempt may know more.
+        # `beyond`: documents; `left_out`: statements; `cut`: sentences; `not_indexed`: files. An earlier
+        # attempt may know more.
         self.left_out = Counter({name: int(n) for name, n in pipeline.progress_of(claim).items()})
 
     def verify(self) -> None:
@@ -199,7 +200,7 @@ class _Scan:
             folder = self._job.scope_prefixes[0]
             depot = {path: self._depot_path(path) for path in message["choose"]}
             return [path for path, at in depot.items() if at.startswith(folder) and self._rules.reads(at)]
-        self.left_out |= Counter(beyond=message["beyond"], left_out=message["left_out"])
+        self.left_out |= Counter({name: message[name] for name in ("beyond", "left_out", "cut")})
         return with_reconnect(partial(self._begun, message["found"]))
 
     def _begun(self, found: Sequence[tuple[str, int, str]]) -> list[str]:
@@ -302,6 +303,8 @@ def _change(
         log.warning("scan_partial", job=job.pk, claims_verified=result.verified, claims=result.total)
     elif not result.total and not note:
         log.warning("scan_without_claims", job=job.pk, documents=len(rows))
+        if any(not row.unread for row in rows):
+            note = texts.SCAN_NO_CLAIMS.text
     untrue = tuple(
         UntrueClaim(
             path=row.path, line=each["line"], kind=each["kind"], text=each["text"], says=each["says"],

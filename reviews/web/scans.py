@@ -70,7 +70,9 @@ class ScanRow:
             return ""
         if self.result.is_partial:
             return texts.SCAN_PARTIAL.of(verified=self.result.verified, total=self.result.total)
-        missing = wording.left_out({"unread": self.result.unread, "left_out": self.result.left_out})
+        missing = wording.left_out(
+            {"unread": self.result.unread, "left_out": self.result.left_out, "cut": self.result.cut}
+        )
         return " ".join(filter(None, (self.scan.job.documents.get("note", ""), missing)))
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,10 +16,12 @@ from django.utils import timezone
 
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
-from reviews import tasks
+from notifications.rendering import Ending
+from reviews import pipeline, scans, tasks
 from reviews.intake import scan_schedule
 from reviews.intake import scans as intake
 from reviews.models import FindingRow, ReviewJob, Scan, ScanDocument, ScanTarget, StageRun
+from reviews.stages import versions
 from tests import factories
 from tests.acceptance.test_scans import FILES, MOVED, target
 from tests.acceptance.world import World
@@ -232,3 +235,42 @@ def test_a_deleted_path_leaves_no_finding_open(world: World, repo: GitRepo) -> N
     assert [row.status for row in ended] == ["not_reported_again"] * 2
     kept.refresh_from_db()
     assert kept.ending == ""
+
+
+def test_findings_that_are_stored_after_their_path_was_deleted_are_not_open(
+    world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, compare = target(), versions.compare
+    repo.commit_files(MOVED)
+    job = intake.request(of, "s-1", "ann").job_id
+
+    def too_late(*result: Any) -> Any:
+        write = compare(*result)
+        ReviewJob.objects.filter(pk=job).update(deadline_at=timezone.now() - timedelta(seconds=1))
+        assert pipeline.expire_overdue() == 1
+        intake.delete(of, "ann")
+        return write
+
+    monkeypatch.setattr(versions, "compare", too_late)
+    world.settle()
+    assert ReviewJob.objects.get(pk=job).is_late
+    assert [row.status for row in FindingRow.objects.filter(job=job)] == ["not_reported_again"] * 2
+
+
+def test_a_path_is_deleted_beside_a_worker_that_stores_a_late_result(world: World, repo: GitRepo) -> None:
+    of = target()
+    job = factories.ReviewJobFactory(status="timed_out", kind="scan")
+    Scan.objects.create(job=job, target=of)
+
+    def delete() -> None:
+        intake.delete(of, "ann")
+
+    with transaction.atomic():
+        stored = factories.FindingRowFactory(job=job)
+        scans.relate(job.pk, [stored])()
+        beside = Beside(delete)
+        assert beside.is_blocked()
+    beside.join()
+    assert beside.result is None
+    stored.refresh_from_db()
+    assert stored.ending == Ending.GONE

@@ -148,6 +148,7 @@ def test_a_scan_without_claims_has_no_health_and_warns(
     assert (result(job).total, result(job).documents, result(job).health) == (0, 2, None)
     warned = [record for record in caplog.records if "scan_without_claims" in record.getMessage()]
     assert [record.levelname for record in warned] == ["WARNING"]
+    assert summary(job.documents) == "No verifiable claims found in the documentation files."
 
 
 def test_scenario_20_out_of_time_what_is_verified_is_delivered(
@@ -345,6 +346,16 @@ def test_what_is_left_out_of_documents_is_counted(
     assert (job.documents["left_out"], job.documents["not_indexed"]) == (3, 1)
     assert "Left out beyond the limits: 3 statements." in summary(job.documents)
     assert scans.conclusion_of(job, result(job)) == "neutral"
+
+
+def test_a_sentence_that_is_read_in_part_is_said_and_leaves_the_conclusion(
+    world: World, repo: GitRepo
+) -> None:
+    repo.commit_files({"docs/guide.md": f"Run `make lint` {'and wait ' * 300}.\n"})
+    job = scanned(world, target())
+    assert (result(job).counts["holds"], result(job).cut) == (3, 1)
+    assert summary(job.documents).endswith("Read in part: 1 long sentence.")
+    assert scans.conclusion_of(job, result(job)) == "success"
 
 
 def test_a_list_of_files_that_is_too_long_is_no_empty_one(world: World, repo: GitRepo) -> None:

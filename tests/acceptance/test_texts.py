@@ -252,6 +252,12 @@ def scan_unlisted(shown: Shown) -> None:
         _scanned(shown)
 
 
+@shows(SCAN_NO_CLAIMS="No verifiable claims found in the documentation files.")
+def scan_without_claims(shown: Shown) -> None:
+    shown.repo.commit_files(dict.fromkeys(FILES) | {"README.md": "# Demo\n\nA small library of nothing.\n"})
+    _scanned(shown)
+
+
 @shows(DOCUMENTS_OFF="The repository's configuration switches the verification of documents off.")
 def documents_off(shown: Shown) -> None:
     shown.repo.commit_files({".criticizer.yml": "docs: {enabled: false}\n"})
@@ -548,7 +554,7 @@ def test_a_scan_that_is_out_of_time_says_how_far_it_came(
     repo.commit_files({"README.md": "See `a.py` and `b.py`.\n", "a.py": "", "b.py": ""})
     late, judge = iter([False, True]), verify.judge
     monkeypatch.setattr(
-        "reviews.drift.change._judged",
+        "reviews.drift.walk.judged",
         lambda *asked: uncheckable(Reason.NO_TIME) if next(late) else judge(*asked),
     )
     said = StringIO()

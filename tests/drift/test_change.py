@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reviews.drift import grammar_code, verify
-from reviews.drift.change import Drifted, Report, compare, scan
+from reviews.drift.change import MAX_CLAIMS, Drifted, Report, compare
 from reviews.drift.claims import Claim, Judgement, Reason, Verdict
 from reviews.drift.extraction import claims_of, page_of
 from reviews.drift.index import Index
 from reviews.drift.trees import MemoryTree
+from reviews.drift.walk import scan
 from tests.drift.corpus import MUTATIONS, PYTHON, TREES, Files
 from tests.drift.test_mutations import tree
 
@@ -218,7 +219,7 @@ def test_one_changed_comment_in_our_own_tree_changes_nothing() -> None:
 
 
 def test_no_claims_is_said_in_words() -> None:
-    report, _ = scan(tree({"a.md": "Nothing here.\n"}))
+    report = compare(tree({}), tree({"a.md": "Nothing here.\n"}))
     assert report.summary == "No verifiable claims found in the changed documentation files."
     assert report.counts[Verdict.HOLDS] == 0
 
@@ -228,12 +229,22 @@ def test_what_is_beyond_the_bounds_is_counted() -> None:
     files = {"README.md": links, "b.md": f"{'word ' * 500}.\n", "x.py": ""}
     report, found = scan(tree(files))
     assert len(found) == 200
-    assert report.left_out == 50 + 1
-    assert "Left out beyond the limits: 51 statements." in report.summary
+    assert (report.left_out, report.cut) == (50, 1)
+    assert "Left out beyond the limits: 50 statements. Read in part: 1 long sentence." in report.summary
     late, none = scan(tree({**PYTHON}), seconds=0)
     assert (late.documents, none) == (0, {})
     assert late.unread >= 5
     assert f"Not read: {late.unread} documents." in late.summary
+
+
+def test_a_document_whose_claims_do_not_all_fit_is_not_read() -> None:
+    """A part of its claims would say that the others were verified too."""
+    links = "".join(f"- [n](f{n}.md)\n" for n in range(200))
+    files = {f"d{n:03}.md": links for n in range(MAX_CLAIMS // 200 - 1)}
+    report, found = scan(tree({**files, "x.md": links[:-400], "y.md": links, "z.md": "[one](d000.md)\n"}))
+    assert (report.unread, "y.md" in {claim.document for claim in found}) == (1, False)
+    assert {"x.md", "z.md"} <= {claim.document for claim in found}
+    assert report.left_out == 0
 
 
 def test_code_that_is_not_parsed_in_time_refutes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def test_a_scan_that_is_out_of_time_says_how_far_it_came(
     repository = GitRepo(tmp_path / "r")
     repository.commit_files({"README.md": "See `src/a.py` and `src/b.py`.\n", "src/a.py": "", "src/b.py": ""})
     taken = iter([False, True])
-    monkeypatch.setattr("reviews.drift.change._judged", lambda *asked: _late(next(taken), judge(*asked)))
+    monkeypatch.setattr("reviews.drift.walk.judged", lambda *asked: _late(next(taken), judge(*asked)))
     judge = verify.judge
     said = scanned(repository)
     assert "Scan timed out after verifying 1 of 2 claims." in said

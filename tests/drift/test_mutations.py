@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reviews.drift.change import compare, scan
+from reviews.drift.change import compare
 from reviews.drift.claims import Verdict
 from reviews.drift.extraction import is_document
 from reviews.drift.trees import MemoryTree
+from reviews.drift.walk import scan
 from tests.drift.corpus import MUTATIONS, TREES, Files, Mutation
 
 

@@ -215,6 +215,8 @@ def test_a_late_scan_is_not_accepted_over_a_newer_one_of_its_path() -> None:
         Scan.objects.create(job=job, target=path)
     assert pipeline.accept_late(older.pk, "olga", "please") == "a newer scan of its path exists"
     assert pipeline.why_not_acceptable(newer.pk) == ""
+    path.delete()
+    assert pipeline.why_not_acceptable(newer.pk) == "its path is no longer scanned"
 
 
 def test_a_late_result_is_not_accepted_over_a_newer_version(post: Post, work: Work) -> None:

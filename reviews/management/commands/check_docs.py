@@ -70,6 +70,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{counts}; {report.documents} documents read, {report.unread} not read")
         if report.left_out:
             self.stdout.write(f"{report.left_out} statements left out beyond the limits")
+        if report.cut:
+            self.stdout.write(f"{report.cut} long sentences read in part")
 
 
 def _commit(git: GitCommand, name: str) -> str:
