@@ -6,6 +6,7 @@ no lasting error. Attempts that end later than their interval are found by recou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -23,8 +24,8 @@ log = structlog.get_logger(__name__)
 FINE, COARSE = 300, 3600  # seconds of an interval
 EVERY_SECONDS = 20  # two clusters do not count the same interval
 AGAIN = timedelta(hours=1)  # recounted when an interval is over
-AT_ONCE = timedelta(hours=6)  # of a long gap, in one transaction
-MOST_AT_ONCE = 4
+AT_ONCE = timedelta(hours=1)  # of a long gap, in one transaction
+ENOUGH_SECONDS = 0.5  # after which a run leaves the rest of a gap to the next one
 BACKFILL = timedelta(days=7)
 KEPT = {FINE: timedelta(days=3), COARSE: timedelta(days=100)}
 LIMIT_MILLISECONDS = 20_000
@@ -74,11 +75,14 @@ VALUES (0, %(done)s, 'mark', '', %(now)s)"""
 
 
 def roll_up() -> None:
-    """Bring the counts up to date, a long gap in parts; a database failure is logged, never raised."""
+    """Bring the counts up to date, a long gap in parts; a database failure is logged, never raised.
+
+    With much to count in a gap it takes one part of it: other maintenance waits behind it.
+    """
+    enough = time.monotonic() + ENOUGH_SECONDS
     try:
-        for _ in range(MOST_AT_ONCE):
-            if not _count_due():
-                return
+        while _count_due() and time.monotonic() < enough:
+            pass
     except (DatabaseError, StatementTimeout) as error:
         log.warning("rollup_failed", error=type(error).__name__)
 

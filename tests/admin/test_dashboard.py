@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,6 +87,17 @@ def test_repeated_rollups_count_each_row_once(monkeypatch: pytest.MonkeyPatch) -
         assert counted("deliveries", seconds) == {"pending": 1}
     assert Rollup.objects.filter(kind="mark").count() == 1
     assert rollup.brought_up_to_date_at() is not None
+
+
+def test_a_run_that_took_long_leaves_the_rest_of_a_gap_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(JobStatus.SUCCEEDED, 20)
+    monkeypatch.setattr(rollup, "ENOUGH_SECONDS", 0)
+    done = []
+    while not counted("jobs"):
+        rollup.roll_up()
+        done.append(Rollup.objects.get(kind="mark").started_at)
+    assert [later - earlier for earlier, later in pairwise(done)][:-1] == [rollup.AT_ONCE] * (len(done) - 2)
+    assert len(done) >= 3  # of the three hours
 
 
 def test_attempts_that_end_late_are_recounted_within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
