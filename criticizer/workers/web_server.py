@@ -84,7 +84,24 @@ def _limited(adjustments: Adjustments, max_body_bytes: int) -> Adjustments:
 
 
 class Task(WSGITask):  # type: ignore[misc]
-    """Gives each request its place in the parking."""
+    """Gives each request its place in the parking, and sends no body in answer to HEAD.
+
+    Django makes the same answer to HEAD as to GET. A client that keeps the connection, a proxy for one,
+    would read that body as the answer to its next request.
+    """
+
+    chunked_response: bool
+
+    @property
+    def has_body(self) -> bool:
+        is_left_out = self.wrote_header and self.request.command == "HEAD"
+        return bool(super().has_body) and not is_left_out
+
+    def build_response_header(self) -> bytes:
+        header: bytes = super().build_response_header()
+        if self.request.command == "HEAD":
+            self.chunked_response = False  # else the mark of the last chunk would be sent
+        return header
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()

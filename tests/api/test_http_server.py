@@ -82,3 +82,22 @@ def test_fifty_equal_requests_at_once_make_one_job(web: Stack, key: str) -> None
         answers = list(pool.map(post, range(50)))
     assert sorted(status for status, _ in answers) == [200] * 49 + [201]
     assert {job_id for _, job_id in answers} == {ReviewJob.objects.get().pk}
+
+
+@pytest.mark.parametrize("path", ["/livez", "/login/", PATH, "/api/schema/", "/nothing"])
+def test_head_is_answered_without_a_body(web: Stack, key: str, path: str) -> None:
+    """With one, the next answer on the connection would begin inside it."""
+    lines = f"Host: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", web.port), timeout=30) as connected,
+        connected.makefile("rb") as answer,
+    ):
+        connected.sendall(f"HEAD {path} HTTP/1.1\r\n{lines}".encode())
+        head = list(iter(answer.readline, b"\r\n"))
+        assert head[0].startswith(b"HTTP/1.1 ")
+        if b"Connection: close\r\n" not in head:
+            assert any(line.startswith(b"Content-Length: ") for line in head)
+            connected.sendall(f"GET /livez HTTP/1.1\r\nConnection: close\r\n{lines}".encode())
+            assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+        else:
+            assert answer.read() == b""
