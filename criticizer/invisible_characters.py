@@ -31,8 +31,13 @@ _NAMED = re.compile(
     f"(?<=[^\\x00-\\x7f{INVISIBLE}])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)"
     f"|([{INVISIBLE}{CONTROLS}{LINE_SEPARATORS}{SURROGATES}{_FORMAT_AND_PRIVATE}])"
 )
+# Controls that a terminal obeys or does not show; a form feed alone begins a page.
+_TERMINAL = "\x00-\x08\x0b\x0e-\x1f\x7f\x9b"
+# Languages end a line, and so a comment, at these; viewers and diffs do not.
+_LINE_ENDS = f"\r\x85{LINE_SEPARATORS}"
 _MISLEADING = re.compile(
-    f"[{DIRECTION_OVERRIDES}]|[\U000e0001{TAGS}]{{3,}}|(?<=[A-Za-z0-9_])[{INVISIBLE}](?=[A-Za-z0-9_])"
+    f"[{DIRECTION_OVERRIDES}{_TERMINAL}]|[\U000e0001{TAGS}]{{3,}}"
+    f"|(?<=[A-Za-z0-9_])[{INVISIBLE}](?=[A-Za-z0-9_])|[{_LINE_ENDS}](?=[^\\S\n]*[^\\s])"
 )
 
 
@@ -58,8 +63,9 @@ def _named(match: re.Match[str]) -> str:
 def find_misleading(text: str) -> str:
     """Return the first character that makes text read as something else, or an empty text.
 
-    That is a direction override anywhere, three tag characters in a row, or any invisible
-    character inside a word of ASCII. Scripts and emoji that need such characters are left alone.
+    That is a direction override or a control character anywhere, three tag characters in a row, any
+    invisible character inside a word of ASCII, or an end of a line that only languages see, with text
+    after it. Scripts and emoji that need such characters are left alone, and so are tabs and form feeds.
     """
-    found = None if text.isascii() else _MISLEADING.search(text)
+    found = None if text.isascii() and text.isprintable() else _MISLEADING.search(text)
     return found[0][0] if found else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from reviews.sources.base import FileChange, ListedFile, SkipReason
@@ -54,6 +54,7 @@ TEXT_NAME = re.compile(
 )
 NUL_SHOWN, DAMAGE_SHOWN = "\u2400", "\ufffd"
 _LEAST_NULS = 0.7  # share of every second byte, in UTF-16
+_MOST_NULS = 0.1  # share of the characters
 _LEAST_ASCII = 0.6  # share of the characters of a text in a guessed encoding; data has 0.4
 
 
@@ -103,11 +104,12 @@ def decode_odd(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | None
 
     NUL bytes and what cannot be decoded are shown by a character. Returns None for what is mostly no text.
     """
-    for encoding, nuls in (("utf-16-le", data[1::2]), ("utf-16-be", data[::2])):
-        if nuls.count(0) > len(nuls) * _LEAST_NULS:
-            return _decoded(
-                data.decode(encoding, "replace"), encoding, "it is UTF-16 without a byte order mark"
-            )
+    for encoding, nuls in _wide(data):
+        if all(found.count(0) > len(found) * _LEAST_NULS for found in nuls):
+            text = data.decode(encoding, "replace")
+            if _ascii_share(text) > _LEAST_ASCII:  # else NUL bytes beside a text of single bytes
+                name = encoding[:6].upper()
+                return _decoded(text, encoding, f"it is {name} without a byte order mark")
     ebcdic = data.decode("cp037").replace("\x85", "\n")
     if _ascii_share(ebcdic) > _LEAST_ASCII:
         return _decoded(ebcdic, "cp037", "it is in EBCDIC")
@@ -118,10 +120,20 @@ def decode_odd(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | None
         text, encoding = data.decode(fallback, "replace"), fallback
     else:
         text = data.decode("utf-8")
-    text = _CONTROLS.sub(DAMAGE_SHOWN, text.replace("\0", NUL_SHOWN))
+    # A few NUL bytes are shown where they stand; many would take the words apart for every reader.
+    shown = NUL_SHOWN if text.count("\0") < len(text) * _MOST_NULS else ""
+    text = _CONTROLS.sub(DAMAGE_SHOWN, text.replace("\0", shown))
     if _ascii_share(text) < _LEAST_ASCII:
         return None
     return _decoded(text, encoding, oddity)
+
+
+def _wide(data: bytes) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+    """Yield the wide encodings and the bytes that are 0 in them where the text is ASCII."""
+    yield "utf-32-le", (data[1::4], data[2::4], data[3::4])
+    yield "utf-32-be", (data[0::4], data[1::4], data[2::4])
+    yield "utf-16-le", (data[1::2],)
+    yield "utf-16-be", (data[::2],)
 
 
 _ASCII = re.compile(r"[\t\n\r\f\x20-\x7e]+")

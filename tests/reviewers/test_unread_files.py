@@ -11,7 +11,7 @@ from reviews.reviewers.coverage_texts import LIMIT, SHORTENED, SKIPPED, TOO_LARG
 from reviews.reviewers.prepare import prepare
 from reviews.reviewers.review import checks_only
 from reviews.sources.base import Action, Change, FileChange, ListedFile, SkipReason
-from reviews.sources.content import file_change
+from reviews.sources.content import file_change, skipped
 from reviews.sources.diffs import diff_file
 from tests.reviewers.build import change, fake_token
 
@@ -27,6 +27,10 @@ EVADED = {
     "a NUL byte": ("app.py", b"x = 1\n", f"{EVIL}# \0\n".encode()),
     "a NUL byte in a new file": ("app.py", None, f"{EVIL}# \0\n".encode()),
     "EBCDIC": ("app.py", None, EVIL.encode("cp037")),
+    "UTF-32": ("app.py", None, EVIL.encode("utf-32-le")),
+    "UTF-32 with the high byte first": ("app.py", b"x = 1\n", EVIL.encode("utf-32-be")),
+    "many NUL bytes first": ("app.py", b"x = 1\n", b"\0" * 12_000 + EVIL.encode()),
+    "NUL bytes between all characters": ("app.py", b"x = 1\n", EVIL.encode().replace(b"", b"\0\0")),
     "UTF-16": ("app.py", b"x = 1\n", EVIL.encode("utf-16-le")),
     "another encoding": ("app.py", None, EVIL.encode() + b"# \x81\xff\xfe\n"),
     "a pointer": ("app.py", None, f"version https://git-lfs.github.com/spec/v1\n{EVIL}".encode()),
@@ -65,12 +69,36 @@ def test_only_the_base_keeps_a_file_from_the_model_and_the_banner_says_so(case: 
         ("another encoding", "odd_text", 3),
         ("EBCDIC", "odd_text", None),
         ("UTF-16", "odd_text", None),
+        ("UTF-32", "odd_text", None),
+        ("many NUL bytes first", "odd_text", None),
     ],
 )
 def test_what_looks_like_an_evasion_is_a_finding(case: str, check: str, line: int | None) -> None:
     reviewed = of(*EVADED[case])
     found = run_checks(reviewed, [diff_file(reviewed.files[0])])
     assert [finding.line for finding in found if finding.source == f"check:{check}"] == [line]
+
+
+@pytest.mark.parametrize(
+    ("path", "action", "sources"),
+    [
+        ("app.py", Action.EDIT, {"medium unread_size"}),
+        ("app.py", Action.ADD, {"medium unread_size"}),
+        ("app.py", Action.RENAME, {"medium unread_size"}),
+        ("data.json", Action.EDIT, {"low unread_size"}),
+        ("data.bin", Action.EDIT, {"low unread_size"}),
+        ("data.json", Action.ADD, {"low large_or_binary_files"}),
+        ("data.bin", Action.ADD, {"low large_or_binary_files"}),
+        ("app.py", Action.DELETE, set()),
+    ],
+)
+def test_a_file_that_grew_beyond_what_is_read_is_one_finding(
+    path: str, action: Action, sources: set[str]
+) -> None:
+    listed = ListedFile(path, action, size_bytes=1_200_000)
+    reviewed = change(skipped(listed, SkipReason.TOO_LARGE, "1200000 bytes, over 1000000"))
+    found = run_checks(reviewed, [diff_file(reviewed.files[0])])
+    assert {f"{one.severity} {one.source.removeprefix('check:')}" for one in found} == sources
 
 
 def test_bytes_that_cannot_be_read_are_a_finding_and_in_the_banner() -> None:

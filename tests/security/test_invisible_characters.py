@@ -70,6 +70,29 @@ def test_the_check_reports_each_inside_a_word() -> None:
         assert len(found(invisible_characters, added(D + "a.py", text))) == len(some)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[8mhidden = 1\x1b[0m",  # a terminal shows nothing of it
+        "safe = 1\x08\x08\x08",
+        "a\x9b2Kb",
+        "# a comment\rimport os",  # Python, YAML and others end the comment there
+        "// a comment\u2028evil()",
+        "// a comment\x85evil()",
+    ],
+)
+def test_the_check_reports_text_that_viewers_and_programs_read_differently(text: str) -> None:
+    assert len(found(invisible_characters, added(D + "a.py", f"{text}\n"))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a\tb", "\f", "\f# next page", "last\r", "end\u2028", "a\x85 ", "caf\xe2\x80\x99s", "\u2764\ufe0f"],
+)
+def test_the_check_is_quiet_on_text_that_all_read_alike(text: str) -> None:
+    assert find_misleading(text) == ""
+
+
 def test_redaction_sees_a_secret_through_each() -> None:
     token = "gho_" + "16C7e42F292c6912E7710c838347Ae178B4a"
     hidden = [c for c in INVISIBLE if token[12:] in redact(f"token {token[:12]}{c}{token[12:]}\n").text]

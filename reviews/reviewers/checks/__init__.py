@@ -13,7 +13,7 @@ from itertools import islice
 from criticizer.redaction import clean
 from reviews.reviewers.base import Finding
 from reviews.reviewers.checks.documentation import drift, stale_references
-from reviews.reviewers.checks.evasion import changed_rule_files, new_generated_marks, odd_text
+from reviews.reviewers.checks.evasion import changed_rule_files, new_generated_marks, odd_text, unread_size
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
 from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
 from reviews.reviewers.checks.lines import Check
@@ -43,6 +43,7 @@ CHECKS: tuple[Check, ...] = (
     reviewer_instructions,
     invisible_characters,
     odd_text,
+    unread_size,
     new_generated_marks,
     changed_rule_files,
 )
@@ -52,6 +53,7 @@ GUARDS = (
     reviewer_instructions.__name__,
     invisible_characters.__name__,
     odd_text.__name__,
+    unread_size.__name__,
     new_generated_marks.__name__,
     changed_rule_files.__name__,
     "hidden_code",

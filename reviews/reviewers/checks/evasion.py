@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks.lines import added_lines, check_finding, files_and_diffs
-from reviews.sources.base import Change
-from reviews.sources.content import DAMAGE_SHOWN, NUL_SHOWN, marker_line
+from reviews.sources.base import Action, Change, FileChange, SkipReason
+from reviews.sources.content import DAMAGE_SHOWN, NUL_SHOWN, TEXT_NAME, marker_line
 from reviews.sources.diffs import FileDiff
 from reviews.sources.rules import is_rule_file
+
+# Such files grow large without anybody's purpose.
+_DATA_NAME = re.compile(r"\.(?:json|txt|md|rst|xml|html|ya?ml|sql)$", re.IGNORECASE)
 
 
 def odd_text(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
@@ -29,6 +33,31 @@ def odd_text(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
             line,
             category="security",
         )
+
+
+def unread_size(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report files that a person may have written and that are too large to be read."""
+    for file in change.files:
+        if is_unread_for_size(file):
+            yield check_finding(
+                file.path,
+                FindingSeverity.MEDIUM if _is_code(file.path) else FindingSeverity.LOW,
+                "File too large to review",
+                f"Neither the model nor a check read it: {file.skip_detail or 'it is over the limit'}.",
+                "Split the file, or have somebody read this change of it.",
+                category="security",
+            )
+
+
+def is_unread_for_size(file: FileChange) -> bool:
+    """Return whether its size keeps a file from review, which is not a new one of data."""
+    if file.skipped is not SkipReason.TOO_LARGE or file.action is Action.DELETE:
+        return False
+    return file.action is not Action.ADD or _is_code(file.path)
+
+
+def _is_code(path: str) -> bool:
+    return TEXT_NAME.search(path) is not None and not _DATA_NAME.search(path)
 
 
 def changed_rule_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from reviews.reviewers.base import Finding, FindingSeverity
+from reviews.reviewers.checks.evasion import is_unread_for_size
 from reviews.reviewers.checks.lines import check_finding, extension
 from reviews.sources.base import Action, Change, FileChange, SkipReason
 from reviews.sources.content import TEXT_NAME
@@ -96,7 +97,7 @@ def large_or_binary_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterato
     """Report added files that are large, built or packed, and other binaries in one finding each or all."""
     plain: list[FileChange] = []
     for file in change.files:
-        if file.action is not Action.ADD:
+        if file.action is not Action.ADD or is_unread_for_size(file):
             continue
         size = file.size_bytes or 0
         is_binary = file.skipped is SkipReason.BINARY or _is_binary(file.file_type)
