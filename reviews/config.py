@@ -154,10 +154,10 @@ def delete_unused_mirrors() -> int:
     return delete_unused(settings.DATA_DIR / MIRRORS, days * 86_400, gigabytes * 1_000_000_000)
 
 
-def _git_password(host: str, full_name: str, repository_id: int) -> str:
+def _git_password(host: str, full_name: str, repository_id: int, refused: str) -> str:
     """Return the password to fetch a repository with; "" without credentials, for public ones."""
     found = notification_config.host(host, Component.SOURCE)
-    return found.git_password(found.repository(full_name, repository_id))
+    return found.git_password(found.repository(full_name, repository_id), refused)
 
 
 def perforce_dependency() -> str:

@@ -149,8 +149,11 @@ class Host(Protocol):
         """Return git's name of a pull request's head: `refs/pull/7/head`."""
         ...
 
-    def git_password(self, repository: Repository) -> str:
-        """Return the password of any user of its git server; "" where it has none."""
+    def git_password(self, repository: Repository, refused: str = "") -> str:
+        """Return the password of any user of its git server; "" where it has none.
+
+        `refused`: the one that git refused; the answer is another one, unless there is no other.
+        """
         ...
 
     # -- its API ------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class TokenHost(ProvenWebhooks, ABC):
         advice = f"Give {account} {self.role} there."
         return [Lack(f"the right to write to {repository.name}: {account} may only read it", advice)]
 
-    def git_password(self, repository: Repository) -> str:
+    def git_password(self, repository: Repository, refused: str = "") -> str:
         return self.client.account()[0] if self.is_connected else ""
 
     def repository(self, full_name: str, number: int = 0) -> Repository:

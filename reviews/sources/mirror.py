@@ -92,13 +92,14 @@ _MAY_BE_LAG = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED, E
 class MirrorConfig:
     """Where a repository is fetched from, and where its mirror lies.
 
-    `token` returns the password of the host's git user, or "" for none; it is asked at each fetch.
+    `token` returns the password of the host's git user, or "" for none. It is asked at each fetch, and once
+    more with a password that the host refused, for one in its place.
     `lag_pauses_seconds`: pauses before a refused token is shown again.
     """
 
     url: str
     directory: Path
-    token: Callable[[], str] = field(repr=False)
+    token: Callable[[str], str] = field(repr=False)
     executable: str | Path = "git"
     timeout_seconds: float = FETCH_SECONDS
     lag_pauses_seconds: Sequence[float] = ()
@@ -178,8 +179,8 @@ class Mirror:
     def _fetch(self, git: GitCommand, refspecs: Sequence[str]) -> bool:
         """Fetch; return False when the host has one of the references or commits no longer."""
         pauses = iter(self._config.lag_pauses_seconds)
+        token, is_renewed = self._config.token(""), False
         while True:
-            token = self._config.token()
             result = git.run(
                 "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
                 "--no-auto-maintenance", "--force", "--end-of-options", self._config.url, *refspecs,
@@ -188,6 +189,11 @@ class Mirror:
             if result.exit_code == 0 or _GONE.search(result.stderr):
                 return result.exit_code == 0
             failure = _failure(result, self._config.url)
+            if token and not is_renewed and failure.error_class is ErrorClass.AUTH_DENIED:
+                is_renewed = True  # a token may end before its time: an owner suspends the App for a moment
+                if (renewed := self._config.token(token)) != token:
+                    token = renewed
+                    continue
             pause = next(pauses, None) if token and failure.error_class in _MAY_BE_LAG else None
             if pause is None:
                 raise failure

@@ -356,7 +356,10 @@ def test_the_head_of_a_pull_request_is_fetched_by_its_reference_with_the_passwor
         head = repository.work.commit_files({"src/b.py": "two = 2\n"}, "Add b.")
         repository.push(host.head_reference(7))
         mirror = MirrorConfig(
-            host.clone_url("acme/website"), tmp_path / "m.git", lambda: server.token, lag_pauses_seconds=()
+            host.clone_url("acme/website"),
+            tmp_path / "m.git",
+            lambda refused: server.token,
+            lag_pauses_seconds=(),
         )
         source = PullSource(PullHead(kind.pull, host.head_reference(7), head, "", "main", mirror))
         lines = [f"//{kind.name}/acme/website/..."]

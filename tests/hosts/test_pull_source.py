@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from reviews.sources.mirror_space import delete_unused
 from reviews.sources.pull import PullHead, PullSource
 from reviews.sources.rules import RuleReader
 from tests.fakes.git_http import GitHost, PullRequests
+from tests.fakes.github import GitHubServer
+from tests.fakes.hosts import host_at
 from tests.sources.gitrepo import GitRepo
 
 TOKEN = "ghs_99_eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmVk-by_nobody"
@@ -54,7 +57,7 @@ def config(host: GitHost, tmp_path: Path) -> MirrorConfig:
     return MirrorConfig(
         clone_url(f"{host.url}/api/v3"),
         tmp_path / "mirrors" / "github" / "500.git",
-        lambda: TOKEN,
+        lambda refused: TOKEN,
         lag_pauses_seconds=(0.0,),
     )
 
@@ -240,6 +243,26 @@ def test_a_fresh_token_that_the_host_does_not_know_yet_is_shown_again(
     host.answers = ["404 Not Found", "401 Unauthorized"]
     paused = replace(config, lag_pauses_seconds=(0.0, 0.0))
     assert paths(fetched(paused, head, repository.base)) == {"src/b.py": Action.ADD}
+
+
+def test_a_revoked_token_is_made_anew_once_and_git_fetches_with_it(
+    repository: PullRequests, config: MirrorConfig, host: GitHost
+) -> None:
+    """An owner who suspends the App for a moment ends its tokens before their time."""
+    with GitHubServer() as api:
+        found = host_at("github", api.url)
+        named = found.repository("acme/website", api.add("acme/website").number)
+        host.accepts = api.accepts
+        connected = replace(config, token=partial(found.git_password, named), lag_pauses_seconds=())
+        for change in range(2):
+            repository.branch("topic")
+            head = repository.pull(7, {"src/b.py": f"two = {change}\n"})
+            assert paths(fetched(connected, head, repository.base)) == {"src/b.py": Action.ADD}
+            api.tokens.clear()
+        assert api.count("POST", ".*/access_tokens") == 2
+        host.accepts = lambda password: False
+        assert failure_of(connected, "a" * 40, "b" * 40).error_class is ErrorClass.AUTH_DENIED
+        assert api.count("POST", ".*/access_tokens") == 3
 
 
 def test_a_host_that_is_away_or_hangs_is_retried(config: MirrorConfig, host: GitHost) -> None:

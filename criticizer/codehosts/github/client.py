@@ -82,9 +82,13 @@ class GitHub(RestClient):
             self._slug = found
         return self._slug
 
-    def token(self, repository: Repository) -> str:
-        """Return a token for git, valid for ten minutes at least."""
-        return self._tokens.get(repository).value
+    def token(self, repository: Repository, refused: str = "") -> str:
+        """Return a token for git, valid for ten minutes at least; not the one that was refused."""
+        token = self._tokens.get(repository)
+        if refused and token.value == refused:
+            self._tokens.drop(repository, token)
+            token = self._tokens.get(repository)
+        return token.value
 
     def get(self, repository: Repository, path: str) -> Reply:
         """Return one object. `path` begins with `/`; a rename is followed on the same host."""

@@ -86,8 +86,8 @@ class GitHubHost(Webhooks):
     def head_reference(self, number: int) -> str:
         return f"refs/pull/{number}/head"
 
-    def git_password(self, repository: Repository) -> str:
-        return self.client.token(repository) if self.is_connected else ""
+    def git_password(self, repository: Repository, refused: str = "") -> str:
+        return self.client.token(repository, refused) if self.is_connected else ""
 
     def repository(self, full_name: str, number: int = 0) -> Repository:
         return self.repositories(full_name, number)
