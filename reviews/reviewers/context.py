@@ -91,18 +91,21 @@ def leads_of(
         if file.new_text
         for name in names_in(file.path, file.new_text.split("\n"))
     )
-    places: dict[str, list[Lead]] = defaultdict(list)
+    places: dict[str, list[tuple[str, int | None, Definition]]] = defaultdict(list)
     own = {file.path: index if shown[index] else -1 for index, file in enumerate(change.files)}
     wanted = {extra.path: extra.names for extra in change.context}
     for path, defined in outlines.items():
         file = own.get(path)
         for one in defined if file != -1 else ():
             if one.name in users and (file is not None or not wanted[path] or one.name in wanted[path]):
-                places[one.name].append(Lead(path, file, one, frozenset(users[one.name])))
+                places[one.name].append((path, file, one))
     ranked: list[tuple[tuple[int, ...], Lead]] = []
-    for name, leads in places.items():
-        if len(leads) > MAX_DEFINITIONS_OF_A_NAME or spread[name] > MAX_FILES_OF_A_NAME:
+    for name, defined_at in places.items():
+        if len(defined_at) > MAX_DEFINITIONS_OF_A_NAME or spread[name] > MAX_FILES_OF_A_NAME:
             continue
+        # One set for all: thousands of files that define and use the same names took gigabytes.
+        hunks = frozenset(users[name])
+        leads = [Lead(path, file, one, hunks) for path, file, one in defined_at]
         by_nearness = sorted((_steps(lead, change.files), number) for number, lead in enumerate(leads))
         for rank, (steps, number) in enumerate(by_nearness):
             lead = leads[number]
