@@ -67,12 +67,6 @@ def ending(value: str) -> str:
 
 
 @register.filter
-def in_words(name: str) -> str:
-    """Return the name of a field as people write it: `Input tokens`."""
-    return name.replace("_", " ").capitalize()
-
-
-@register.filter
 def visible(text: str) -> str:
     """Replace characters that hide or reorder text by their code points."""
     return name_invisible(str(text))
@@ -138,5 +132,6 @@ def show_finding(context: Context, finding: FindingView) -> SafeString:
             context["view"],
             str(context.get("kept", "")),
             may_be_wide=may["dismiss_widely"],
+            actor=context["user"].get_username(),
         )
     return finding_html(finding, context["view"], judging)

@@ -28,12 +28,13 @@ _WONT_FIX = "Won\N{RIGHT SINGLE QUOTATION MARK}t fix"
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What the forms of a page need: its tab and filter, and what the reader may do."""
+    """What the forms of a page need: its tab and filter, who reads it and what they may do."""
 
     csrf_token: str
     view: str
     kept: str = ""
     may_be_wide: bool = False
+    actor: str = ""
 
 
 def finding_html(finding: FindingView, view: str, judging: Judging | None) -> SafeString:
@@ -187,6 +188,12 @@ def _forms(finding: FindingView, address: str, judging: Judging) -> Iterator[str
         for value, label in offered.items()
         if value != kind and (kind or said.proposal or value != "undone")
     )
+    if own := _without_reason(finding, judging.actor):
+        yield (
+            f'<div class="why">{form}<label>Why? (optional) <input name="reason" maxlength="{MAX_REASON}" '
+            f'autocomplete="off" required></label><button name="verdict" value="{own}">Add the reason'
+            "</button></form></div>"
+        )
     more = "Dismiss" if is_alone else "Dismiss with a reason"
     reach = _reach(finding, may_be_wide=judging.may_be_wide) if is_alone else ""
     yield (
@@ -197,6 +204,17 @@ def _forms(finding: FindingView, address: str, judging: Judging) -> Iterator[str
         '<button class="quiet" name="verdict" value="intended">Intended, for this reason</button>'
         "</form></details>"
     )
+
+
+def _without_reason(finding: FindingView, actor: str) -> str:
+    """Return the kind of the reader's own dismissal that has no reason yet, or "".
+
+    One that reaches further or ends is left to the finding's own page, whose form says how far.
+    """
+    verdict = finding.said.proposal or finding.said.verdict
+    if verdict is None or not verdict.is_dismissal or verdict.actor != actor or verdict.is_match:
+        return ""
+    return "" if verdict.reason or verdict.extent or verdict.is_by_two else verdict.kind
 
 
 def _reach(finding: FindingView, *, may_be_wide: bool) -> str:

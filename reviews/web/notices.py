@@ -22,13 +22,14 @@ from reviews.web.rerun import newer_than
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A banner above the review. `kind` is info, warn or danger."""
+    """A banner above the review. `kind` is info, warn or danger; `is_about_files`: the coverage says more."""
 
     kind: str
     text: str
     hint: str = ""
     url: str = ""
     link: str = ""
+    is_about_files: bool = False
 
 
 def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool) -> list[Notice]:
@@ -49,7 +50,7 @@ def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool)
     if job.is_late and job.status != JobStatus.TIMED_OUT:
         notices.append(Notice("warn", "This review finished after its deadline."))
     if banner := banner_within(job.banner, job.stopped, scope):
-        notices.append(Notice("warn" if job.stopped else "info", banner))
+        notices.append(Notice("warn" if job.stopped else "info", banner, is_about_files=True))
     if job.footer and scope.everything:
         notices.append(Notice("info", job.footer))
     if job.series:

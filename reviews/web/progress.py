@@ -95,11 +95,16 @@ def progress_sentence(job: ReviewJob, stages: Sequence[StageView], outcome: Outc
 
 
 def progress_line(job: ReviewJob, outcome: Outcome) -> str:
-    """Return the progress in a few words: `Reviewed in 6.7 s · 3 notified`."""
+    """Return the progress in a few words: `Reviewed in 6.7 s`."""
     if job.is_active or job.finished_at is None:
         return "Progress"
     taken = took(job.created_at, job.finished_at)
-    if job.status != JobStatus.SUCCEEDED:
-        return f"{outcome.word} after {taken}"
-    notified = job.deliveries.filter(status=DeliveryStatus.SENT).count()
-    return f"Reviewed in {taken}" + (f" \N{MIDDLE DOT} {notified} notified" if notified else "")
+    return f"Reviewed in {taken}" if job.status == JobStatus.SUCCEEDED else f"{outcome.word} after {taken}"
+
+
+def notified(job: ReviewJob) -> str:
+    """Return how many recipients were notified of an ended review, such as `3 notified`, or ""."""
+    if job.is_active or job.status != JobStatus.SUCCEEDED:
+        return ""
+    number = job.deliveries.filter(status=DeliveryStatus.SENT).count()
+    return f"{number} notified" if number else ""

@@ -8,7 +8,7 @@ them in by element id. `X-Live-Next` is the number of seconds until the next req
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -23,6 +23,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from criticizer.admin_site.saved_views import change_of, normalized_query, views_of
+from criticizer.admin_site.viewing_scope import of_registered, visible_to
+from notifications.models import Delivery
 from reviews import config, exports, job_configuration
 from reviews import failure_reference as codes
 from reviews.dashboard import overview
@@ -39,10 +41,11 @@ from reviews.web.filters import FindingFilter, ReviewFilter, subject
 from reviews.web.finding_list import finding_page
 from reviews.web.notices import notices_of
 from reviews.web.outcomes import Outcome, outcomes
-from reviews.web.progress import progress_line, progress_sentence, stages_of
+from reviews.web.progress import notified, progress_line, progress_sentence, stages_of
 from reviews.web.reader_page import reader_page
 from reviews.web.review_list import matching
-from reviews.web.review_page import pull_of, results_of, results_revision, versions_of
+from reviews.web.review_page import Results, pull_of, results_of, results_revision, versions_of
+from reviews.web.usage import counters
 from reviews.web.within_review import filter_fields, kept_query, wanted_within
 
 # Seconds between two live requests: while a review runs, and otherwise.
@@ -208,6 +211,7 @@ def _progress_context(job: ReviewJob, scope: Scope, outcome: Outcome) -> dict[st
         "stages": stages,
         "progress": progress_sentence(job, stages, outcome),
         "progress_line": progress_line(job, outcome),
+        "notified": notified(job),
     }
 
 
@@ -239,11 +243,23 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope, outcome
         "versions": versions,
         "notices": notices,
         "shows_recipients": is_staff,
+        "messages_open": _messages_open(request.user, results) if is_staff else (),
+        "counters": list(counters(job.usage)),
         "no_recipients_reason": no_recipients_reason(
             job.status, job.recipients, job.recipients_are, len(results.deliveries)
         ),
         **may,
     }
+
+
+def _messages_open(user: Any, results: Results) -> Collection[int]:
+    """Return which deliveries of a page have a page in the admin that the user may open."""
+    shown = [delivery.pk for delivery in results.deliveries]
+    if not shown or not user.has_perm("notifications.view_delivery"):
+        return ()
+    if visible_to(user) is None:
+        return shown
+    return set(of_registered(Delivery, user).filter(pk__in=shown).values_list("pk", flat=True))
 
 
 @require_safe

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from notifications.models import Delivery, Digest
 from notifications.rendering.summary import summarise
 from reviews.models import FindingRow, ReviewJob
 from reviews.reports import report_of
+from reviews.reviewers.base import Usage
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web import review_page
 from reviews.web.labels import state_for_readers
@@ -195,6 +200,57 @@ def test_a_reader_of_some_files_gets_no_banner_that_counts_all_of_them(bob: Clie
     factories.CoverageRowFactory(job=job, file="//depot/main/a.py", status="reviewed")
     assert banner in text_of(bob, job)
     assert "files were skipped" not in text_of(reader_of_some_files(), job)
+
+
+def test_a_banner_about_files_leads_to_the_coverage(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded", banner="1 file was skipped: binary file.")
+    link = '<a href="#coverage-title">Which files, and why</a>'
+    assert link not in text_of(bob, job)  # no file is listed there
+    factories.CoverageRowFactory(job=job, status="skipped", reason="binary file")
+    text = text_of(bob, job)
+    assert link in text
+    assert 'id="coverage-title"' in text
+
+
+def test_the_number_of_notified_recipients_leads_to_the_deliveries(bob: Client) -> None:
+    ended = {"status": "succeeded", "finished_at": timezone.now()}
+    job = factories.DeliveryFactory(status="sent", job=factories.ReviewJobFactory(**ended)).job
+    text = text_of(bob, job)
+    assert '· <a href="#deliveries-title">1 notified</a>' in text
+    assert 'id="deliveries-title"' in text
+    assert "notified</a>" not in text_of(bob, factories.ReviewJobFactory(**ended))
+
+
+def test_a_delivery_leads_to_its_page_for_those_who_may_open_it(ann: Client) -> None:
+    delivery = factories.DeliveryFactory(status="sent")
+    factories.CoverageRowFactory(job=delivery.job, file="//depot/main/a.py")
+    link = f'href="/admin/notifications/delivery/{delivery.pk}/change/"'
+    assert link not in text_of(ann, delivery.job)
+    dave = reader_of_some_files()
+    for client in (ann, dave):
+        user = get_user_model().objects.get(pk=client.session["_auth_user_id"])
+        user.is_staff = True
+        user.save()
+        user.user_permissions.add(Permission.objects.get(codename="view_delivery"))
+        assert link in text_of(client, delivery.job)
+        assert client.get(f"/admin/notifications/delivery/{delivery.pk}/change/").status_code == 200
+    other = factories.DeliveryFactory(status="sent")  # of a review that Dave may not see, in one message
+    digest = Digest.objects.create(recipient=delivery.recipient, due_at=timezone.now())
+    Delivery.objects.filter(pk__in=(delivery.pk, other.pk)).update(digest=digest)
+    assert link in text_of(ann, delivery.job)
+    assert link not in text_of(dave, delivery.job)
+    assert dave.get(f"/admin/notifications/delivery/{delivery.pk}/change/").status_code != 200
+
+
+def test_technical_details_say_what_each_counter_means(bob: Client) -> None:
+    usage = {**{field.name: 7 for field in fields(Usage)}, "cut": 0, "asked": "some-model", "later": 3}
+    text = text_of(bob, factories.ReviewJobFactory(usage=usage)).split('id="technical"')[1]
+    shown = dict(re.findall(r"<dt>([^<]*)</dt><dd>([37])(?: <span|</dd>)", text))
+    assert len(shown) == len(fields(Usage)) - 1 + 1
+    assert text.count('<dd>7 <span class="muted">') == len(fields(Usage)) - 1
+    assert "<dt>Later</dt><dd>3</dd>" in text
+    assert "Requests cut" not in text
+    assert "some-model" not in text
 
 
 def test_superseded_version_links_to_the_newest(bob: Client) -> None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from notifications.admin import preview
 from notifications.providers.base import Message
-from reviews import verdicts
+from reviews import dismissals, verdicts
 from reviews.models import FindingEvent, FindingRow, ReviewJob, ViewerScope
 from reviews.recipients import verdict_links
 from reviews.recipients.scopes import EVERYTHING, Scope
@@ -87,6 +87,55 @@ def test_a_dismissed_finding_is_folded_says_who_and_is_counted(
     listed = bob.get("/").content.decode()
     assert "1 high" in listed
     assert "1 dismissed" in listed
+
+
+def card_of(text: str, row: FindingRow) -> str:
+    return text.split(f'id="finding-{row.pk}"')[1].split("</article>")[0]
+
+
+def test_who_marked_a_finding_wrong_is_asked_why_once(bob: Client, job: ReviewJob, row: FindingRow) -> None:
+    carol = client_of(reviewer("carol"))
+    assert "Why? (optional)" not in page(bob, job)
+    say(bob, row, "wrong")
+    card = card_of(page(bob, job), row)
+    assert "Why? (optional)" in card
+    assert 'value="wrong">Add the reason' in card
+    assert "Why? (optional)" not in page(carol, job)
+    say(bob, row, "wrong", reason=f"only tests reach it {XSS}")
+    card = card_of(page(bob, job), row)
+    assert "Why? (optional)" not in card
+    assert "only tests reach it &lt;img" in card
+    assert verdicts.verdicts_of([row.identity])[row.identity].reason == f"only tests reach it {XSS}"
+
+
+def test_a_reason_that_comes_later_reaches_the_matches_of_a_dismissal(
+    bob: Client, job: ReviewJob, row: FindingRow
+) -> None:
+    say(bob, row, "wrong")
+    later = factories.FindingRowFactory(
+        job=factories.ReviewJobFactory(status="succeeded"),
+        **{name: getattr(row, name) for name in ("file", "line", "severity", "category", "title", "message")},
+        excerpt=row.excerpt,
+    )
+    assert dismissals.fold_dismissed(later.job_id, [later]) == 1
+    say(bob, row, "wrong", reason="only tests reach it")
+    found = verdicts.verdicts_of([later.identity])[later.identity]
+    assert (found.reason, found.is_match) == ("only tests reach it", True)
+
+
+def test_a_proposal_and_a_wide_dismissal_keep_their_reach_when_a_reason_is_added(
+    bob: Client, job: ReviewJob, row: FindingRow
+) -> None:
+    FindingRow.objects.filter(pk=row.pk).update(severity="critical")
+    say(bob, row, "intended")
+    assert 'value="intended">Add the reason' in card_of(page(bob, job), row)
+    say(bob, row, "intended", reason="by design")
+    assert FindingEvent.objects.latest("pk").is_proposal
+    assert "Add the reason" not in card_of(page(bob, job), row)
+    FindingRow.objects.filter(pk=row.pk).update(severity="high")
+    say(bob, row, "undone")
+    say(bob, row, "wrong", until="2099-12-31")
+    assert "Add the reason" not in card_of(page(bob, job), row)
 
 
 def test_the_last_verdict_counts_and_taking_it_back_is_a_row_too(bob: Client, row: FindingRow) -> None:
