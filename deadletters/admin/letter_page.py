@@ -20,12 +20,12 @@ from criticizer.admin_site.viewing_scope import visible_to
 from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import ErrorClass, kind_with_code
 from criticizer.security import reauthentication
-from deadletters import workflow
+from deadletters import batches, workflow
 from deadletters.admin.forms import OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
 from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter
 from deadletters.retention.policy import batch_in_hand
-from deadletters.states import CLOSED_LETTER, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
+from deadletters.states import BEFORE_REPLAY, CLOSED_LETTER, IN_WORK, OPEN_LETTER, EditStatus, LetterStatus
 
 STEPS = {
     "triage": "Triage",
@@ -75,6 +75,7 @@ _REPEATABLE: Mapping[str, tuple[str, ...]] = {
 }
 SOON = timedelta(days=1)
 MAX_ATTEMPTS_SHOWN = 200
+MAX_TOGETHER = 10_000  # letters of a group that are counted
 MAX_NAMED = 20  # paths or recipients
 EVENTS_PER_PAGE = 50
 
@@ -222,6 +223,14 @@ def kept(letter: DeadLetter) -> Kept:
             "Alerts count such dead letters without naming them."
         )
     return Kept(until, what, is_soon=letter.status in OPEN_LETTER and until - timezone.now() < SOON)
+
+
+def together(letter: DeadLetter) -> int:
+    """Return how many letters, this one among them, the form of its group replays; 0: it leaves it out."""
+    if letter.group is None or letter.status not in BEFORE_REPLAY:
+        return 0
+    same = batches.replayable(letter.group)
+    return same[:MAX_TOGETHER].count() if same.filter(pk=letter.pk).exists() else 0
 
 
 def safe_link(address: str) -> str:

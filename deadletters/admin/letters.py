@@ -56,6 +56,7 @@ from deadletters.admin.letter_page import (
     named_in,
     redone,
     step_context,
+    together,
 )
 from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup, ReplayItem
 from deadletters.states import OPEN_LETTER, Category, LetterStatus
@@ -319,10 +320,12 @@ class DeadLetterAdmin(DeadLetterPages):
         wanted = form_of(step, letter, None) if step else None
         if form is None or not isinstance(form, type(wanted)):
             form = wanted  # what was filled in belongs to another step
+        may_act, sees_groups = self.may_replay(request), visible_to(request.user) is None
         return {
-            "may_act": self.may_replay(request),
+            "may_act": may_act,
             "actions": self.buttons(request, letter),
-            "sees_groups": visible_to(request.user) is None,
+            "sees_groups": sees_groups,
+            "together": together(letter) if may_act and sees_groups else 0,
             **letter_context(letter),
             "named": named_in(letter, request.user),
             **events_context(letter, request.GET.get("events_before", "")),

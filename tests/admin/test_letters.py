@@ -120,6 +120,38 @@ def test_the_letter_shows_what_why_and_what_to_do(ann: Client, letter: DeadLette
     assert "<b>bold" not in text
 
 
+def test_a_letter_leads_to_the_form_that_replays_all_of_its_cause(ann: Client, letter: DeadLetter) -> None:
+    form = f'href="/admin/deadletters/deadlettergroup/{letter.group_id}/change/#fixed-title"'
+    text = page(ann, letter)
+    assert "Only this dead letter has this cause." in text
+    assert f"{form}>Replay it with one form</a>" in text
+    others = [make_letter() for _ in range(2)]
+    assert {other.group_id for other in others} == {letter.group_id}
+    text = page(ann, letter)
+    assert text.index("3 dead letters have this cause.") < text.index("Now: Triage")
+    assert f"{form}>Replay all 3 together</a>" in text
+    group = ann.get(f"/admin/deadletters/deadlettergroup/{letter.group_id}/change/").content.decode()
+    assert 'id="fixed-title"' in group
+    assert "The cause is fixed: replay 3</button>" in group
+
+
+@pytest.mark.parametrize("why", ["data defect", "closed", "no permission"])
+def test_a_letter_that_the_form_of_its_group_leaves_out_does_not_lead_there(
+    ann: Client, letter: DeadLetter, why: str
+) -> None:
+    make_letter()
+    reader = ann
+    if why == "data defect":
+        workflow.triage(letter.pk, actor="bob", category="data")
+    elif why == "closed":
+        workflow.discard(letter.pk, actor="bob", reason="not needed any more")
+    else:
+        reader = factories.staff_client("carol", "auditor")
+    text = page(reader, letter)
+    assert f"Dead letter {letter.pk}" in text
+    assert "#fixed-title" not in text
+
+
 def test_the_list_opens_with_what_is_open(ann: Client, letter: DeadLetter) -> None:
     factories.DeadLetterFactory(status=LetterStatus.DISCARDED)
     queries = ("", "?by=all", "?q=state:discarded")

@@ -386,6 +386,16 @@ def test_a_dry_run_is_made_only_where_it_is_offered(ann: Client, carol: Client, 
     assert ReplayBatch.objects.get(pk=batch.pk).report == batch.report
 
 
+def test_a_batch_that_ended_without_a_dry_run_does_not_mention_one(ann: Client) -> None:
+    batch = drafted(ann)
+    submit(ann, batch)
+    assert "What would happen to each of the 2 dead letters" in page(ann, batch)
+    ReplayBatch.objects.filter(pk=batch.pk).update(report={})  # as the form of a group makes one
+    assert "Dry run" not in page(ann, batch)
+    ReplayBatch.objects.filter(pk=batch.pk).update(status="cancelled", finished_at=timezone.now())
+    assert "Dry run" not in page(ann, batch)
+
+
 def test_a_batch_that_is_paused_is_checked_by_who_may_replay(ann: Client, carol: Client) -> None:
     batch = drafted(ann)
     submit(ann, batch)

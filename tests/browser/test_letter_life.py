@@ -178,7 +178,8 @@ def fixed_in_four_clicks(life: Life) -> None:
     hand.press("button", "The cause is fixed: replay 2")
     expect(page.locator("#batch-progress")).to_contain_text("Finished")
     life.picture("0-replayed")
-    assert (hand.clicks, hand.texts) <= (4, 1)
+    assert hand.clicks <= 4
+    assert hand.texts <= 1
     group = DeadLetterGroup.objects.get()
     assert (group.status, group.open_count) == ("resolved", 0)
     for letter in letters:
