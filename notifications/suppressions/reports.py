@@ -6,6 +6,7 @@ A report never changes a delivery's status: it was sent, even if it bounced late
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 from uuid import UUID
 
@@ -110,6 +111,13 @@ def refuse_suppressed(recipient: str) -> None:
             f"{found.get_reason_display().lower()}. Lift the suppression once that is fixed, then replay.",
             context={"suppression": found.pk},
         )
+
+
+def suppressed_since(recipient: str) -> datetime | None:
+    """Return since when no mail is sent to a recipient, None where mail is sent."""
+    channel, address = split(recipient)
+    found = Suppression.objects.filter(address=address.lower(), lifted_at__isnull=True)
+    return found.values_list("created_at", flat=True).first() if channel == "mail" else None
 
 
 def lift(suppression_id: int, *, actor: str, reason: str) -> bool:

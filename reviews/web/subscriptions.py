@@ -22,6 +22,7 @@ from notifications.preferences import policy
 from notifications.preferences.policy import DigestMinutes, Threshold
 from reviews.audit.history import origin
 from reviews.models import Subscription
+from reviews.recipients.outlook import outlook
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.recipients.subscriptions import MAX_OWN, address_of, check_pattern
 from reviews.roles import READ
@@ -97,13 +98,15 @@ def subscriptions(request: HttpRequest) -> HttpResponse:
             return HttpResponseRedirect(reverse("reviews:subscriptions"))
         if not form.is_bound:
             return HttpResponseBadRequest("Unknown action.\n", content_type="text/plain")
-    own = Subscription.objects.filter(owner=request.user.pk).order_by("pattern", "author")
+    own = list(Subscription.objects.filter(owner=request.user.pk).order_by("pattern", "author"))
     preference = policy.preference_of(address) if address else None
+    found = outlook(address, preference, own, scope) if preference else None
     context = {
         "form": form,
-        "subscriptions": own,
         "address": address.partition(":")[2],
         "preference": preference,
+        "outlook": found,
+        "rows": [(row, found.matches.get(row.pk, 0)) for row in own] if found else (),
         "threshold_form": ThresholdForm(
             initial={"threshold": preference.threshold if preference else ""}, label_suffix=""
         ),

@@ -14,6 +14,7 @@ from django.utils import timezone
 from notifications.preferences import policy
 from reviews.audit.history import SubscriptionEvent
 from reviews.models import Subscription, ViewerScope
+from reviews.recipients import outlook
 from reviews.web import subscriptions as subscription_views
 from tests import factories
 
@@ -101,6 +102,65 @@ def test_duplicate_path_and_too_many_paths_are_rejected(monkeypatch: pytest.Monk
     assert "You have this subscription already" in pages[1]
     assert "You have 2 subscriptions" in pages[3]
     assert Subscription.objects.count() == 2
+
+
+def begun(path: str = "//depot/main/a.c", **fields: Any) -> None:
+    """Store a review of one file that a trigger began."""
+    job = factories.ReviewJobFactory(**{"status": "succeeded", "recipients_are": "found", **fields})
+    factories.CoverageRowFactory(job=job, file=path)
+
+
+def outlook_of(client: Client) -> str:
+    return " ".join(said(client.get(PAGE)).split('id="outlook"')[1].split("</section>")[0].split())
+
+
+def test_the_page_says_whether_anything_will_be_mailed(settings: Any) -> None:
+    ann = person()
+    settings.MAIL_PROVIDER, settings.SMTP_HOST = "smtp", "mail.example.com"
+    assert "Mail is set up. You have no path yet, so no review is mailed to you" in outlook_of(ann)
+    ann.post(PAGE, {"action": "add", "pattern": "//depot/main/..."})
+    ann.post(PAGE, {"action": "add", "pattern": "//depot/main/lib/...", "author": "Carol"})
+    begun(recipients_are="given")  # the request named whom to notify
+    begun("//depot/libs/secret.c")  # not for Ann
+    assert "Mail is set up. No review that you may see was begun by a trigger" in outlook_of(ann)
+    begun("//depot/main/lib/b.c", author="carol")
+    shown = outlook_of(ann)
+    assert "The only review that a trigger, a code host or polling began matches your paths." in shown
+    begun("//depot/main/lib/b.c", author="dave")
+    begun()
+    shown = outlook_of(ann)
+    assert "Of the last 3 reviews that a trigger, a code host or polling began, 3 match your paths." in shown
+    assert [part.split("<")[0] for part in shown.split('<td role="cell">') if " of 3<" in part] == [
+        "3 of 3", "1 of 3",
+    ]  # fmt: skip
+    assert "notice info" in said(ann.get(PAGE)).split('id="outlook"')[0][-40:]
+    Subscription.objects.filter(author="").delete()
+    assert "3 reviews that a trigger, a code host or polling began, 1 matches your paths." in outlook_of(ann)
+    Subscription.objects.all().delete()
+    Subscription.objects.create(recipient=ANN, pattern="//depot/main/other/...", reason="hers")
+    assert "began, none matches your paths." in outlook_of(ann)
+
+
+def test_the_page_says_why_no_mail_comes_whatever_matches(settings: Any) -> None:
+    ann = person()
+    settings.MAIL_PROVIDER, settings.SMTP_HOST = "", ""
+    assert "No mail is sent: messages are only written into a folder of this server." in outlook_of(ann)
+    settings.MAIL_PROVIDER, settings.SMTP_HOST = "smtp", "mail.example.com"
+    ann.post(PAGE, {"action": "mute", "days": ""})
+    assert "No mail is sent to you: you are muted." in outlook_of(ann)
+    factories.SuppressionFactory(address="ann@example.com")
+    assert "No mail is sent to you: your address was refused on 20" in outlook_of(ann)
+    settings.MAIL_PROVIDER, settings.RESEND_API_KEY = "resend", ()  # its provider cannot be made
+    assert "No mail is sent: the mail server is not set up. Ask an administrator." in outlook_of(ann)
+
+
+def test_the_page_compares_a_bounded_number_of_reviews(django_assert_max_num_queries: Any) -> None:
+    ann = person()
+    ann.post(PAGE, {"action": "add", "pattern": "//depot/main/..."})
+    for _ in range(outlook.NEWEST + 3):
+        begun()
+    with django_assert_max_num_queries(16):
+        assert f"Of the last {outlook.NEWEST} reviews" in said(ann.get(PAGE))
 
 
 def test_subscriptions_of_other_users_are_neither_shown_nor_removable() -> None:
