@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -12,7 +13,7 @@ from django.shortcuts import get_object_or_404, render
 
 from notifications.rendering import Ending
 from notifications.rendering.summary import status_in_words
-from reviews.models import FindingRow, ReviewJob
+from reviews.models import Artifact, FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.sources.base import Action
@@ -30,6 +31,7 @@ from reviews.web.within_review import ListPart, start_of
 
 MAX_LINES = 500  # of all files in a page; a longer file has a page of its own
 MAX_FILE_LINES = 1_500
+MAX_LEFT_OUT = 100  # files that are named
 
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _WHERE = {(True, False): "no longer part of the change", (False, True): "new in this version"}
@@ -70,13 +72,24 @@ class ComparedFile:
         return sum(kind == wanted for hunk in self.hunks for _, kind, _ in hunk)
 
 
+class LeftOut(NamedTuple):
+    """A file that is not compared, and what the coverage of its newest version says of it."""
+
+    path: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedFiles:
-    """The files that differ, how many do not, and of how many the versions have not stored all lines."""
+    """The files that differ, how many do not, and those of which not all lines are stored."""
 
     different: ListPart[ComparedFile]
     same: int
-    not_compared: int
+    not_compared: Sequence[LeftOut]
+
+    @property
+    def first_left_out(self) -> Sequence[LeftOut]:
+        return self.not_compared[:MAX_LEFT_OUT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,7 @@ def compare(request: HttpRequest, job_id: int) -> HttpResponse:
     other = _other(job, scope, request.GET.get("with", ""))
     older, newer = sorted((job, other), key=lambda version: version.review_version)
     unreviewed = [version for version in (older, newer) if not _was_reviewed(version)]
+    files = compared_files(older, newer, scope, start_of(request.GET, "files"))
     context = {
         "job": job,
         "other": other,
@@ -109,7 +123,8 @@ def compare(request: HttpRequest, job_id: int) -> HttpResponse:
         "findings": (
             None if unreviewed else compared_findings(older, newer, scope, start_of(request.GET, "findings"))
         ),
-        "files": compared_files(older, newer, scope, start_of(request.GET, "files")),
+        "files": files,
+        "without_diff": list(filter(None, map(_why_no_diff, (older, newer)))) if files is None else (),
         "hidden": max(hidden_files([older.pk, newer.pk], scope).values(), default=0),
     }
     return render(request, "reviews/compare.html", context)
@@ -130,22 +145,41 @@ def _was_reviewed(job: ReviewJob) -> bool:
     return job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED).exists()
 
 
+def _why_no_diff(job: ReviewJob) -> str:
+    """Return why a version has no lines to compare, or "" when it has."""
+    stored = job.artifacts.filter(kind=Artifact.Kind.REDACTED).values_list("deleted_at", flat=True)
+    if None in stored:
+        return ""
+    if stored:
+        return f"The diff of version {job.review_version} is no longer stored."
+    if job.is_active:
+        return f"The files of version {job.review_version} are not read yet."
+    return f"Version {job.review_version} ended before its files were read, so it has no diff."
+
+
 def compared_files(older: ReviewJob, newer: ReviewJob, scope: Scope, start: int = 0) -> ComparedFiles | None:
     """Return what differs between the files of two versions; None when a diff is no longer stored."""
-    before, after = _by_path(older, scope), _by_path(newer, scope)
+    of_older, of_newer = _reasons(older, scope), _reasons(newer, scope)
+    before, after = _by_path(older, of_older, scope), _by_path(newer, of_newer, scope)
     if before is None or after is None:
         return None
     budget = Budget(MAX_STEPS)
+    reasons = {**of_older, **of_newer}
     different: list[ComparedFile] = []
-    same = not_compared = 0
-    for path in sorted(before.keys() | after.keys()):
-        file = _compared(path, before.get(path), after.get(path), budget)
+    not_compared: list[LeftOut] = []
+    same = 0
+    for path in sorted(reasons):
+        old, new = before.get(path), after.get(path)
+        if old is None and new is None:
+            not_compared.append(LeftOut(path, reasons[path]))
+            continue
+        file = _compared(path, old, new, budget)
         if file.hunks or file.note:
             different.append(file)
         elif file.is_whole:
             same += 1
         else:
-            not_compared += 1
+            not_compared.append(LeftOut(path, reasons[path]))
     start = start if start < len(different) else 0
     shown = list(_with_code(different[start : start + PAGE_SIZE]))
     return ComparedFiles(ListPart(shown, start, len(different)), same, not_compared)
@@ -179,12 +213,15 @@ def _with_code(files: Iterable[ComparedFile]) -> Iterator[ComparedFile]:
         yield replace(file, code=[code_rows(file.path, hunk, budget=words) for hunk in shown])
 
 
-def _by_path(job: ReviewJob, scope: Scope) -> dict[str, FileDiffText] | None:
+def _by_path(job: ReviewJob, seen: Mapping[str, str], scope: Scope) -> dict[str, FileDiffText] | None:
+    """Return the diffs of the files in `seen`, by path; None when they are not stored."""
     diffs = visible_diffs(job, scope)
-    if diffs is None:
-        return None
-    visible = set(job.coverage.filter(scope.files()).values_list("file", flat=True))
-    return {diff.path: diff for diff in diffs if diff.path in visible}
+    return None if diffs is None else {diff.path: diff for diff in diffs if diff.path in seen}
+
+
+def _reasons(job: ReviewJob, scope: Scope) -> dict[str, str]:
+    """Return the files of a version that may be seen, with what its coverage says of them."""
+    return dict(job.coverage.filter(scope.files()).order_by("pk").values_list("file", "reason"))
 
 
 def compared_findings(

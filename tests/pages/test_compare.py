@@ -13,7 +13,7 @@ from django.test import Client
 
 from notifications.rendering import Ending
 from reviews import verdicts
-from reviews.models import Artifact, ReviewJob, ViewerScope
+from reviews.models import Artifact, CoverageRow, ReviewJob, ViewerScope
 from reviews.reviewers.prepared_codec import DiffLine
 from reviews.sources.base import SkipReason
 from reviews.web import changed_words, comparison
@@ -135,7 +135,7 @@ def test_a_reader_of_some_files_sees_nothing_of_the_others() -> None:
     dora = client_of(reviewer("dora", "//depot/main/..."))
     text = page(dora, later)
     assert lines(text) == ["-one", "+two", "+shown"]
-    assert "; 1 more not open to you" in text
+    assert "; 1 more is not open to you, so it is neither named nor compared" in text
     assert "secret" not in text
     assert "Hidden" not in text
     ViewerScope.objects.all().delete()
@@ -210,9 +210,46 @@ def test_findings_are_compared_when_the_diffs_have_expired(bob: Client) -> None:
     later = version(2, replaced("line 12\n", "two\n"))
     Artifact.objects.filter(job=first).update(deleted_at="2026-01-01T00:00:00Z")
     text = page(bob, later)
-    assert "no longer stored" in text
+    assert "The diff of version 1 is no longer stored. Each finding keeps the lines" in text
     assert "Division by zero" in text
     assert lines(text) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("in_progress", ["Version 2 is not reviewed yet (", "The files of version 2 are not read yet."]),
+        (
+            "superseded",
+            [
+                "Version 2 was not reviewed (",
+                "Version 2 ended before its files were read, so it has",
+            ],
+        ),
+    ],
+)
+def test_of_a_version_that_never_ran_no_diff_is_said_to_have_expired(
+    bob: Client, status: str, said: list[str]
+) -> None:
+    version(1, replaced("line 12\n", "one\n"))
+    later = version(2, status=status)
+    later.stages.all().delete()
+    text = page(bob, later)
+    assert all(sentence in text for sentence in said)
+    assert "stored" not in text.split('id="files-title"')[1].split("</section>")[0]
+    assert "keeps the lines" not in text
+
+
+def test_files_left_out_are_named_up_to_a_bound(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "MAX_LEFT_OUT", 2)
+    files = [added(f"//depot/main/{name}.png", None, skipped=SkipReason.BINARY) for name in "abc"]
+    version(1, *files)
+    later = version(2, *files)
+    text = page(bob, later)
+    assert "Not compared (3)" in text
+    assert "b.png" in text
+    assert "c.png" not in text
+    assert "These are the first 2;" in text
 
 
 def followed(client: Client, job: ReviewJob, title: str) -> list[str]:
@@ -276,9 +313,14 @@ def test_files_without_stored_lines_are_not_called_the_same(bob: Client) -> None
     files = (binary, replace(generated, generated="a lock file"), deleted("//depot/main/old.py"))
     version(1, *files, replaced("line 12\n", "one\n"))
     later = version(2, *files, replaced("line 12\n", "two\n"))
+    CoverageRow.objects.filter(file__endswith=".png").update(status="skipped", reason="binary file")
     text = page(bob, later)
     assert "1 differs, 2 the same in both versions, 1 not compared" in text
-    assert "1 file is not compared" in text
+    named = text.split('id="not-compared"')[1].split("</details>")[0]
+    assert "Not compared (1): not all of the lines are stored" in named
+    assert re.findall(r'class="path">(.*?)</th><td role="cell">(.*?)</td>', named) == [
+        ("//depot/main/logo.png", "binary file")
+    ]
     version(3, binary)
     version(4, binary)
     text = page(bob, ReviewJob.objects.get(review_version=4))
