@@ -39,6 +39,7 @@ _pages = [
     path("configurations/<int:pk>/", configurations.configuration, name="configuration"),
     path("scans/", scans.scan_targets, name="scans"),
     path("scans/<int:pk>/", scans.scan_target, name="scan-target"),
+    path("scans/<int:pk>/live/", scans.scan_target_live, name="scan-target-live"),
     path("scans/<int:pk>/now/", scans.scan_now, name="scan-now"),
     path("subscriptions/", subscription_views.subscriptions, name="subscriptions"),
 ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required, permission_required
-from django.db.models import Max
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import Count, Max
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404, render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
@@ -27,9 +30,10 @@ from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
 from reviews.recipients.scopes import scope_of
 from reviews.roles import READ, REQUEST
-from reviews.states import ACTIVE_JOB
+from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web import rerun
 from reviews.web.actions import too_many
+from reviews.web.live import BUSY_SECONDS
 from reviews.web.reader_page import reader_page
 
 PAGE_DOCUMENTS = 25
@@ -62,6 +66,22 @@ class ScanRow:
     @property
     def health(self) -> str:
         return health_in_words(self.result)
+
+    @property
+    def meaning(self) -> str:
+        """Return in a sentence why it ended so, or "" while it runs."""
+        if not self.conclusion:
+            return ""
+        refuted = self.result.counts[Verdict.REFUTED]
+        if self.conclusion != "neutral":
+            return (
+                f"Every claim was verified, and {refuted or 'none'} {'are' if refuted > 1 else 'is'} refuted."
+            )
+        if self.scan.job.status != JobStatus.SUCCEEDED:
+            return "It neither passed nor failed: the scan did not finish."
+        if not self.result.is_whole:
+            return "It neither passed nor failed: not every claim was verified."
+        return "It neither passed nor failed: no claim could be decided."
 
     @property
     def note(self) -> str:
@@ -129,12 +149,55 @@ def scan_targets(request: HttpRequest) -> HttpResponse:
 def scan_target(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one scan of a path by document: the newest, or the one that `scan` names."""
     target = _target_or_404(request, pk)
+    revision = _revision(target)  # read first: a change in between is fetched again rather than missed
+    context = _target_context(request, target)
+    live = {"live_seconds": BUSY_SECONDS if context["is_active"] else 0, "live_have": revision}
+    return render(request, "reviews/scan.html", {**context, **live, "kept": _kept(request.GET).urlencode()})
+
+
+@reader_page
+def scan_target_live(request: HttpRequest, pk: int) -> HttpResponse:
+    """Return what the page of a path shows now, or 204 when the reader has it already."""
+    target = _target_or_404(request, pk)
+    revision = _revision(target)
+    shown = copy(request)
+    shown.GET = _kept(request.GET)  # type: ignore[assignment]  # links are those of the page
+    if request.GET.get("have") == revision:
+        is_active = target.scans.filter(job__status__in=ACTIVE_JOB).exists()
+        response = HttpResponse(status=204)
+    else:
+        context = _target_context(shown, target)
+        is_active = context["is_active"]
+        html = render_to_string("_workers.html", {}, shown)
+        response = HttpResponse(html + render_to_string("reviews/_scan.html", context, shown))
+    response["X-Live-Have"] = revision
+    if is_active:
+        response["X-Live-Next"] = str(BUSY_SECONDS)
+    return response
+
+
+def _revision(target: ScanTarget) -> str:
+    """Return a digest of what the page of a path reads; cheap enough for every second."""
+    scans_now = list(target.scans.order_by("-job_id").values_list("pk", "job__status")[: scans.KEPT_SCANS])
+    documents = ScanDocument.objects.filter(scan__in=[pk for pk, _ in scans_now])
+    seen = documents.aggregate(stored=Count("pk"), verified=Count("verified_at"), last=Max("verified_at"))
+    return hashlib.sha256(repr((scans_now, seen, target.problem)).encode()).hexdigest()[:16]
+
+
+def _kept(query: Mapping[str, str]) -> QueryDict:
+    """Return what an address says of the scan, the verdict and the page of documents."""
+    kept = QueryDict(mutable=True)
+    kept.update({name: query[name] for name in ("scan", "verdict", "after") if query.get(name)})
+    return kept
+
+
+def _target_context(request: HttpRequest, target: ScanTarget) -> dict[str, Any]:
     ids = list(target.scans.order_by("-job_id").values_list("pk", flat=True)[: scans.KEPT_SCANS])
     history = _rows(ids)
     chosen = _chosen(request.GET.get("scan", ""), history)
     verdict = request.GET.get("verdict", "")
     verdict = verdict if verdict in _WORDS else ""
-    context = {
+    context: dict[str, Any] = {
         "target": target,
         "history": history,
         "chosen": chosen,
@@ -147,9 +210,9 @@ def scan_target(request: HttpRequest, pk: int) -> HttpResponse:
         context |= {
             "verdicts": [(name, _WORDS[name], chosen.result.counts[name]) for name in _WORDS],
             "part": _documents(chosen.scan, verdict, request.GET.get("after", ""), ids),
-            "charts": _trend(history, request.path),
+            "charts": _trend(history, reverse("reviews:scan-target", args=[target.pk])),
         }
-    return render(request, "reviews/scan.html", context)
+    return context
 
 
 @require_POST
@@ -255,7 +318,7 @@ def _since(scan: Scan, rows: Sequence[ScanDocument], ids: Sequence[int]) -> dict
 def _trend(history: Sequence[ScanRow], path: str) -> list[Chart]:
     """Return the health and the verdicts of the scans that ended, the oldest first."""
     ended = [row for row in reversed(history) if row.conclusion]
-    slots = [f"{row.scan.job.created_at:%d %b}" for row in ended]
+    slots = _labels([row.scan.job.created_at for row in ended])
     links = [f"{path}?scan={row.scan.pk}" for row in ended]
     health = Series("health", "s-1", [row.result.health for row in ended], links=links)
     counted = [
@@ -267,3 +330,11 @@ def _trend(history: Sequence[ScanRow], path: str) -> list[Chart]:
         charts.lines("health", "Health", slots, [health], lambda value: f"{value:.0f}%", sentence, top=100),
         charts.stacked_bars("verdicts", "Claims by verdict", slots, counted),
     ]
+
+
+def _labels(times: Sequence[datetime]) -> list[str]:
+    """Return the labels of scans on an axis: days, with the time of day where a day has several."""
+    days = [f"{at:%d %b}" for at in times]
+    if len(set(days)) == len(days):
+        return days
+    return [f"{at:%H:%M}" if len(set(days)) == 1 else f"{at:%d %b %H:%M}" for at in times]

@@ -1,13 +1,11 @@
 """Read-only pages of reviewers, and the fragments that keep them up to date.
 
 The `…-live` views return the parts of a page that change while a review runs; live.js swaps
-them in by element id. `X-Live-Next` is the number of seconds until the next request (absent: stop),
-`X-Live-Have` the value to send back as `?have=`, so that unchanged parts are not sent again.
+them in by element id (see `live`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -39,6 +37,7 @@ from reviews.web.fates import ledger_of
 from reviews.web.files_tab import files_tab, has_diff, one_file
 from reviews.web.filters import FindingFilter, ReviewFilter, subject
 from reviews.web.finding_list import finding_page
+from reviews.web.live import BUSY_SECONDS, IDLE_SECONDS, live_answer
 from reviews.web.notices import notices_of
 from reviews.web.outcomes import Outcome, outcomes
 from reviews.web.progress import notified, progress_line, progress_sentence, stages_of
@@ -47,20 +46,6 @@ from reviews.web.review_list import matching
 from reviews.web.review_page import Results, pull_of, results_of, results_revision, versions_of
 from reviews.web.usage import counters
 from reviews.web.within_review import filter_fields, kept_query, wanted_within
-
-# Seconds between two live requests: while a review runs, and otherwise.
-BUSY_SECONDS = 2
-IDLE_SECONDS = 10
-
-
-def _live(request: HttpRequest, html: str, next_seconds: int) -> HttpResponse:
-    """Return a live fragment, or 204 when the reader has it already; `next_seconds` 0 ends the updates."""
-    have = hashlib.sha256(html.encode()).hexdigest()[:16]
-    response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
-    response["X-Live-Have"] = have
-    if next_seconds:
-        response["X-Live-Next"] = str(next_seconds)
-    return response
 
 
 @reader_page
@@ -77,7 +62,7 @@ def review_list_live(request: HttpRequest) -> HttpResponse:
     context = _list_context(request)
     html = render_to_string("_workers.html", {}, request)
     html += render_to_string("reviews/_list.html", context, request)
-    return _live(request, html, context["live_seconds"])
+    return live_answer(request, html, context["live_seconds"])
 
 
 def _list_context(request: HttpRequest) -> dict[str, Any]:
@@ -272,7 +257,7 @@ def dashboard_live(request: HttpRequest) -> HttpResponse:
     html = render_to_string("_workers.html", {}, request)
     html += render_to_string("admin/_now.html", {"now": needs_now(request.user)}, request)
     html += render_to_string("admin/_dashboard.html", {"dashboard": shown, "windows": WINDOWS}, request)
-    return _live(request, html, overview.REFRESH_SECONDS)
+    return live_answer(request, html, overview.REFRESH_SECONDS)
 
 
 @require_safe

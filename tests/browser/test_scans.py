@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from playwright.sync_api import expect
 
+from reviews.models import ReviewJob
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import LOOKS, axe_says, is_too_wide, picture, structure
@@ -29,4 +32,20 @@ def test_a_reader_follows_a_path_to_its_claims_and_its_history(visit: Visit, wid
     expect(page.get_by_text("make lint")).to_have_count(0)
     page.get_by_role("region", name="History").get_by_role("rowheader").last.get_by_role("link").click()
     expect(page.get_by_text("2 of 2").or_(page.get_by_text("4 of 4")).first).to_be_visible()
+    assert not is_too_wide(page)
+
+
+def test_the_page_of_a_running_scan_shows_each_document_as_it_is_verified(visit: Visit) -> None:
+    scenes.live_workers()
+    target = scenes.scans()
+    running = target.scans.latest("job_id")
+    ReviewJob.objects.filter(pk=running.pk).update(status="in_progress", finished_at=None)
+    page = visit(f"/scans/{target.pk}/", scenes.bob(), expects="inline")
+    expect(page.get_by_text("4 of 7 claims verified")).to_be_visible()
+    expect(page.get_by_role("button", name="Pause updates")).to_be_visible()
+    running.documents.filter(digest="b").update(verified_at=datetime.now(UTC), holds=3)
+    expect(page.get_by_text("7 of 7 claims verified")).to_be_visible()
+    ReviewJob.objects.filter(pk=running.pk).update(status="succeeded", finished_at=datetime.now(UTC))
+    expect(page.get_by_text("A scan is running.")).to_have_count(0)
+    expect(page.get_by_role("button", name="Pause updates")).to_be_hidden()
     assert not is_too_wide(page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,79 @@ def test_a_neutral_scan_says_what_was_not_read(bob: Client) -> None:
     shown = text_of(bob, f"/scans/{target.pk}/")
     assert "Not read: 7 documents. Left out beyond the limits: 3 statements." in shown
     assert bob.get(f"/scans/{target.pk}/").context["chosen"].conclusion == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("claims", "fields", "said"),
+    [
+        ([HELD], {}, "success</span> Every claim was verified, and none is refuted."),
+        ([HELD, GONE], {}, "failure</span> Every claim was verified, and 1 is refuted."),
+        ([GONE, ("refuted", "b", "c-9")], {}, "failure</span> Every claim was verified, and 2 are refuted."),
+        ([HELD], {"total": 3}, "neutral</span> It neither passed nor failed: not every claim was verified."),
+        (
+            [("ambiguous", "core.py", "c-3")],
+            {},
+            "neutral</span> It neither passed nor failed: no claim could be decided.",
+        ),
+        (
+            [HELD],
+            {"status": JobStatus.TIMED_OUT},
+            "neutral</span> It neither passed nor failed: the scan did not finish.",
+        ),
+        ([HELD], {"status": JobStatus.IN_PROGRESS}, "running</span></p>"),
+    ],
+)
+def test_a_result_says_what_it_means(
+    bob: Client, claims: list[Any], fields: dict[str, Any], said: str
+) -> None:
+    target = factories.ScanTargetFactory()
+    scan_of(target, *claims, **fields)
+    assert said in text_of(bob, f"/scans/{target.pk}/")
+    assert "Neutral: neither, as not every claim" in text_of(bob, "/scans/")
+
+
+def test_the_axis_of_scans_of_one_day_has_times_of_day(bob: Client) -> None:
+    def at(*moments: str) -> list[str]:
+        return pages._labels([datetime.fromisoformat(f"2026-11-{moment}:00+00:00") for moment in moments])
+
+    assert at("26T01:30", "27T01:30") == ["26 Nov", "27 Nov"]
+    assert at("27T01:30", "27T13:05") == ["01:30", "13:05"]
+    assert at("26T01:30", "27T01:30", "27T13:05") == ["26 Nov 01:30", "27 Nov 01:30", "27 Nov 13:05"]
+    assert at() == []
+
+
+def test_the_page_of_a_running_scan_follows_it_to_its_end(bob: Client) -> None:
+    target = factories.ScanTargetFactory()
+    scan = scan_of(target, HELD, total=3, status=JobStatus.IN_PROGRESS, finished_at=None)
+    page = text_of(bob, f"/scans/{target.pk}/?verdict=holds")
+    live = f"/scans/{target.pk}/live/"
+    assert f'data-live="{live}?verdict=holds"' in page
+    assert "Documents appear here as they are verified." in page
+    have = re.findall(r'data-live-have="(\w+)"', page)[0]
+    unchanged = bob.get(live, {"verdict": "holds", "have": have})
+    assert (unchanged.status_code, unchanged["X-Live-Have"], unchanged["X-Live-Next"]) == (204, have, "2")
+    ScanDocument.objects.filter(digest="e").update(verified_at=timezone.now(), refuted=2)
+    changed = bob.get(live, {"verdict": "holds", "have": have})
+    shown = changed.content.decode()
+    assert changed["X-Live-Next"] == "2"
+    assert '<div id="scan">' in shown
+    assert "3 of 3 claims verified" in shown
+    assert "Documents with claims that hold" in shown
+    assert "have=" not in shown
+    assert "<html" not in shown
+    ReviewJob.objects.filter(pk=scan.pk).update(status=JobStatus.SUCCEEDED, finished_at=timezone.now())
+    ended = bob.get(live, {"have": changed["X-Live-Have"]})
+    assert "X-Live-Next" not in ended
+    assert "Every claim was verified, and 2 are refuted." in ended.content.decode()
+    assert "data-live=" not in text_of(bob, f"/scans/{target.pk}/")
+
+
+def test_the_live_part_of_a_path_is_for_those_who_see_every_file_of_it(bob: Client) -> None:
+    target = factories.ScanTargetFactory(path="//demo/...")
+    scan_of(target, HELD)
+    dora = client_of(reviewer("dora", "//demo/docs/..."))
+    assert dora.get(f"/scans/{target.pk}/live/").status_code == 404
+    assert Client().get(f"/scans/{target.pk}/live/").status_code == 302
 
 
 def test_a_verdict_narrows_the_documents_to_its_claims(bob: Client) -> None:

@@ -132,6 +132,7 @@ PAGES = {
     "reviews:configuration": {"GET": "ROAUX"},
     "reviews:scans": {"GET": READERS, "POST": "405"},
     "reviews:scan-target": {"GET": "ROAUX", "POST": "405"},
+    "reviews:scan-target-live": {"GET": "ROAUX", "POST": "405"},
     "reviews:scan-now": {"GET": "405", "POST": "ROX"},
     "reviews:subscriptions": {"GET": READERS},
     "reviews:saved-view": {"GET": "405", "POST": READERS},
@@ -171,6 +172,7 @@ PAGES_OF_SCOPES = {
     **dict.fromkeys(OF_A_REVIEW, "C"),
     "reviews:configuration": "C",
     "reviews:scan-target": "C",
+    "reviews:scan-target-live": "C",
     "reviews:scan-now": "C",
     **dict.fromkeys(
         ("delivery-message", "job-message", "dashboard-live", "repositories", "repository-test"), ""
@@ -220,7 +222,7 @@ MESSAGES = {"delivery-message-html", "job-message-html"}
 # Unnamed: the admin's redirect from /<id>/ to /<id>/change/, and its catch-all.
 UNNAMED = {"<path:object_id>/", "(?P<url>.*)$"}
 
-OF_A_TARGET = {"reviews:scan-target", "reviews:scan-now"}
+OF_A_TARGET = {"reviews:scan-target", "reviews:scan-target-live", "reviews:scan-now"}
 OF_A_SCAN = {"api-scan", "api-scan-documents"}
 OF_A_TASK = {"api-agent-claim", "api-agent-heartbeat", "api-agent-release", "api-agent-result"}
 
