@@ -202,6 +202,8 @@ class ReviewJob(models.Model):
 class StageRun(models.Model):
     """One stage of one job with its own attempt budget (guarantee G14)."""
 
+    PARTS = "$PARTS"  # in `progress`, beside the answers: how many of how many parts are finished
+
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="stages", db_index=False)
     stage = models.CharField(max_length=10, choices=Stage.choices)
     status = models.CharField(max_length=12, choices=StageStatus.choices, db_default=StageStatus.PENDING)

@@ -201,13 +201,19 @@ def progress_of(claim: StageClaim) -> dict[str, str]:
     if not claim.has_progress:
         return {}
     runs = StageRun.objects.filter(pk=claim.stage_run_id)
-    return dict(runs.values_list("progress", flat=True).first() or {})
+    progress = dict(runs.values_list("progress", flat=True).first() or {})
+    progress.pop(StageRun.PARTS, None)
+    return progress
 
 
-def keep_progress(claim: StageClaim, progress: Mapping[str, object]) -> None:
-    """Save the finished parts of a running stage. Does nothing without the lease."""
+def keep_progress(claim: StageClaim, progress: Mapping[str, object], parts: tuple[int, int] = (0, 0)) -> None:
+    """Save the finished parts of a running stage. Does nothing without the lease.
+
+    `parts`: how many of how many are finished, for the page of the review.
+    """
+    counted = {StageRun.PARTS: list(parts)} if progress and parts[1] > 1 else {}
     run = StageRun.objects.filter(pk=claim.stage_run_id, lease_token=claim.token)
-    run.update(progress=dict(progress))
+    run.update(progress={**progress, **counted})
 
 
 def give_back(claim: StageClaim) -> None:

@@ -132,6 +132,7 @@ class ModelReview:
                 except (Failure, DependencyUnavailable) as error:
                     self.calls.endings.append(error)
                 else:
+                    self.around.on_part(len(results), len(self._parts))
                     if len(results) < len(self._parts):
                         self.around.on_progress()
 

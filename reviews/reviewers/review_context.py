@@ -24,6 +24,10 @@ def _nothing() -> None:
     pass
 
 
+def _no_part(finished: int, total: int) -> None:
+    pass
+
+
 async def _keep_nothing() -> None:
     pass
 
@@ -40,7 +44,8 @@ class ReviewContext:
     `may_continue` is called before a model call, once a second at most: after False, none starts.
     Once `now` has reached `until` none starts either, unless nothing at all is reviewed; calls that find
     end `verify_seconds` earlier when there is something to verify.
-    `on_progress` is called after each finished part but the last, `keep` when what was finished must not
+    `on_progress` is called after each finished part but the last; before it `on_part` with how many of how
+    many parts are finished. `keep` is called when what was finished must not
     be paid for again. With `is_last_attempt` a part whose call times out is left out instead of ending the
     attempt. `verifier` judges the findings, None for no second pass; `redact` cleans what it is asked,
     by the policy of the change. `passes` says how often the model is asked about which files, `second` is
@@ -51,6 +56,7 @@ class ReviewContext:
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     may_continue: Callable[[], Awaitable[bool]] = always
     on_progress: Callable[[], None] = _nothing
+    on_part: Callable[[int, int], None] = _no_part
     keep: Callable[[], Awaitable[None]] = _keep_nothing
     verifier: ModelClient | None = None
     passes: Passes = field(default_factory=Passes)

@@ -193,6 +193,7 @@ async def _review(
         slots=models[0].slots,
         may_continue=may_continue,
         on_progress=keeper.note,
+        on_part=keeper.note_part,
         keep=keeper.keep,
         verifier=verifier_of(models, ledger, is_last_attempt),
         redact=lambda texts: Redactor(settings.REDACTION_POLICY).redact_all(texts),

@@ -287,8 +287,13 @@ class ProgressKeeper:
         self._claim = claim
         self._progress = progress
         self._kept = len(progress)
+        self._parts = (0, 0)
         self._task: asyncio.Task[None] | None = None
         self._is_writing = False
+
+    def note_part(self, finished: int, total: int) -> None:
+        """Note how many of how many parts are finished, for the page; written with the next answers."""
+        self._parts = finished, total
 
     def note(self) -> None:
         """Note that a part is finished."""
@@ -339,5 +344,5 @@ class ProgressKeeper:
 
     def _write(self) -> None:
         finished = dict(self._progress)
-        pipeline.keep_progress(self._claim, finished)
+        pipeline.keep_progress(self._claim, finished, self._parts)
         self._kept = len(finished)

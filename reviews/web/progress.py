@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from django.db.models.fields.json import KeyTransform
 
 from criticizer.models import OutboxMessage
 from criticizer.resilience.failures import PLACE_NAMES, Component, kind_with_code
@@ -28,6 +31,7 @@ class StageView:
     trouble: str
     has_ended: bool  # its review: nothing is pending any more
     waits_for: str = ""  # display name of a dependency that may not be called now
+    parts: str = ""  # such as `3 of 10 parts are reviewed`, while it runs
 
     @property
     def number(self) -> int:
@@ -46,10 +50,13 @@ class StageView:
 def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
     """Return the three stages in their order, each with its newest attempts.
 
-    Details of attempts may name files, so only users who see every file get them.
+    Details of attempts may name files, and parts are those of the whole change, so only users who see every
+    file get them.
     """
     views = []
-    runs = sorted(job.stages.all(), key=in_stage_order)
+    # Not the answers, which can be long.
+    rows = job.stages.defer("progress").annotate(parts=KeyTransform(StageRun.PARTS, "progress"))
+    runs = sorted(rows, key=in_stage_order)
     waiting = dict(
         OutboxMessage.objects.filter(aggregate_type=AGGREGATE, aggregate_id__in=[run.pk for run in runs])
         .exclude(waiting_for="")
@@ -60,8 +67,17 @@ def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
         for attempt in attempts if not scope.everything else ():
             attempt.detail = ""
         waits_for = _in_words(waiting[run.pk]) if run.pk in waiting else ""
-        views.append(StageView(run, attempts, _trouble(run, attempts), not job.is_active, waits_for))
+        parts = _parts(run) if scope.everything else ""
+        views.append(StageView(run, attempts, _trouble(run, attempts), not job.is_active, waits_for, parts))
     return views
+
+
+def _parts(run: Any) -> str:
+    """Return how many parts a running stage has finished, or "" where it is not known."""
+    if run.status != StageStatus.RUNNING or not run.parts:
+        return ""
+    finished, total = run.parts
+    return f"{finished} of {total} parts {'is' if finished == 1 else 'are'} reviewed"
 
 
 def _in_words(dependency: str) -> str:
@@ -86,7 +102,8 @@ def progress_sentence(job: ReviewJob, stages: Sequence[StageView], outcome: Outc
         return f"This review has ended: {outcome.word}."
     attempt = f"attempt {run.attempts} of {run.max_attempts}"
     if run.status == StageStatus.RUNNING:
-        return f"{run.get_stage_display()} is running, {attempt}."
+        parts = next((f": {view.parts}" for view in stages if view.parts), "")
+        return f"{run.get_stage_display()} is running, {attempt}{parts}."
     if run.status == StageStatus.RETRY_WAIT:
         return f"{run.get_stage_display()} failed in {attempt} and is tried again."
     if waits_for := next((view.waits_for for view in stages if view.waits_for), ""):

@@ -21,7 +21,7 @@ from reviews.sources.base import ChangeStatus
 from reviews.stages import units
 from reviews.states import JobStatus
 from tests.fakes.llm import Recorded, Reply
-from tests.pipeline.test_stage_llm import Bench, bench, cut_short, job_of, run_of  # noqa: F401 - a fixture
+from tests.pipeline.test_stage_llm import Bench, answers_of, bench, cut_short, job_of, run_of  # noqa: F401 - a fixture
 from tests.reviewers.build import added, change
 from tests.reviewers.test_answer import answer_of, raw_finding
 from tests.reviewers.test_review import D, big
@@ -158,7 +158,7 @@ def test_a_killed_worker_repeats_no_answered_part_also_when_units_appear_in_betw
     job = shelves.job(content)
     claim = shelves.fetch_only(job)
     shelves.llm.script(Reply(), Reply(), Reply(hang=True))
-    cut_short(shelves, claim, lambda: len(shelves.llm.requests) == 3 and len(run_of(job).progress) == 2)
+    cut_short(shelves, claim, lambda: len(shelves.llm.requests) == 3 and answers_of(run_of(job)) == 2)
     asked(shelves)
     review(shelves, replace(content, files=content.files[:2]), key="2")
     assert (asked(shelves), ReviewUnit.objects.count()) == (2, 2)

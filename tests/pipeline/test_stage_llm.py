@@ -45,6 +45,7 @@ from reviews.models import (
     StageRun,
 )
 from reviews.pipeline import Due, StageClaim, async_executor, executor
+from reviews.recipients.scopes import Scope
 from reviews.reviewers import model_calls
 from reviews.reviewers import redactor as process
 from reviews.reviewers.base import Stopped
@@ -57,6 +58,8 @@ from reviews.stages import llm as stage
 from reviews.stages import model_client, units, versions
 from reviews.stages.notify import report_of
 from reviews.states import JobStatus, Stage
+from reviews.web.outcomes import Outcome
+from reviews.web.progress import progress_sentence, stages_of
 from tests import factories, scripted
 from tests.fakes.llm import FakeLlm, Recorded, Reply, SmallWindow, error
 from tests.reviewers.build import change as change_of
@@ -164,6 +167,11 @@ def close_circuit() -> None:
 
 def run_of(job: int) -> StageRun:
     return StageRun.objects.get(job_id=job, stage="llm")
+
+
+def answers_of(run: StageRun) -> int:
+    """Return how many answers of the model a stage has kept."""
+    return len(run.progress.keys() - {StageRun.PARTS})
 
 
 def job_of(job: int) -> ReviewJob:
@@ -389,7 +397,7 @@ def test_scenario_08_the_part_that_was_refused_is_all_that_is_asked_for_again(be
     bench.llm.script(Reply(), Reply(), error(429, "x", Retry_After="7"))
     job = bench.job(big(4))
     bench.work()
-    assert len(run_of(job).progress) == 2
+    assert answers_of(run_of(job)) == 2
     close_circuit()
     prepared.rows("DELETE FROM paces")
     bench.make_due()
@@ -430,7 +438,7 @@ def test_a_long_wait_gives_the_attempt_back_with_what_is_finished(bench: Bench) 
     bench.monkeypatch.setattr(gate, "acquire_permit", admit)
     job = bench.job(big(4))
     bench.work()
-    assert (run_of(job).status, run_of(job).attempts, len(run_of(job).progress)) == ("pending", 0, 2)
+    assert (run_of(job).status, run_of(job).attempts, answers_of(run_of(job))) == ("pending", 0, 2)
     bench.make_due()
     bench.work()
     assert (job_of(job).status, len(bench.llm.requests)) == (JobStatus.SUCCEEDED, 4)
@@ -623,7 +631,7 @@ def test_a_worker_that_is_shut_down_leaves_what_was_answered(bench: Bench) -> No
     claim = bench.fetch_only(job)
     bench.llm.script(Reply(), Reply(hang=True))
     cut_short(bench, claim, lambda: len(bench.llm.requests) == 2)
-    assert len(run_of(job).progress) == 1
+    assert answers_of(run_of(job)) == 1
     pipeline.give_back(claim)
     bench.work()
     assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
@@ -668,7 +676,33 @@ def test_scenario_13_finished_parts_are_kept_while_others_are_under_way(bench: B
     job = bench.job(big(3))
     claim = bench.fetch_only(job)
     bench.llm.script(Reply(), Reply(), Reply(hang=True))
-    cut_short(bench, claim, lambda: len(run_of(job).progress) == 2)
+    cut_short(bench, claim, lambda: answers_of(run_of(job)) == 2)
+
+
+def test_how_many_parts_are_finished_is_kept_with_them_and_shown_while_the_stage_runs(bench: Bench) -> None:
+    bench.monkeypatch.setattr(model_client, "KEEP_SECONDS", 0.01)
+    bench.one_by_one()
+    job = bench.job(big(3))
+    claim = bench.fetch_only(job)
+    bench.llm.script(Reply(), Reply(hang=True))
+    shown: list[str] = []
+
+    def is_kept() -> bool:
+        if answers_of(run_of(job)) == 1 and not shown:
+            shown.extend(view.parts for view in stages_of(job_of(job)))
+            hidden = [view.parts for view in stages_of(job_of(job), Scope(prefixes=("//depot/main/",)))]
+            shown.append(progress_sentence(job_of(job), stages_of(job_of(job)), Outcome("", "")))
+            assert hidden == ["", "", ""]
+        return bool(shown)
+
+    cut_short(bench, claim, is_kept)
+    said = "1 of 3 parts is reviewed"
+    assert shown == ["", said, "", f"Review is running, attempt 1 of 5: {said}."]
+    pipeline.give_back(claim)
+    assert [view.parts for view in stages_of(job_of(job))] == ["", "", ""]  # it does not run
+    bench.work()
+    assert (job_of(job).status, run_of(job).progress) == (JobStatus.SUCCEEDED, {})
+    assert len(bench.llm.requests) == 4
 
 
 def test_scenario_13_the_next_worker_pays_only_for_the_parts_that_are_not_finished(bench: Bench) -> None:
@@ -679,7 +713,7 @@ def test_scenario_13_the_next_worker_pays_only_for_the_parts_that_are_not_finish
     claim = bench.fetch_only(job)
     bench.llm.script(Reply(answer=FINDING), Reply(), Reply(hang=True))
     # The third question must have reached the server, or its silence is left for the next worker.
-    cut_short(bench, claim, lambda: len(bench.llm.requests) == 3 and len(run_of(job).progress) == 2)
+    cut_short(bench, claim, lambda: len(bench.llm.requests) == 3 and answers_of(run_of(job)) == 2)
     bench.make_due()
     bench.work()
     assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 2)
@@ -929,7 +963,7 @@ def test_scenario_13_what_was_found_is_kept_before_it_is_verified(verifying: Ben
     claim = verifying.fetch_only(job)
     verifying.llm.script(Reply(answer=FIVE), Reply(hang=True))
     cut_short(verifying, claim, lambda: len(verifying.llm.requests) == 2)
-    assert len(run_of(job).progress) == 1
+    assert answers_of(run_of(job)) == 1
     verifying.llm.server.respond = judging(perfect)
     verifying.make_due()
     verifying.work()
