@@ -261,6 +261,7 @@ def _large(folder: Path) -> tuple[GitRepo, str, str]:
 
 
 def _scale(folder: str, answers: multiprocessing.Queue[dict[str, float]]) -> None:
+    _be_quiet()
     repo, base, head = _large(Path(folder))
     made = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     git = GitCommand("large", repo.path, "git", timeout_seconds=60)
@@ -332,9 +333,14 @@ def _figure(figure: Figure) -> None:
     print(figure.line(), flush=True)
 
 
-def main() -> None:
+def _be_quiet() -> None:
+    """Keep logs from standard output, which has the figures."""
     logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def main() -> None:
+    _be_quiet()
     _at_scale()
     _real_documentation()
     _corpus()

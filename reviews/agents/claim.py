@@ -53,12 +53,50 @@ def _offered_below(lock: str = "") -> str:
     return rows.statement(f"SELECT t.id FROM ({' UNION ALL '.join(parts)}) t {_OLDEST}")  # noqa: S608
 
 
+def _merged_below() -> str:
+    """Return the query of the first tasks below many directories, without reading as many of each.
+
+    A few are read of each directory. The last of the first `limit` of these bounds the answer: only of
+    directories whose few all lie before it are more read, and none beyond it.
+    """
+    place = "t.created_at, t.ordinal, t.id"
+    few = [
+        f"""
+        SELECT {depth} AS depth, ancestor, t.*,
+               row_number() OVER (PARTITION BY ancestor ORDER BY {place}) AS nth
+          FROM unnest(%(depth_{depth})s::text[]) ancestor CROSS JOIN LATERAL (
+          SELECT t.id, t.created_at, t.ordinal FROM agent_tasks t
+           WHERE {ancestor_sql(depth, "t.directories")} = ancestor AND {_WANTED}
+           ORDER BY {place} LIMIT %(few)s) t"""  # noqa: S608
+        for depth in INDEXED_DEPTHS
+    ]
+    more = [
+        f"""
+        SELECT t.* FROM few CROSS JOIN bound CROSS JOIN LATERAL (
+          SELECT t.id, t.created_at, t.ordinal FROM agent_tasks t
+           WHERE {ancestor_sql(depth, "t.directories")} = few.ancestor AND {_WANTED}
+             AND ({place}) > (few.created_at, few.ordinal, few.id)
+             AND ({place}) < (bound.created_at, bound.ordinal, bound.id) {_OLDEST}) t
+         WHERE few.depth = {depth} AND few.nth = %(few)s
+           AND (few.created_at, few.ordinal, few.id) < (bound.created_at, bound.ordinal, bound.id)"""  # noqa: S608
+        for depth in INDEXED_DEPTHS
+    ]
+    return rows.statement(
+        f"""
+        WITH few AS ({" UNION ALL ".join(few)}), bound AS (
+          (SELECT created_at, ordinal, id FROM few ORDER BY 1, 2, 3 OFFSET %(limit)s - 1 LIMIT 1)
+          UNION ALL SELECT 'infinity', 0, '{UUID(int=0)}'::uuid ORDER BY 1 LIMIT 1)
+        SELECT t.id FROM (SELECT id, created_at, ordinal FROM few UNION ALL {" UNION ALL ".join(more)}) t
+        {_OLDEST}"""  # noqa: S608
+    )
+
+
 def _listed(ids: str) -> str:
     return f"""SELECT {_FIELDS} FROM agent_tasks t WHERE t.id = ANY(ARRAY({ids}))
                 ORDER BY t.created_at, t.ordinal, t.id"""  # noqa: S608
 
 
-_LISTED, _LISTED_BELOW = _listed(_offered()), _listed(_offered_below())
+_LISTED, _LISTED_BELOW = _listed(_offered()), _listed(_merged_below())
 
 
 def _take(which: str) -> str:
@@ -91,7 +129,10 @@ def listed(
     """Return the tasks that the caller may claim now, oldest first, at most `limit`."""
     asked = {**_asked(caller, job, types), "limit": limit}
     below = _below(caller)
-    return prepared.rows(_LISTED if below is None else _LISTED_BELOW, {**asked, **(below or {})})
+    if below is None:
+        return prepared.rows(_LISTED, asked)
+    few = min(limit, 1 + 2 * limit // max(1, sum(map(len, below.values()))))
+    return prepared.rows(_LISTED_BELOW, {**asked, **below, "few": few})
 
 
 def claim(caller: Caller, task_id: UUID, agent: str = "") -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.redaction import RedactedText, guard
@@ -27,12 +28,16 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A task to be offered. `payload` is what its claim hands out."""
+    """A task to be offered. `payload` is what its claim hands out.
+
+    `directories`: of all files that it says something of, where these are others than those of the offer.
+    """
 
     type: AgentTaskType
     ordinal: int
     digest: str
     payload: Mapping[str, Any]
+    directories: Sequence[str] = ()
 
 
 def draft(
@@ -42,6 +47,7 @@ def draft(
     instructions: str,
     request: RedactedText,
     schema: Mapping[str, object],
+    directories: Sequence[str] = (),
 ) -> Draft:
     """Return a task. `instructions` and `schema` are this program's own constants.
 
@@ -52,7 +58,7 @@ def draft(
     }  # fmt: skip
     if len(json.dumps(payload).encode()) > MAX_PAYLOAD_BYTES:
         raise TooLarge
-    return Draft(kind, ordinal, digest, payload)
+    return Draft(kind, ordinal, digest, payload, directories)
 
 
 def is_configured(directories: Sequence[str]) -> bool:
@@ -78,12 +84,17 @@ def offer(job_id: int, stage_run_id: int, drafts: Iterable[Draft], directories: 
     assert connection.in_atomic_block
     rows.hold_stage(stage_run_id)
     expires_at = Now() + timedelta(seconds=seconds_left(job_id))
-    before = {(task.type, task.ordinal): task for task in AgentTask.objects.filter(stage_run=stage_run_id)}
+    # Neither payload nor result: opening what is sealed takes longer than all else here.
+    earlier = AgentTask.objects.filter(stage_run=stage_run_id).annotate(has_result=~Q(result=""))
+    before = {
+        (task.type, task.ordinal): task
+        for task in earlier.values_list("type", "ordinal", "pk", "status", "digest", "has_result", named=True)
+    }
     made = []
     for one in drafts:
         fields: dict[str, Any] = {
             "digest": one.digest,
-            "directories": list(directories),
+            "directories": list(one.directories or directories),
             "payload": [dict(one.payload)],
             "expires_at": expires_at,
         }
@@ -94,7 +105,7 @@ def offer(job_id: int, stage_run_id: int, drafts: Iterable[Draft], directories: 
                     job_id=job_id, stage_run_id=stage_run_id, type=one.type, ordinal=one.ordinal, **fields
                 )
             )
-        elif not (task.status == AgentTaskStatus.COMPLETED and task.digest == one.digest and task.result):
+        elif not (task.status == AgentTaskStatus.COMPLETED and task.digest == one.digest and task.has_result):
             again = AgentTask.objects.filter(pk=task.pk, status=task.status)
             # By the day of its first offer the payload of an old task would be emptied within minutes.
             again.update(**{**AFRESH, **fields, "created_at": Now()})

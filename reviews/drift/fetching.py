@@ -13,7 +13,7 @@ import posixpath
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -156,7 +156,7 @@ class DocumentVerifier:
         described = reader.described(documents) if root.sections else None
         for number in range(1, MAX_ROUNDS + 1):
             request = {
-                **asdict(made),
+                **{field.name: getattr(made, field.name) for field in fields(made)},
                 "documents": documents,
                 "kinds": list(root.kinds),
                 "described": described,

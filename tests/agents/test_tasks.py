@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
@@ -158,6 +159,26 @@ def test_the_same_submission_has_the_same_answer_and_another_one_is_refused(task
     assert send(task, b"{") == Refusal.DONE
 
 
+@pytest.mark.parametrize("at", ["submission", "message"])
+def test_a_submission_that_dies_before_its_commit_leaves_nothing_and_is_accepted_again(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Check 8 of agents: the result, its record and the message of the stage are one transaction."""
+    (task,) = tasks()
+    token = claim.claim(caller(), task.pk)["claim_token"]
+    dies = {"submission": (submit.AgentSubmission.objects, "create"), "message": (rows, "wake_if_last")}[at]
+    with monkeypatch.context() as patch:
+        patch.setattr(*dies, Mock(side_effect=ConnectionError("killed")))
+        with pytest.raises(ConnectionError):
+            send(task, body(token))
+    task.refresh_from_db()
+    assert (task.status, task.result) == ("in_progress", [])
+    assert not AgentSubmission.objects.exists()
+    assert not is_due(task.job)
+    assert send(task, body(token)) == ACCEPTED
+    assert is_due(task.job)
+
+
 def test_the_second_unusable_result_is_accepted_as_a_failure(tasks: Tasks) -> None:
     task, other = tasks(2)
     token = claim.claim(caller(), task.pk)["claim_token"]
@@ -283,6 +304,26 @@ def test_a_key_is_listed_and_handed_exactly_what_lies_below_its_prefixes(prefixe
     assert [task["id"] for task in claim.listed(caller(*prefixes), limit=2)] == seen[:2]
     taken = iter(lambda: claim.claim_next(caller(*prefixes)), None)
     assert [task["id"] for task in taken if task is not None] == seen
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 20, 100])
+def test_a_key_of_many_prefixes_is_listed_the_oldest_of_all_of_them(limit: int) -> None:
+    """Tasks that come in turns, in one block, and all of one directory; some are claimed."""
+    job, later = waiting_job(), timezone.now()
+    made = add_tasks(job, 60)
+    owners = [*(f"//a/b{n % 8}/x/" for n in range(24)), *["//a/b3/"] * 20, *["//c/d/e/"] * 10, *["//z/"] * 6]
+    for number, (task, owner) in enumerate(zip(made, owners, strict=True)):
+        AgentTask.objects.filter(pk=task.pk).update(
+            directories=[owner], created_at=later + timedelta(seconds=number // 3)
+        )
+    for task in made[2:30:7]:
+        claim.claim(caller("//"), task.pk)
+    prefixes = (*(f"//a/b{n}/" for n in range(8)), "//c/d/e/", "//none/")
+    expected = [
+        task["id"] for task in claim.listed(caller("//")) if not made[-6:].count(AgentTask(pk=task["id"]))
+    ]
+    assert len(expected) == 54 - 4
+    assert [task["id"] for task in claim.listed(caller(*prefixes), limit=limit)] == expected[:limit]
 
 
 def test_ancestors_hold_every_prefix_once_and_no_deeper_than_the_indexes() -> None:
