@@ -129,6 +129,10 @@ SECTION_NO_TIME = Text(
     "a review ends before all sections were read",
     "Not verified, because the review ran out of time: {places}.", _REVIEW, "E203",
 )  # fmt: skip
+SECTION_AGENT_TIMEOUT = Text(
+    "no agent verified a section in time",
+    "Verification timed out. The agent did not respond within the time limit: {places}.", _REVIEW, "E203",
+)  # fmt: skip
 SECTION_STEERS = Text(
     "a section addresses the model",
     "Not verified, because the text addresses an automated reviewer: {places}.", _REVIEW,

@@ -117,6 +117,8 @@ class VerificationSerializer(StrictSerializer):
     evidence_files = serializers.ListField(child=Prose(max_length=512), max_length=50)
     specific_mismatch = _optional(2000)
     suggested_fix = _optional(5000)
+    quote_document = _optional(5000, help_text="The sentence, copied: without it, drifted is uncertain.")
+    quote_code = _optional(5000, help_text="A changed line, copied: without it, drifted is uncertain.")
 
 
 class ExtractedClaimSerializer(StrictSerializer):
@@ -241,7 +243,8 @@ def _judged(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_inside(path: str) -> bool:
-    """Say whether a path may name a file of the repository."""
+    """Say whether a path may name a file of the repository, as the request writes it or from its root."""
+    path = path.removeprefix("//")
     return not path.startswith(("/", "~")) and posixpath.normpath(path) == path and not path.startswith("..")
 
 

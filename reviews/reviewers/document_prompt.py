@@ -36,9 +36,19 @@ A section that is merely incomplete is not drifted. Wording, style and what was 
 In hunks "new:" holds the new side: line number, then "+" for an added line, then the text; "old, removed or \
 replaced:" holds what was taken away, marked "-".
 
-Answer once, with one JSON object and nothing else. "claim" says in at most 80 characters what the sentence \
+Answer once, with one JSON object and nothing else. \
+"""
+_ANSWER = """\
+"claim" says in at most 80 characters what the sentence \
 states, "reasoning" in at most 600 why, "replacement" is the sentence as it should read, or null. \
 "confidence" is 0 to 100.
+The JSON schema of the answer:
+"""
+_AGENT_ANSWER = """\
+In it holds is called "verified". "specific_mismatch" says in at most 80 characters what the sentence \
+states, "reasoning" in at most 600 why, "suggested_fix" is the sentence as it should read, or null. \
+"evidence_files" lists the paths, as the request writes them, of the files that show it; without any, \
+drifted is uncertain. "confidence" is 0 to 1.
 The JSON schema of the answer:
 """
 
@@ -63,7 +73,24 @@ def document_schema() -> dict[str, Any]:
     }
 
 
-SYSTEM = _RULES + json.dumps(document_schema(), separators=(",", ":"))
+def verification_schema() -> dict[str, Any]:
+    """Return the JSON schema of the answer of an agent (`data` of a `verification`, without its type)."""
+    text, or_null = {"type": "string"}, {"type": ["string", "null"]}
+    properties = {
+        "verdict": {"type": "string", "enum": ["verified", "drifted", "uncertain"]},
+        "confidence": {"type": "number"},
+        "reasoning": text,
+        "evidence_files": {"type": "array", "items": text},
+        "specific_mismatch": or_null,
+        "suggested_fix": or_null,
+        "quote_document": or_null,
+        "quote_code": or_null,
+    }
+    return {**document_schema(), "required": list(properties), "properties": properties}
+
+
+SYSTEM = _RULES + _ANSWER + json.dumps(document_schema(), separators=(",", ":"))
+AGENT_SYSTEM = _RULES + _AGENT_ANSWER + json.dumps(verification_schema(), separators=(",", ":"))
 DOCUMENTS_VERSION = hashlib.sha256(SYSTEM.encode()).hexdigest()[:12]
 
 

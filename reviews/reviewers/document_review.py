@@ -189,20 +189,7 @@ class DocumentReview:
         answer, reason = await self._answer(question)
         if answer is None:
             return SectionResult(question.section, SectionVerdict.UNCERTAIN, reason)
-        found = judged(answer, question.section, question.chunk)
-        if found.lacks_evidence or found.verdict is not found.said:
-            log.warning(
-                "section_without_evidence",
-                document=question.section.path,
-                line=question.section.line,
-                said=found.said.value,
-                adjusted=found.verdict.value,
-                confidence=found.confidence,
-            )
-        if found.verdict is not found.said:
-            return SectionResult(question.section, found.verdict, Unsure.NO_EVIDENCE, found.confidence)
-        finding = _finding(answer, found, question, self._prepared.paths) if found.first is not None else None
-        return SectionResult(question.section, found.verdict, Unsure.SAID, found.confidence, finding)
+        return result_of(answer, question, self._prepared.paths)
 
     async def _answer(self, question: Question) -> tuple[Mapping[str, Any] | None, Unsure]:
         if question.key in self._known:
@@ -285,6 +272,24 @@ class DocumentReview:
             if failure.error_class is ErrorClass.SCHEMA_INVALID:
                 return None, Unsure.PARSE_ERROR
             return None, Unsure.UNAVAILABLE
+
+
+def result_of(answer: Mapping[str, Any], question: Question, paths: Sequence[str]) -> SectionResult:
+    """Return what of an answer counts. `paths` are those of the changed files."""
+    found = judged(answer, question.section, question.chunk)
+    if found.lacks_evidence or found.verdict is not found.said:
+        log.warning(
+            "section_without_evidence",
+            document=question.section.path,
+            line=question.section.line,
+            said=found.said.value,
+            adjusted=found.verdict.value,
+            confidence=found.confidence,
+        )
+    if found.verdict is not found.said:
+        return SectionResult(question.section, found.verdict, Unsure.NO_EVIDENCE, found.confidence)
+    finding = _finding(answer, found, question, paths) if found.first is not None else None
+    return SectionResult(question.section, found.verdict, Unsure.SAID, found.confidence, finding)
 
 
 def numbered(findings: Sequence[Finding], first: int) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The review by agents of the customer: each part of the change is a task, and their answers are collected.
+"""The review by agents of the customer: parts of the change and sections of documents are tasks.
 
 first attempt ─► tasks offered, attempt given back, in one commit
 next attempt ──► a task is open: given back again;  all are final: findings, coverage, banner
@@ -46,6 +46,7 @@ from reviews.reviewers.coverage_texts import (
     agents_footer,
     incomplete_banner,
 )
+from reviews.reviewers.document_review import DocumentsOutcome
 from reviews.reviewers.model import ModelAnswer
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.plaintext import plain
@@ -53,6 +54,8 @@ from reviews.reviewers.prompt_leaks import marks_of, without_leaks
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_by_agents
 from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.passes import Passes
+from reviews.stages import agent_documents, documents
+from reviews.stages.agent_documents import AgentQuestions
 from reviews.states import OPEN_TASK, AgentTaskStatus, AgentTaskType
 
 log = structlog.get_logger(__name__)
@@ -100,27 +103,48 @@ def review(claim: StageClaim, change: RedactedChange) -> ReviewOutcome:
     asking = ModelReview(prepared, _NoClient(), limits, {}, around)
     if not asking.asked:
         return review_by_agents(asking, {}, "", "")
+    paths = _paths(change)
+    sections = agent_documents.AgentQuestions(prepared, MODEL, paths)
     if is_first:
-        directories = rows.directories_of(clean(path) for path in _paths(change))
+        directories = rows.directories_of(clean(path) for path in paths)
         if not with_reconnect(lambda: offer.is_configured(directories)):
             log.warning("agent_not_configured", job=claim.job_id)
             return checks_only(prepared, limits, NO_AGENT_BANNER)
-        if drafts := _drafts(asking):
+        if drafts := _drafts(asking, sections):
             raise _offering(claim, drafts, directories)
     with_reconnect(lambda: expire.settle(claim.stage_run_id))
     with_reconnect(lambda: _refuse_open(claim))
     tasks = with_reconnect(lambda: list(AgentTask.objects.filter(stage_run=claim.stage_run_id)))
-    return _collected(asking, {task.digest: task for task in tasks})
+    return _collected(asking, sections, {task.digest: task for task in tasks})
 
 
 def _paths(change: RedactedChange) -> set[str]:
-    """Return every path that a task may say something of."""
+    """Return every path that a task about a part of the change may say something of."""
     prepared = change.prepared
     rules = (rule.path for rule in prepared.text.rules)
-    return {*filter(None, (*change.paths, *prepared.old_paths, *prepared.context_paths, *rules))}
+    shown = {block.path for chunk in (*prepared.chunks, *prepared.units) for block in chunk.context}
+    shown |= {path for finding in prepared.findings for path in (finding.file, *finding.evidence)}
+    asked_about = {section.path for section in prepared.sections} - shown  # in tasks of their own
+    beside = set(prepared.context_paths) - asked_about
+    return {*filter(None, (*change.paths, *prepared.old_paths, *beside, *rules))}
 
 
-def _drafts(asking: ModelReview) -> list[offer.Draft]:
+def _drafts(asking: ModelReview, sections: AgentQuestions) -> list[offer.Draft]:
+    try:
+        return [
+            *_chunks(asking),
+            *sections.drafts(lambda directories: with_reconnect(lambda: offer.is_configured(directories))),
+        ]
+    except RedactionBlocked as blocked:
+        raise PermanentFailure(
+            ErrorClass.REDACTION_BLOCKED,
+            Component.INTERNAL,
+            "the guard refused a task for an agent",
+            context={"reason_code": blocked.reason_code},
+        ) from None
+
+
+def _chunks(asking: ModelReview) -> list[offer.Draft]:
     schema = answer_schema(asking.limits.max_findings_per_chunk)
     drafts = []
     for ordinal, (_, digest, request) in enumerate(asking.asked):
@@ -130,13 +154,6 @@ def _drafts(asking: ModelReview) -> list[offer.Draft]:
             )
         except offer.TooLarge:
             log.warning("agent_task_too_large", part=ordinal + 1)
-        except RedactionBlocked as blocked:
-            raise PermanentFailure(
-                ErrorClass.REDACTION_BLOCKED,
-                Component.INTERNAL,
-                "the guard refused a task for an agent",
-                context={"reason_code": blocked.reason_code},
-            ) from None
     return drafts
 
 
@@ -182,9 +199,11 @@ def _open(claim: StageClaim) -> Any:
     return AgentTask.objects.filter(stage_run=claim.stage_run_id, status__in=OPEN_TASK)
 
 
-def _collected(asking: ModelReview, tasks: Mapping[str, AgentTask]) -> ReviewOutcome:
+def _collected(
+    asking: ModelReview, sections: AgentQuestions, tasks: Mapping[str, AgentTask]
+) -> ReviewOutcome:
     """Put the answers into the progress of the review, and say of the other parts why they have none."""
-    offered = {task.ordinal for task in tasks.values()}
+    offered = {task.ordinal for task in tasks.values() if task.type == AgentTaskType.REVIEW_CHUNK}
     missing: dict[tuple[int, int], list[PartResult]] = {}
     ends: Counter[str] = Counter()
     for ordinal, (part, digest, _) in enumerate(asking.asked):
@@ -198,12 +217,16 @@ def _collected(asking: ModelReview, tasks: Mapping[str, AgentTask]) -> ReviewOut
         missing[part.turn, part.index] = [PartResult(part, reason=reason, failure=failure)]
         ends["unusable" if failure else "missing"] += 1
         ends["lost"] += task is not None and task.error_class == expire.LOST
-    total, count = len(asking.asked), ends["missing"]
+    ends["total"], parts = len(asking.asked), len(asking.asked)
+    results = sections.results(tasks, ends)
+    total, count = ends["total"], ends["missing"]
     banners = [
         agents_banner(count, total, ends["completed"], is_lost=ends["lost"] > 0),
-        incomplete_banner(ends["unusable"], total),
+        incomplete_banner(ends["unusable"], parts),
     ]
     outcome = review_by_agents(asking, missing, " ".join(filter(None, banners)), agents_footer(count, total))
+    if results:
+        outcome = documents.joined(asking.prepared, outcome, DocumentsOutcome(results))
     return replace(outcome, stopped=Stopped.UNANSWERED) if count else outcome
 
 

@@ -46,10 +46,10 @@ class Wanted(NamedTuple):
 
 def wanted() -> Wanted:
     """Return what the llm stage will have a use for."""
-    has_model = settings.LLM_PROVIDER not in ("none", "agent") and not recipe.limits().is_compact
+    has_model = settings.LLM_PROVIDER != "none" and not recipe.limits().is_compact
     if not has_model or not settings.DOCUMENT_SECTIONS:
         return Wanted(0, False)
-    if settings.EMBEDDINGS_URL:
+    if settings.EMBEDDINGS_URL and settings.LLM_PROVIDER != "agent":
         return Wanted(MOST_BY_MEANING, True)
     return Wanted(SPARE * settings.DOCUMENT_SECTIONS, False)
 
@@ -79,7 +79,7 @@ async def with_documents(
     except Exception:  # a defect here must not keep a change from its review
         log.exception("documents_failed", job=claim.job_id)
         return outcome
-    return _joined(prepared, outcome, found)
+    return joined(prepared, outcome, found)
 
 
 async def _asked(
@@ -115,10 +115,11 @@ def without_model(prepared: Prepared, outcome: ReviewOutcome) -> ReviewOutcome:
     """Return a review without its model, with the sections that this would have been asked about."""
     sections = [section for section in prepared.sections if section.files][: settings.DOCUMENT_SECTIONS]
     results = [SectionResult(section, SectionVerdict.UNCERTAIN, Unsure.UNAVAILABLE) for section in sections]
-    return _joined(prepared, outcome, DocumentsOutcome(results)) if results else outcome
+    return joined(prepared, outcome, DocumentsOutcome(results)) if results else outcome
 
 
-def _joined(prepared: Prepared, outcome: ReviewOutcome, found: DocumentsOutcome) -> ReviewOutcome:
+def joined(prepared: Prepared, outcome: ReviewOutcome, found: DocumentsOutcome) -> ReviewOutcome:
+    """Return a review with what became of the sections; what a check has proven already is left out."""
     new = [finding for finding in found.findings if not _is_said(finding, outcome.review.findings)]
     findings = numbered(new, len(prepared.findings))
     log.info(

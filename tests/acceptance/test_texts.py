@@ -428,6 +428,17 @@ def agents_late_few(shown: Shown) -> None:
 
 
 @shows(
+    SECTION_AGENT_TIMEOUT=f"Verification timed out. The agent did not respond within the time limit: {PLACE}."
+)
+def section_agent_timeout(shown: Shown) -> None:
+    shown.world.settings.LLM_PROVIDER = "agent"
+    api_keys.create("agent", "agent", [f"{ROOT}..."])
+    shown.open(CHANGED)
+    shown.world.work()
+    _expire(shown)
+
+
+@shows(
     PART_TOO_LONG="not reviewed: analysis exceeded the context limits of the agent's model; split the file or"
     " the change"
 )

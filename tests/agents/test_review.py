@@ -356,6 +356,7 @@ def test_the_api_shows_banner_and_footer(bench: Bench) -> None:
     assert narrow.json()["footer"] == ""
 
 
-def test_agents_are_not_asked_about_sections_of_documents(settings: Any) -> None:
+def test_agents_are_asked_about_sections_that_no_embeddings_are_needed_for(settings: Any) -> None:
     settings.LLM_PROVIDER, settings.DOCUMENT_SECTIONS = "agent", 5
-    assert documents.wanted() == documents.Wanted(0, False)
+    settings.EMBEDDINGS_URL = "http://embeddings.internal/v1"
+    assert documents.wanted() == documents.Wanted(documents.SPARE * 5, False)

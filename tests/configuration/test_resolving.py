@@ -187,6 +187,38 @@ def test_a_wrong_value_costs_its_own_key_alone(path: str, value: str, text: str)
     assert found.is_valid is (path not in PROTECTING)
 
 
+# Values of each kind that are none of it, in YAML: no list of globs, no rule, no number in range.
+MISTAKES: dict[type[kinds.Kind], tuple[str, ...]] = {
+    kinds.Boolean: ("1", "[]", "{}", "'yes'", "2026-01-01", ".inf"),
+    kinds.Whole: ("true", "-1", "100000", "1.5", ".nan", "'7'", "[]", "2026-01-01"),
+    kinds.Choice: ("false", "1", "[]", "HIGH", "{}"),
+    kinds.GlobList: ("vendor", "7", "{a: 1}", "true"),
+    kinds.RuleList: ("x", "{file: a}", "7", "true"),
+}
+
+
+@pytest.mark.parametrize("path", [path for path in KEYS if path != "version"])
+def test_every_mistake_in_every_key_is_one_warning_and_leaves_the_other_keys(path: str) -> None:
+    """Check 3: a valid value is used, any other is the default, or the strict reading."""
+    lines = {
+        "llm": "true", "min_severity": "medium", "max_findings": "7", "checks.line_ends": "false",
+        "paths.exclude": '["vendor/"]', "check.block": "high", "docs.max_claims": "9",
+        "suppress": "[{file: a.py}]", "docs.exclude": '["old/"]',
+    }  # fmt: skip
+    valid = read(_written(lines))
+    assert valid.warnings == ()
+    for mistake in MISTAKES[type(KEYS[path].kind)]:
+        found = read(_written({**lines, path: mistake}))
+        assert len(found.warnings) == 1, (path, mistake, texts(found))
+        assert f"`{path}`" in texts(found)[0]
+        strict = {"llm", *PROTECTING} if path in PROTECTING else set()
+        assert {key for key in KEYS if found.values[key] != valid.values[key]} <= {path} | strict
+        if path in PROTECTING:
+            assert found.values["llm"] is False
+        else:
+            assert found.values[path] == KEYS[path].default_under(CEILING)
+
+
 def _written(lines: dict[str, str]) -> str:
     sections: dict[str, list[str]] = {}
     out = []

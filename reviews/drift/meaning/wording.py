@@ -22,6 +22,7 @@ class Unsure(StrEnum):
     UNAVAILABLE = "model_unavailable"
     OVER_LIMIT = "over_limit"
     NO_TIME = "no_time"
+    AGENT_TIMEOUT = "agent_timeout"
     STEERED = "addresses_reviewer"
     NOT_CLEAN = "not_clean"
 
@@ -33,6 +34,7 @@ TEXTS: Mapping[str, texts.Text] = {
     Unsure.UNAVAILABLE: texts.SECTION_NO_MODEL,
     Unsure.OVER_LIMIT: texts.SECTION_OVER_LIMIT,
     Unsure.NO_TIME: texts.SECTION_NO_TIME,
+    Unsure.AGENT_TIMEOUT: texts.SECTION_AGENT_TIMEOUT,
     Unsure.STEERED: texts.SECTION_STEERS,
     Unsure.NOT_CLEAN: texts.SECTION_NOT_CLEAN,
 }
