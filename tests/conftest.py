@@ -20,7 +20,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from criticizer.db import reconnect
 from criticizer.db.embedded import EmbeddedServer
 from criticizer.resilience.health_checks import CHECKS
-from tests import emptying, skips
+from tests import emptying, migrated, skips
 
 # A busy machine is slow to make and to run examples: that says nothing about what they try.
 hypothesis.settings.register_profile(
@@ -33,16 +33,24 @@ def pytest_configure(config: pytest.Config) -> None:
     skips.register(config)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Use one process more than processors for `-n auto`: a fifth of a test's time is waiting."""
-    return len(os.sched_getaffinity(0)) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Use one process more than processors for `-n auto`, two where clusters run.
+
+    A fifth of a test's time is waiting, a third where clusters run.
+    """
+    return len(os.sched_getaffinity(0)) + (2 if _has_only_clusters(config) else 1)
+
+
+def _has_only_clusters(config: pytest.Config) -> bool:
+    return str(config.option.markexpr).split(" ")[0] == "cluster"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import the nine files in ten that have no test of a run of the clusters' tests alone."""
-    only_clusters = config.option.markexpr.split(" ")[0] == "cluster"
     is_tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    return True if only_clusters and is_tests and "mark.cluster" not in collection_path.read_text() else None
+    if is_tests and _has_only_clusters(config) and "mark.cluster" not in collection_path.read_text():
+        return True
+    return None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,14 +66,27 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the browser tests last, whatever the order: one Chromium then serves them all."""
+    """Put the browser tests last, whatever the order: one Chromium then serves them all.
+
+    Of the tests that start clusters the longest come first: no process is left with one at the end.
+    """
+    items.sort(key=_seconds, reverse=True)
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
+def _seconds(item: pytest.Item) -> int:
+    """Return about how long a test with clusters takes, which its mark says from 20 s on."""
+    mark = item.get_closest_marker("cluster")
+    return int(mark.kwargs.get("seconds", 0)) if mark else 0
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedServer]:
+def postgres(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
     """The real PostgreSQL of this run."""
-    server = EmbeddedServer(settings.DATA_DIR, fsync="off")  # flushing tables between tests, not power cuts
+    # Processes are killed here, machines are not: what a server wrote is there, flushed or not.
+    server = EmbeddedServer(settings.DATA_DIR, fsync="off", full_page_writes="off", autovacuum="off")
+    with django_db_blocker.unblock():
+        migrated.copy_to(server)
     server.start()
     yield server
     server.stop("immediate")
@@ -78,10 +99,14 @@ def django_db_modify_db_settings(postgres: EmbeddedServer) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+def django_db_keepdb() -> bool:
+    """The data directory came with the database of the tests."""
+    return True
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """Transactional tests leave the database as its migrations made it, and quickly."""
-    with django_db_blocker.unblock():
-        emptying.keep_what_migrations_made()
     patch = pytest.MonkeyPatch()
     patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.empty())
     yield

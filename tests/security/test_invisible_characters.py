@@ -6,6 +6,7 @@ import html
 import sys
 import unicodedata
 from datetime import UTC, datetime
+from functools import cache
 from xml.etree import ElementTree
 
 import pytest
@@ -20,18 +21,31 @@ from reviews.templatetags.review_tags import visible
 from reviews.web.highlight import excerpt_rows
 from tests.reviewers.test_checks import D, added, found
 
-CHARACTERS = [chr(code) for code in range(sys.maxunicode + 1)]
-_CATEGORY = {c: unicodedata.category(c) for c in CHARACTERS}
 # Format characters that a font shows, such as the Arabic sign of a number.
 SHOWN_FORMATS = set("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
 FILLERS = set("\u115f\u1160\u17b4\u17b5\u3164\uffa0\u034f\u180b\u180c\u180d\u180f")
 SELECTORS = {chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
 HIEROGLYPH_JOINERS = {chr(code) for code in range(0x13430, 0x13440)}
-INVISIBLE = sorted(
-    {c for c in CHARACTERS if _CATEGORY[c] == "Cf"} - SHOWN_FORMATS - HIEROGLYPH_JOINERS | FILLERS | SELECTORS
-)
-CONTROLS = [c for c in CHARACTERS if _CATEGORY[c] in {"Cc", "Zl", "Zp", "Cs"} and c not in "\t\n\r"]
-CONTROLS += ["\ufffe", "\uffff"]  # XML has no such characters
+
+
+# Functions, not constants: the million characters are sorted by the process that tests them, not by
+# every process that collects tests.
+@cache
+def characters() -> dict[str, str]:
+    """Return the category of every character there is."""
+    return {c: unicodedata.category(c) for c in map(chr, range(sys.maxunicode + 1))}
+
+
+@cache
+def invisible() -> list[str]:
+    formats = {c for c, category in characters().items() if category == "Cf"}
+    return sorted(formats - SHOWN_FORMATS - HIEROGLYPH_JOINERS | FILLERS | SELECTORS)
+
+
+@cache
+def controls() -> list[str]:
+    found = [c for c, category in characters().items() if category in {"Cc", "Zl", "Zp", "Cs"}]
+    return [c for c in found if c not in "\t\n\r"] + ["\ufffe", "\uffff"]  # XML has no such characters
 
 
 def name(character: str) -> str:
@@ -39,33 +53,33 @@ def name(character: str) -> str:
 
 
 def test_the_review_page_names_each() -> None:
-    for c in [*INVISIBLE, *CONTROLS, *SHOWN_FORMATS, "\ue000", "\U000f0000"]:
+    for c in [*invisible(), *controls(), *SHOWN_FORMATS, "\ue000", "\U000f0000"]:
         assert visible(f"a{c}b") == f"a{name(c)}b"
-    for c in INVISIBLE:
+    for c in invisible():
         (row,) = excerpt_rows("//depot/a.txt", [[1, "+", f"a{c}b"]])
         assert html.unescape(row.html) == f"a{name(c)}b", name(c)
 
 
 def test_an_xml_parser_takes_what_is_named() -> None:
-    text = name_invisible("".join(CHARACTERS))
+    text = name_invisible("".join(characters()))
     assert ElementTree.fromstring(f"<a>{html.escape(text)}</a>").text == text
 
 
 def test_a_message_names_each() -> None:
-    for c in [*INVISIBLE, *CONTROLS]:
+    for c in [*invisible(), *controls()]:
         report = Report("12345", 1, f"a{c}b", "ann", "https://x.example", datetime(2030, 1, 1, tzinfo=UTC))
         assert clean(report).title == f"a{name(c)}b", name(c)
 
 
 def test_a_models_text_loses_each() -> None:
-    assert [name(c) for c in INVISIBLE if plain(f"a{c}b") != "ab"] == []
-    assert [name(c) for c in CONTROLS if c in plain(f"a{c}b")] == []
+    assert [name(c) for c in invisible() if plain(f"a{c}b") != "ab"] == []
+    assert [name(c) for c in controls() if c in plain(f"a{c}b")] == []
 
 
 def test_the_check_reports_each_inside_a_word() -> None:
-    assert [name(c) for c in INVISIBLE if find_misleading(f"pass{c}word") != c] == []
+    assert [name(c) for c in invisible() if find_misleading(f"pass{c}word") != c] == []
     for at in range(0, 100, MAX_FINDINGS_PER_CHECK):
-        some = INVISIBLE[at : at + MAX_FINDINGS_PER_CHECK]
+        some = invisible()[at : at + MAX_FINDINGS_PER_CHECK]
         text = "".join(f"pass{c}word = 1\n" for c in some)
         assert len(found(invisible_characters, added(D + "a.py", text))) == len(some)
 
@@ -95,7 +109,7 @@ def test_the_check_is_quiet_on_text_that_all_read_alike(text: str) -> None:
 
 def test_redaction_sees_a_secret_through_each() -> None:
     token = "gho_" + "16C7e42F292c6912E7710c838347Ae178B4a"
-    hidden = [c for c in INVISIBLE if token[12:] in redact(f"token {token[:12]}{c}{token[12:]}\n").text]
+    hidden = [c for c in invisible() if token[12:] in redact(f"token {token[:12]}{c}{token[12:]}\n").text]
     assert [name(c) for c in hidden] == []
 
 
@@ -113,5 +127,5 @@ def test_hidden_text_in_variation_selectors_is_named() -> None:
 
 
 def test_nothing_visible_is_removed() -> None:
-    kept = [c for c in CHARACTERS if _CATEGORY[c][0] in "LNPSZ" and c not in FILLERS]
+    kept = [c for c, category in characters().items() if category[0] in "LNPSZ" and c not in FILLERS]
     assert remove_invisible("".join(kept)) == "".join(kept)
