@@ -50,6 +50,13 @@ def test_a_database_that_cannot_be_reached_is_a_sentence(tmp_path: Path) -> None
     assert "hunter2" not in refused.stderr
 
 
+def test_a_command_collects_garbage_and_leaves_out_what_was_loaded_before_it(tmp_path: Path) -> None:
+    question = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 100_000)"
+    said = run(tmp_path, "shell", "--no-imports", "-c", question, DATABASE_URL="postgres://ann@127.0.0.1:1/none",
+               SECRET_KEY="not-a-real-key-" * 4, ARTIFACT_KEYS="A" * 43 + "=")  # fmt: skip
+    assert said.stdout == "True True\n", said.stderr
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("statement", ["SELECT * FROM no_such_table", "SELECT 1 / 0"])
 def test_a_defect_of_ours_stays_one(statement: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import time
@@ -55,6 +56,7 @@ class Command(BaseCommand):
         # Loaded before the fork, so that all workers share the memory.
         for path in (*settings.TASKS.values(), *(path for path, _ in settings.STAGES.values())):
             import_string(path)
+        gc.freeze()
 
         class DrainingCluster(Cluster):  # type: ignore[misc]
             stop_event: Any
