@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import os
 import selectors
@@ -52,21 +53,32 @@ class _Ended(Exception):
 
 
 class RedactorProcess:
-    """A running redacting process, for one thread at a time. `generation`: the secrets it knows."""
+    """A running redacting process, for one thread at a time. It is sent the secrets of the settings."""
 
-    def __init__(self, own_secrets: known_secrets.OwnSecrets) -> None:
+    def __init__(self) -> None:
         self.pid = os.getpid()
-        self.generation = own_secrets.generation
+        self._generation = known_secrets.registered().generation
         self._process = subprocesses.start_module(child)
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
         for pipe in (self._stdin, self._stdout):
             os.set_blocking(pipe.fileno(), False)
-        values = [value for read in known_secrets.current for value in read()]
-        self._unsent = _frame(json.dumps(values).encode())
+        values = _values()
+        self._knows = hashlib.sha256(values).digest()
+        self._unsent = _frame(values)
 
     def is_usable(self) -> bool:
-        return self.pid == os.getpid() and self._process.poll() is None
+        return self.pid == os.getpid() and self._process.poll() is None and self._is_current()
+
+    def _is_current(self) -> bool:
+        """Say whether a new process would be sent the same secrets.
+
+        The worker learns others all the time, such as the tokens that a code host lends it for an hour.
+        """
+        generation = known_secrets.registered().generation
+        if generation != self._generation and hashlib.sha256(_values()).digest() == self._knows:
+            self._generation = generation
+        return generation == self._generation
 
     def ask(self, options: Mapping[str, object], raw: bytes) -> bytes:
         """Return the answer to one change. Raises _Ended; the process is closed then, as by any exception."""
@@ -193,10 +205,9 @@ def _asked(options: Mapping[str, object], raw: bytes) -> bytes:
 
 def _running() -> RedactorProcess:
     global _current
-    own = known_secrets.registered()
-    if _current is None or not _current.is_usable() or _current.generation != own.generation:
+    if _current is None or not _current.is_usable():
         close()
-        _current = RedactorProcess(own)
+        _current = RedactorProcess()
     return _current
 
 
@@ -222,6 +233,10 @@ def _failure_of(overrun: str) -> Failure:
     return RetryableFailure(
         ErrorClass.WORKER_LOST, Component.QUEUE, "the redacting process was killed or did not answer"
     )
+
+
+def _values() -> bytes:
+    return json.dumps([value for read in known_secrets.current for value in read()]).encode()
 
 
 def _frame(data: bytes) -> bytes:

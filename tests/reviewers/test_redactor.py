@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from criticizer.redaction import Redactor, guard
+from criticizer.redaction import Redactor, guard, known_secrets
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.workers import subprocesses
 from reviews.reviewers import prepared_codec, redactor
@@ -150,6 +150,24 @@ def test_an_idle_process_that_was_killed_is_replaced_unnoticed() -> None:
     os.kill(pid(), signal.SIGKILL)
     redactor._current._process.wait()  # type: ignore[union-attr]
     assert opened(redacted(ONE)).author == "ann"
+
+
+def test_a_token_that_a_host_lends_leaves_the_process_and_a_changed_setting_replaces_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = ["the-first-key-of-the-settings"]
+    monkeypatch.setattr(known_secrets, "current", [lambda: values])
+    known_secrets.register_own_secrets(values)
+    redacted(ONE)
+    first = pid()
+    known_secrets.register_own_secrets(["ghs-a-token-lent-for-an-hour"])
+    redacted(ONE)
+    assert pid() == first
+    values.append("the-second-key-of-the-settings")
+    known_secrets.register_own_secrets(values)
+    quoting = change(added(D + "c.py", f"note = '{values[1]}'\n"))
+    assert values[1] not in redacted(quoting).decode()
+    assert pid() != first
 
 
 def test_the_process_has_no_environment_and_no_open_connection() -> None:
