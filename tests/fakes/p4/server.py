@@ -12,9 +12,12 @@ say whether they were captured, documented or constructed.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
+import io
 import json
-import shutil
+import marshal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,11 +107,14 @@ class FakeDepot:
         self.directory = directory / "fake-p4"
         (self.directory / "blobs").mkdir(parents=True)
         self.executable = self.directory / "p4"
-        # The child inherits no PATH, so the interpreter is named; without site it starts faster.
-        body = (_HERE / "p4").read_text().partition("\n")[2]
-        self.executable.write_text(f"#!{sys.executable} -IS\n{body}")
+        # The child inherits no PATH, so the interpreter is named. It starts faster without site, and
+        # with a program that has been compiled.
+        (self.directory / "program").write_bytes(_program())
+        self.executable.write_text(
+            f"#!{sys.executable} -IS\nimport marshal\nHERE = {str(self.directory.resolve())!r}\n"
+            "with open(f'{HERE}/program', 'rb') as file:\n    program = marshal.load(file)\nexec(program)\n"
+        )
         self.executable.chmod(0o755)
-        shutil.copy(_HERE / "messages.json", self.directory)
         self._tells_shelved_moves = tells_shelved_moves
         self._next_change = 101
         self._heads: dict[str, int] = {}
@@ -277,9 +283,13 @@ class FakeDepot:
 
     def calls(self, command: str | None = None) -> list[Call]:
         """Return the runs so far, oldest first, of one command or of all."""
-        log = self.directory / "calls.jsonl"
-        lines = log.read_text().splitlines() if log.exists() else []
-        calls = [Call(**json.loads(line)) for line in lines]
+        log = io.BytesIO(
+            (self.directory / "calls").read_bytes() if (self.directory / "calls").exists() else b""
+        )
+        calls = []
+        with contextlib.suppress(EOFError):
+            while True:
+                calls.append(Call(**marshal.load(log)))
         return [call for call in calls if command in (None, call.command)]
 
     def _new_change(self, user: str, description: str, status: str) -> str:
@@ -330,9 +340,20 @@ class FakeDepot:
 
     def _save(self) -> None:
         # Whole or not at all: a stand-in may be reading.
-        draft = self.directory / "scenario.json.new"
-        draft.write_text(json.dumps(self.scenario))
-        draft.replace(self.directory / "scenario.json")
+        draft = self.directory / "scenario.new"
+        draft.write_bytes(marshal.dumps(json.loads(json.dumps({**self.scenario, "messages": _messages()}))))
+        draft.replace(self.directory / "scenario")
+
+
+@functools.cache
+def _program() -> bytes:
+    return marshal.dumps(compile((_HERE / "p4").read_text(), "p4", "exec"))
+
+
+@functools.cache
+def _messages() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((_HERE / "messages.json").read_text())
+    return found
 
 
 def _blob_name(content: bytes) -> str:
