@@ -49,7 +49,7 @@ test: $(VENV)/dev check
 	@.ci/imap
 	@# Tests that start clusters run apart from those that load every core. Status 5: none was chosen.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup -m "cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # Everything, for a nightly job: long proofs too, branch coverage with its floor, slices of drill and matrix.
 test-all: $(VENV)/nightly check

@@ -22,7 +22,12 @@ from tests.fakes.webhook import WebhookReceiver
 from tests.sources.gitrepo import GitRepo
 from tests.stack import Stack, eventually, running
 
-pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
+# One process runs them all: they share an installation.
+pytestmark = [
+    pytest.mark.cluster(seconds=60),
+    pytest.mark.xdist_group("whole way"),
+    pytest.mark.django_db(transaction=True),
+]
 
 Json = dict[str, Any]
 CONFLICT = "<<<<<<< ours\nint a;\n=======\nint b;\n>>>>>>> theirs\n"

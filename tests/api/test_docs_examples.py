@@ -81,7 +81,7 @@ def repository(tmp_path: Path) -> GitRepo:
     return made
 
 
-@pytest.mark.cluster
+@pytest.mark.cluster(seconds=20)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(not shutil.which("curl"), reason="the examples of the page use curl")
 def test_every_example_does_what_the_page_says(repository: GitRepo, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from reviews.models import Attempt, ReviewJob, StageRun
 from tests.crash.conftest import World
 from tests.stack import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.cluster(seconds=30)
 
 POINTS = [
     "fetch-before",

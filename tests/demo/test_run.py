@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.cluster(seconds=50)
 
 
 def test_demo_keep_shows_findings_and_stops_every_process(tmp_path: Path) -> None:

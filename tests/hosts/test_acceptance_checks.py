@@ -35,7 +35,12 @@ from tests.hosts.test_github import EVERYBODY, REWRITTEN, UNICODE
 from tests.notifications.test_github import outside_code
 from tests.stack import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
+# One process runs them all: they share an installation.
+pytestmark = [
+    pytest.mark.cluster(seconds=90),
+    pytest.mark.xdist_group("hosts"),
+    pytest.mark.django_db(transaction=True),
+]
 
 PER_FILE = 10  # findings that one answer of the model may have
 APART = 15  # lines: nearer ones may be about one thing
