@@ -79,8 +79,10 @@ class ScanRow:
             )
         if self.scan.job.status != JobStatus.SUCCEEDED:
             return "It neither passed nor failed: the scan did not finish."
-        if not self.result.is_whole:
+        if self.result.is_partial:
             return "It neither passed nor failed: not every claim was verified."
+        if not self.result.is_whole:
+            return "It neither passed nor failed: not every document and statement was read."
         return "It neither passed nor failed: no claim could be decided."
 
     @property

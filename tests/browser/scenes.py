@@ -427,15 +427,15 @@ _CLAIMS = (
 )
 
 
-def scans() -> ScanTarget:
-    """A scanned path with three scans, of which the newest has come half the way."""
+def scans(newest: str = "succeeded") -> ScanTarget:
+    """A scanned path with three scans, of which the newest has come half the way and has this status."""
     target = ScanTarget.objects.create(
         path="//shop/...", every_hours=24, reason="DOC-1", problem="the repository cannot be opened"
     )
     for number, share in ((1, 4), (2, 2), (3, 4)):
         job = factories.ReviewJobFactory(
             changelist_id=f"git:shop@{number:040}", kind="scan", series=f"scan:{target.pk}",
-            status="succeeded", requested_by="schedule",
+            status=newest if number == 3 else "succeeded", requested_by="schedule",
             created_at=datetime.now(UTC) - timedelta(days=4 - number),
         )  # fmt: skip
         scan = Scan.objects.create(job=job, target=target)

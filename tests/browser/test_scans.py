@@ -37,9 +37,8 @@ def test_a_reader_follows_a_path_to_its_claims_and_its_history(visit: Visit, wid
 
 def test_the_page_of_a_running_scan_shows_each_document_as_it_is_verified(visit: Visit) -> None:
     scenes.live_workers()
-    target = scenes.scans()
+    target = scenes.scans(newest="in_progress")
     running = target.scans.latest("job_id")
-    ReviewJob.objects.filter(pk=running.pk).update(status="in_progress", finished_at=None)
     page = visit(f"/scans/{target.pk}/", scenes.bob(), expects="inline")
     expect(page.get_by_text("4 of 7 claims verified")).to_be_visible()
     expect(page.get_by_role("button", name="Pause updates")).to_be_visible()

@@ -216,7 +216,7 @@ def test_the_number_of_notified_recipients_leads_to_the_deliveries(bob: Client) 
     ended = {"status": "succeeded", "finished_at": timezone.now()}
     job = factories.DeliveryFactory(status="sent", job=factories.ReviewJobFactory(**ended)).job
     text = text_of(bob, job)
-    assert '· <a href="#deliveries-title">1 notified</a>' in text
+    assert '<a class="small" href="#deliveries-title">1 notified</a>' in text
     assert 'id="deliveries-title"' in text
     assert "notified</a>" not in text_of(bob, factories.ReviewJobFactory(**ended))
 

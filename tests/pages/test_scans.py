@@ -124,6 +124,7 @@ def test_a_neutral_scan_says_what_was_not_read(bob: Client) -> None:
     target = factories.ScanTargetFactory()
     scan_of(target, HELD, documents={"beyond": 7, "left_out": 3})
     shown = text_of(bob, f"/scans/{target.pk}/")
+    assert "neutral</span> It neither passed nor failed: not every document and statement was read." in shown
     assert "Not read: 7 documents. Left out beyond the limits: 3 statements." in shown
     assert bob.get(f"/scans/{target.pk}/").context["chosen"].conclusion == "neutral"
 
@@ -154,7 +155,7 @@ def test_a_result_says_what_it_means(
     target = factories.ScanTargetFactory()
     scan_of(target, *claims, **fields)
     assert said in text_of(bob, f"/scans/{target.pk}/")
-    assert "Neutral: neither, as not every claim" in text_of(bob, "/scans/")
+    assert "Neutral: neither, as not everything was read" in text_of(bob, "/scans/")
 
 
 def test_the_axis_of_scans_of_one_day_has_times_of_day(bob: Client) -> None:
