@@ -98,8 +98,11 @@ def host_of_spec(spec: list[str]) -> Any:
     return hosts.host_at(channel.removesuffix(hosts.CHECK), url, key=key, limits=LIMITS)
 
 
-def live(job_id: int, host: Any) -> None:
-    """Tell a check run that its review runs, end the review, and tell that, until both was told."""
+def live(job_id: int, host: Any) -> bool:
+    """Tell a check run that its review runs, end the review, and tell that, until both was told.
+
+    Return whether time was up before that.
+    """
     from criticizer.models import PaceSlot
     from reviews import check_runs
     from reviews.models import HostCheck, ReviewJob
@@ -116,9 +119,10 @@ def live(job_id: int, host: Any) -> None:
             if row is not None and row.told in wanted:
                 break
             if row is not None and row.error_class in _REFUSED:
-                return
+                return False
             time.sleep(0.01)
         ReviewJob.objects.filter(pk=job_id).update(status=JobStatus.SUCCEEDED, finished_at=timezone.now())
+    return time.monotonic() >= end
 
 
 def watched(host: Any) -> Iterator[tuple[Any, str]]:

@@ -33,7 +33,7 @@ MARKED = "marked"
 DOUBT = "in reconciliation"
 _MARKS = {"store.mark_sent", "store.record_failure", "store.back_fill", "check_runs._record"}
 PHASES = (BEFORE, WRITTEN, ACCEPTED, ANSWERED, MARKED, DOUBT)
-_PATIENCE_SECONDS = 20.0  # then it is stuck
+_PATIENCE_SECONDS = 20.0  # of one life
 
 
 class Tracer:
@@ -115,8 +115,11 @@ def _functions(
                 yield f"{owner.__name__.rpartition('.')[2]}.{function.__name__}", (owner, function)
 
 
-def live(job_id: int, channel: str, provider: Any) -> None:
-    """Deliver a job as its stage would, again and again, until it has ended one way or the other."""
+def live(job_id: int, channel: str, provider: Any) -> bool:
+    """Deliver a job as its stage would, again and again, until it has ended one way or the other.
+
+    Return whether time was up before that.
+    """
     from criticizer.resilience.failures import (
         DependencyUnavailable,
         PermanentFailure,
@@ -134,9 +137,10 @@ def live(job_id: int, channel: str, provider: Any) -> None:
         except DependencyUnavailable as waiting:
             time.sleep(min(max(waiting.seconds, 0.001), 0.5))
         except (UncertainFailure, PermanentFailure):
-            return
+            return False
         else:
-            return
+            return False
+    return True
 
 
 def work(order: dict[str, Any], events: int) -> None:
@@ -156,14 +160,15 @@ def work(order: dict[str, Any], events: int) -> None:
         watched = matrix_checks.watched(acting) if tells_checks else _watched(type(acting))
         tracer = Tracer(watched, order.get("kill_at"))
         tracer.watch(each_line=order["watch"] == "lines")
+    ran_out = False
     for job_id in order["jobs"]:
         if tells_checks:
-            matrix_checks.live(job_id, acting)
+            ran_out |= matrix_checks.live(job_id, acting)
         else:
-            live(job_id, order["channel"], acting)
+            ran_out |= live(job_id, order["channel"], acting)
     sys.settrace(None)
-    if tracer is not None:
-        os.write(events, json.dumps(tracer.events).encode())
+    said = {"ran_out": ran_out, "events": tracer.events if tracer is not None else []}
+    os.write(events, json.dumps(said).encode())
 
 
 def fork(order: dict[str, Any]) -> None:
@@ -182,14 +187,14 @@ def fork(order: dict[str, Any]) -> None:
     os.close(writing)
     print(json.dumps({"pid": worker}), flush=True)
     with os.fdopen(reading, "rb") as pipe:
-        events = pipe.read()
+        said = pipe.read()
     _, status = os.waitpid(worker, 0)
     ended: dict[str, object] = {
         "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
         "error": os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0,
     }
-    if events:
-        ended["events"] = json.loads(events)
+    if said:
+        ended |= json.loads(said)
     print(json.dumps(ended), flush=True)
 
 
