@@ -15,6 +15,7 @@ from criticizer.workers import subprocesses
 NAME = "example"  # in GIT_REPOSITORIES, and so in its depot paths
 FILE = "src/payments.py"
 SUBJECT = "Retry payments that the gateway refuses"
+UNPAID_SUBJECT = "Report the payments of a day"  # its review is left as an open dead letter
 
 # Recognised by its form as a token of a code host; its text shows that it is not real.
 _PLANTED = "gh" + "p_" + "NotARealToken" * 3
@@ -62,10 +63,25 @@ def refund(gateway: Gateway, order: int, cents: int, paid: int) -> int:
     gateway.pay_out(order, cents)
     return paid - cents
 '''
+_REPORT = '''"""Reports what was paid."""
+
+
+def mean(payments: list[int]) -> int:
+    """Return the mean of the payments of a day, in cents."""
+    return sum(payments) // len(payments)
+'''
+# A scan finds one claim that holds and one that does not any more.
+_README = """# Shop
+
+Payments are taken in `src/payments.py`. Receipts are printed by `src/receipts.py`.
+"""
+_RECEIPTS = '"""Prints receipts."""\n'
 _PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2_000)
 _LOCKED = '{\n  "name": "shop",\n  "lockfileVersion": 3,\n  "packages": {}\n}\n'
-_COMMITS: tuple[tuple[str, dict[str, str | bytes]], ...] = (
-    ("Take payments", {FILE: _BEFORE}),
+_COMMITS: tuple[tuple[str, dict[str, str | bytes | None]], ...] = (  # None: the file is deleted
+    ("Take payments", {FILE: _BEFORE, "src/receipts.py": _RECEIPTS, "README.md": _README}),
+    ("Leave the receipts to the gateway", {"src/receipts.py": None}),
+    (UNPAID_SUBJECT, {"src/report.py": _REPORT}),
     ("Give payments back", {"src/refunds.py": _REFUNDS}),
     # Beside the code what a model does not read, so that the coverage has something to explain.
     (SUBJECT, {FILE: _AFTER, "web/retries.png": _PICTURE, "web/package-lock.json": _LOCKED}),
@@ -89,6 +105,9 @@ def make(directory: Path, git: str) -> str:
         _git(git, draft, "init", "--quiet", "--template=")
         for subject, files in _COMMITS:
             for name, content in files.items():
+                if content is None:
+                    _git(git, draft, "rm", "--quiet", name)
+                    continue
                 (draft / name).parent.mkdir(exist_ok=True)
                 (draft / name).write_bytes(content if isinstance(content, bytes) else content.encode())
                 _git(git, draft, "add", name)

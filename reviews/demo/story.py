@@ -1,16 +1,20 @@
-"""What happens in the demo with recorded answers: two versions, a timeout, a dead letter and its replay."""
+"""What happens in the demo with recorded answers: versions, a timeout, dead letters, a replay and a scan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from criticizer.wording import plural_count
 from deadletters import batches
 from deadletters.models import DeadLetter
-from deadletters.states import LetterStatus
-from reviews import verdicts
-from reviews.demo import REVIEW_SECONDS, Client, Commit, DemoError, ticks
-from reviews.models import FindingRow
+from deadletters.states import OPEN_LETTER, LetterStatus
+from reviews import scans, verdicts
+from reviews.demo import REVIEW_SECONDS, Client, Commit, DemoError, example, ticks
+from reviews.drift.claims import Verdict
+from reviews.intake import scans as intake
+from reviews.models import FindingRow, ReviewJob, ScanTarget
+from reviews.states import ACTIVE_JOB, JobStatus
 
 ACTOR = "demo"
 EVIDENCE = "The account of the model server has credit again (part of the demo)"
@@ -25,7 +29,10 @@ What to look at:
     again; the one that was marked wrong stays dismissed; Progress of version 1 has the timeout;
     its coverage says why a picture was not read, and a lock file by the checks only
   - Findings: a search over both reviews
-  - the admin, Failures, Show all: the resolved group, its dead letter and the replay"""
+  - Scans: the documents of the repository, with a claim that does not hold any more
+  - the admin, Now: a dead letter is left open for you. Open it, and replay it with one
+    form; its group also has the one that the demo has replayed and resolved"""
+SCANNED = f"//{example.NAME}/..."
 
 
 def play(
@@ -35,8 +42,8 @@ def play(
     say: Callable[[str], None],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each review with its heading as it ends; `commits` are those of `example`. Raises DemoError."""
-    refunds, payments = commits
-    asked = {client.post(commit): commit for commit in commits}
+    report, refunds, payments = commits
+    asked = {client.post(commit): commit for commit in (refunds, payments)}
     numbers = {commit: job_id for job_id, commit in asked.items()}
     letter = 0
     for job in client.follow(list(asked), tend):
@@ -52,8 +59,36 @@ def play(
     for _ in ticks(REVIEW_SECONDS, tend):
         if DeadLetter.objects.filter(pk=letter, status=LetterStatus.RESOLVED).exists():
             yield f"{refunds.subject}, after the replay", client.job(numbers[refunds])
-            return
-    raise DemoError("the replay of the dead letter did not end.")
+            break
+    else:
+        raise DemoError("the replay of the dead letter did not end.")
+    _leave_open(client, report, tend)
+    say("\nAnother review was refused in the same way: its dead letter is left for you.")
+    say(_scan(tend))
+
+
+def _leave_open(client: Client, commit: Commit, tend: Callable[[], None]) -> None:
+    """Request a review that the model refuses, and wait for its dead letter."""
+    (job,) = client.follow([client.post(commit)], tend)
+    if not DeadLetter.objects.filter(job_id=job["id"], status__in=OPEN_LETTER).exists():
+        raise DemoError(f"review {job['id']} ended as {job['status']}, without an open dead letter.")
+
+
+def _scan(tend: Callable[[], None]) -> str:
+    """Scan the documents of the example, and return what was found. Raises DemoError."""
+    target = ScanTarget.objects.create(path=SCANNED, reason="Part of the demo")
+    job_id = intake.request(target, "demo", ACTOR).job_id
+    for _ in ticks(REVIEW_SECONDS, tend):
+        job = ReviewJob.objects.get(pk=job_id)
+        if job.status not in ACTIVE_JOB:
+            break
+    else:
+        raise DemoError(f"the scan of {SCANNED} did not end.")
+    found = scans.results_of([job_id])[job_id]
+    if job.status != JobStatus.SUCCEEDED:
+        raise DemoError(f"the scan of {SCANNED} ended as {job.status}.")
+    claims = plural_count(found.total, "claim")
+    return f"Scanned the documents of {SCANNED}: {claims}, {found.counts[Verdict.REFUTED]} refuted."
 
 
 def _replay(job: dict[str, Any]) -> int:

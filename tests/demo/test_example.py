@@ -83,6 +83,8 @@ def test_commits_have_changelist_ids_of_the_service(tmp_path: Path) -> None:
     assert (commit.changelist_id, commit.subject) == (f"git:example@{sha}", demo_example.SUBJECT)
     assert [each.subject for each in demo.example_commits(tmp_path, 9)] == [
         "Take payments",
+        "Leave the receipts to the gateway",
+        demo_example.UNPAID_SUBJECT,
         "Give payments back",
         demo_example.SUBJECT,
     ]

@@ -145,10 +145,21 @@ def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Pat
             ]  # fmt: skip
             assert rows("SELECT kind, actor FROM finding_events") == [("wrong", "demo")]
             assert rows("SELECT error_class FROM attempts WHERE outcome = 'failed' ORDER BY 1") == [
-                ("NETWORK_TIMEOUT",), ("PERMISSION_DENIED",),
+                ("NETWORK_TIMEOUT",), ("PERMISSION_DENIED",), ("PERMISSION_DENIED",),
             ]  # fmt: skip
-            assert rows("SELECT status FROM dead_letters") == [("resolved",)]
-            assert rows("SELECT DISTINCT model_name FROM jobs") == [("recorded-answers",)]
+            # One is left to whoever looks around, in the group of the one that was resolved.
+            assert rows("SELECT status FROM dead_letters ORDER BY id") == [("resolved",), ("new",)]
+            assert rows("SELECT count(DISTINCT group_id) FROM dead_letters") == [(1,)]
+            models = "SELECT DISTINCT model_name FROM jobs WHERE status = 'succeeded' AND kind <> 'scan'"
+            assert rows(models) == [("recorded-answers",)]
+            claims = (
+                "SELECT d.path, d.total, d.holds, d.refuted FROM scan_documents d"
+                " JOIN scans s ON s.job_id = d.scan_id JOIN scan_targets t ON t.id = s.target_id"
+            )
+            assert rows(claims) == [("//example/README.md", 2, 1, 1)]
+            assert "Scanned the documents of //example/...: 2 claims, 1 refuted." in text
+            assert "its dead letter is left for you" in text
+            assert "  - Scans: the documents of the repository" in text
             assert rows("SELECT DISTINCT status FROM deliveries") == [("sent",)]
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=90)

@@ -49,7 +49,7 @@ class Command(BaseCommand):
                 raise CommandError(f"A demo already runs in {settings.DATA_DIR}: stop that one first.")
             try:
                 chosen = demo.newest_commits(repository, commits) if repository else []
-                chosen += demo.example_commits(settings.DATA_DIR, 1 if repository else 2)
+                chosen += demo.example_commits(settings.DATA_DIR, 1 if repository else 3)
                 self._fresh_data(server)
                 self._say(f"Database starts in {settings.DATA_DIR}")
                 server.start()
