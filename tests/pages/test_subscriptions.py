@@ -130,8 +130,8 @@ def test_the_page_says_whether_anything_will_be_mailed(settings: Any) -> None:
     begun()
     shown = outlook_of(ann)
     assert "Of the last 3 reviews that a trigger, a code host or polling began, 3 match your paths." in shown
-    assert [part.split("<")[0] for part in shown.split('<td role="cell">') if " of 3<" in part] == [
-        "3 of 3", "1 of 3",
+    assert [part.split("<")[0] for part in shown.split('<td role="cell">') if " of 3 " in part] == [
+        "3 of 3 reviews", "1 of 3 reviews",
     ]  # fmt: skip
     assert "notice info" in said(ann.get(PAGE)).split('id="outlook"')[0][-40:]
     Subscription.objects.filter(author="").delete()
