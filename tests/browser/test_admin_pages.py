@@ -10,7 +10,7 @@ from reviews.models import ReviewJob, Subscription
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import is_too_wide
+from tests.browser.looking import is_too_wide, picture
 from tests.browser.test_axe import violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -84,6 +84,13 @@ def test_the_dead_letter_fits_a_phone_and_a_wide_screen(visit: Visit) -> None:
         for width in (360, 1280):
             page.set_viewport_size({"width": width, "height": 900})
             assert not is_too_wide(page), (address, width)
+            picture(page, f"letter-{address.rstrip('/').split('/')[-3]}-{width}")
+    page.goto(reverse("admin:deadletters_deadletter_change", args=[letter.pk]))
+    page.emulate_media(color_scheme="dark")
+    picture(page, "letter-1280-dark")
+    page.get_by_role("link", name="Replay it with one form").click()
+    expect(page.get_by_role("heading", name="Is the cause fixed?")).to_be_in_viewport()
+    expect(page.get_by_role("button", name="The cause is fixed: replay 1")).to_be_visible()
 
 
 def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
