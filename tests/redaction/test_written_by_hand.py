@@ -145,6 +145,22 @@ SECRETS = [
     ('  api_token: 9f8e7d6c5b4a3928\n', '9f8e7d6c5b4a3928'),
     ('bearer_token = "ops-7Kq2Lw9Zx4"\n', 'ops-7Kq2Lw9Zx4'),
     ('slack_signing_secret: 1f3a5c7e9b2d4f6a8c0e1d3b5a7f9c2e\n', '1f3a5c7e9b2d4f6a8c0e1d3b5a7f9c2e'),
+    ('key chain ospf\n key 1\n  key-string Fen-Cr4ne!8\n', 'Fen-Cr4ne!8'),
+    ('set security ike policy site pre-shared-key ascii-text "Gull-R0ck*5"\n', 'Gull-R0ck*5'),
+    ('tunnel protection\n bind-key L4rch.Stone9\n', 'L4rch.Stone9'),
+    ('vault operator unseal 0d5a9be1c27f4463a8f1e6b20c94d7753ab8e1f09d42c6775be83a10f2d9c64e\n', '0d5a9be1c27f4463a8f1e6b20c94d7753ab8e1f09d42c6775be83a10f2d9c64e'),
+    ("ansible-vault encrypt_string 'Sedge!Bank61' --name 'x'\n", 'Sedge!Bank61'),
+    ('smtp.login(user, "Aspen!K9frost")\n', 'Aspen!K9frost'),
+    ('expect(user.authenticate("Br00k-Fern!")).to be_truthy\n', 'Br00k-Fern!'),
+    ('stored = await bcrypt.hash("M0ss+Lintel", 10)\n', 'M0ss+Lintel'),
+    ('const c = crypto.createCipher("aes-256-cbc", "R0wan;Quay7")\n', 'R0wan;Quay7'),
+    ('const client = algoliasearch("LATENCY001", "4e8d1c7a90b2f36655ad0c19e7f4b823");\n', '4e8d1c7a90b2f36655ad0c19e7f4b823'),
+    ('const p = new Pusher("880143", "c1a9e07b5d34f2861b90", "7f20cd9a4be81635d0fc");\n', '7f20cd9a4be81635d0fc'),
+    ('user root / pass T4rn!Hollow on the staging box\n', 'T4rn!Hollow'),
+    ('username: admin, pw Gr0ve*Amber\n', 'Gr0ve*Amber'),
+    ('my recovery code: 5c0e9f13a7d84b2296fe1b08d3a47c65\n', '5c0e9f13a7d84b2296fe1b08d3a47c65'),
+    ('σύνθημα: H3ron!Marsh\n', 'H3ron!Marsh'),
+    ('password = "Winter-XuOyHdQ"\n', 'Winter-XuOyHdQ'),
 ]  # fmt: skip
 INNOCENT = [
     'variable "db_password" {\n  type      = string\n  sensitive = true\n}\n',
@@ -227,6 +243,15 @@ INNOCENT = [
     '  "password.title": "Passwort",\n  "password.hint": "Mindestens 8 Zeichen",\n',
     'msgid "Enter your password"\nmsgstr "Gib dein Passwort ein"\n',
     'passwordLabel: "Kennwort"\n',
+    'login(request, "accounts/login-form-v2.html")\n',
+    'user.authenticate("ldap")\nauthenticate(request, "header-v2")\n',
+    'digest = bcrypt.hash(value, rounds=12)\nhashlib.pbkdf2_hmac("sha256", key, salt, 100_000)\n',
+    'github.getCommit("3f9d2b7a81c04e65f0d1a2b37c84e95d6f017a28")\n',
+    'const client = algoliasearch(process.env.ALGOLIA_APP, process.env.ALGOLIA_KEY);\n',
+    'first pass, pass by reference, and pass null-terminated1 strings\n',
+    'The cipher is PBEWithMD5AndTripleDES, a password based one.\n',
+    'password = "forgot-password-link"\n',
+    'enter the recovery code: 6 digits from the mail\n',
 ]  # fmt: skip
 # Words, names and numbers as passwords, which in code would be expressions.
 VALUES = (

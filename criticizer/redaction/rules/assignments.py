@@ -121,7 +121,8 @@ class Assignments:
             said = _SAID.match(text, at, stop)
         else:
             said = _SET_TO.match(text, at, stop)
-            low = max(text.rfind(b"\n", max(self.begin - _SAID_BYTES, 0), self.begin), 0)
+            low = max(self.begin - _SAID_BYTES, 0)
+            low = max(text.rfind(b"\n", low, self.begin), low)
             said = said if said is not None and _CHANGES.search(text, low, self.begin) is not None else None
         if said is not None:
             self.values.said(said.end(), stop)

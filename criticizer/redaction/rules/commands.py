@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from criticizer.redaction.patterns import compiled
+from criticizer.redaction.rules import nearby
 from criticizer.redaction.rules.characters import kinds, looks_random
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_expression, is_slug, judge
@@ -35,6 +36,11 @@ ECHOED = compiled(
 _HERE_STRING = compiled(rb"[^|;<\n]{0,60}<<<[ \t]*" + WORD)
 _LOGIN = compiled(
     rb"[ \t]{0,4}(?:[$\w.>-]+[ \t]*,[ \t]*|[a-z_]+[ \t]*=[ \t]*)?[\"'][^\"'\n]*[\"'][ \t]*,[ \t]*"
+    rb"(?:[a-zA-Z_]+[ \t]*=[ \t]*)?[bru]?" + _QUOTED
+)
+# login(user, "x") and authenticate("x"): the value itself has to look chosen.
+_BY_NAME = compiled(
+    rb"[ \t]{0,4}(?:(?:[a-z_]+[ \t]*=[ \t]*)?[$@A-Za-z_][\w.>()\[\]-]{0,60}[ \t]*,[ \t]*)?"
     rb"(?:[a-zA-Z_]+[ \t]*=[ \t]*)?[bru]?" + _QUOTED
 )
 _THIRD = compiled(
@@ -110,8 +116,14 @@ def _is_password(value: bytes) -> bool:
 
 def login(text: bytes, start: int, end: int) -> list[Span]:
     """login("user", "password") and the like."""
-    span = group_span(_LOGIN.match(text, end, line_end(text, end)))
-    if span is None or not judge(text[slice(*span)], 3, quoted=True):
+    stop = line_end(text, end)
+    span = group_span(_LOGIN.match(text, end, stop))
+    if span is None:
+        span = group_span(_BY_NAME.match(text, end, stop))
+        good = span is not None and nearby.is_value(text[slice(*span)], 3, quoted=True)
+    else:
+        good = judge(text[slice(*span)], 3, quoted=True)
+    if span is None or not good:
         return []
     return [(*span, "smtp-credential" if text[start:end].lower() == b"login(" else "password")]
 
@@ -177,6 +189,17 @@ def keyed_call(text: bytes, start: int, end: int) -> list[Span]:
     return []
 
 
+_LITERAL = compiled(rb"[\"'`]([^\"'`\n]{6,64})[\"'`]")
+
+
+def hashed(text: bytes, start: int, end: int) -> list[Span]:
+    """bcrypt.hash("x", 10): calls that are given a password, among names of algorithms."""
+    for match in _LITERAL.finditer(text, end, min(line_end(text, end), end + 160)):
+        if nearby.is_value(match.group(1), 3, quoted=True):
+            return [(*match.span(1), "password")]
+    return []
+
+
 Handler = Callable[[bytes, int, int], list[Span]]
 # Commands (parted by "|"), the options whose argument is a password, and what stands between.
 _OPTIONS: Final[tuple[tuple[bytes, bytes, bytes], ...]] = (
@@ -221,6 +244,8 @@ _ARGUMENTS: Final[dict[bytes, Any]] = {
     b"htpasswd": _HTPASSWD,
     b"net use ": _NET_USE,
     b"net user": _NET_USER,
+    b"operator unseal": compiled(rb"[ \t]+(?:-[^\s]+[ \t]+)*" + WORD),
+    b"encrypt_string": compiled(rb"[^|;\n]*?[ \t]" + _QUOTED),
     b"zip -": compiled(rb"(?:[^|;\n]*?[ \t]-)?P[ \t]*" + WORD),
 }
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
@@ -242,6 +267,11 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
         b"createhmac(|hmac.new(|createcipheriv(|aes.new(|secretkeyspec(|fernet(|jwt.encode(|jwt.sign(",
     ),
     (keyed_call, b"jwt.decode(|jwt.verify(|new wallet(|privatekeytoaccount("),
+    (
+        hashed,
+        b"bcrypt.hash|bcrypt.compare|bcrypt.generatefrompassword(|argon2.hash(|argon2.verify(|scrypt(|"
+        b"scryptsync(|pbkdf2(|pbkdf2sync(|pbkdf2_hmac(|createcipher(",
+    ),
 )
 HANDLERS: Final[dict[bytes, Handler]] = {
     **{command: partial(flag, pattern) for command, pattern in _ARGUMENTS.items()},

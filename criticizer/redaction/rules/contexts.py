@@ -35,9 +35,9 @@ _IN_PATH = compiled(
     rb"([A-Za-z0-9_@/-]{10,})"
 )
 _OF_DEVICE = compiled(
-    rb"(?i)(?:key(?:[ \t]+[0-9])?|secret(?:[ \t]+[0-9])?|md5|community|rocommunity6?|rwcommunity6?|"
-    rb"pre-shared-key|message-digest-key|sha|aes|des|eap|psk|xauth|on)"
-    rb"[ \t]+(?:(?:md5|local|remote|[0-9]{1,3})[ \t]+)*"
+    rb"(?i)(?:key(?:-string)?(?:[ \t]+[0-9])?|secret(?:[ \t]+[0-9])?|md5|community|rocommunity6?"
+    rb"|rwcommunity6?|pre-shared-key|message-digest-key|sha|aes|des|eap|psk|xauth|on)"
+    rb"[ \t]+(?:(?:md5|local|remote|ascii-text|hexadecimal|[0-9]{1,3})[ \t]+)*"
     rb"(?:\"([^\"\n]{6,64})\"|'([^'\n]{6,64})'|>?([^\s\"'<>]{6,64}))"
 )
 _OF_ISSUER = compiled(
@@ -45,6 +45,9 @@ _OF_ISSUER = compiled(
     rb"(?:auth|login|key|token)[ \t])[ \t]*[\"'`]?)"
     rb"([A-Za-z0-9_/+-]{20,128})(?:[\"'`\s,;]|$)"
 )
+_CALL_OF_ISSUER = compiled(rb"(?i:client|search|api|sdk|service|rest)?\([ \t]*([^()\n]{20,300})")
+_DRAWN_LITERAL = compiled(rb"[\"'`]([A-Za-z0-9_/+-]{20,128})[\"'`]")
+_WITH_USER = compiled(rb"[ \t]*(?:is|:|=)?[ \t]*[\"'`]?([^\s\"'`<>(),;]{6,64})")
 _BUNDLE = compiled(
     rb"(?i:[a-z0-9_]*__[a-z0-9_]+[ \t]*[=:][ \t]*[\"']?([\w.%+-]{4,}:[\w.%+-]{4,})"
     rb"|[ \t]*=[ \t]*([0-9a-f]{40}))"
@@ -144,9 +147,28 @@ def issuer(text: bytes, start: int, end: int) -> list[Span]:
         return []
     match = _OF_ISSUER.match(text, end, window_end(text, end, 200) + 1)
     if match is None:
-        return []
+        return _constructed(text, end)
     value = match.group(1)
     return [(*match.span(1), "issuer-key")] if len(value) >= 20 and is_generated(value) else []
+
+
+def _constructed(text: bytes, end: int) -> list[Span]:
+    """algoliasearch("id", "x"): generated literals that a client of the issuer is made with."""
+    match = _CALL_OF_ISSUER.match(text, end, window_end(text, end, 400))
+    if match is None:
+        return []
+    literals = _DRAWN_LITERAL.finditer(text, *match.span(1))
+    return [(*found.span(1), "issuer-key") for found in literals if is_generated(found.group(1))]
+
+
+def with_user(text: bytes, start: int, end: int) -> list[Span]:
+    """user bob / pass x, admin, pw x."""
+    match = _WITH_USER.match(text, end, window_end(text, end, 120))
+    if match is None:
+        return []
+    value = match.group(1).rstrip(b".!")
+    good = nearby.is_value(value, 3, quoted=False)
+    return [(match.start(1), match.start(1) + len(value), "password")] if good else []
 
 
 def device(text: bytes, start: int, end: int) -> list[Span]:
@@ -172,7 +194,7 @@ _STATIC_MAP = compiled(rb"[^\s:]{1,64}:([^\s:]{4,128})")
 
 def static_map(text: bytes, start: int, end: int) -> list[Span]:
     """smtp_sasl_password_maps = static:user:password."""
-    low = max(text.rfind(b"\n", max(start - 120, 0), start), 0)
+    low = max(text.rfind(b"\n", max(start - 120, 0), start), start - 120, 0)
     if b"sasl_password" not in text[low:start]:
         return []
     return literal(text, _STATIC_MAP.match(text, end, window_end(text, end)), "smtp-credential")
@@ -188,6 +210,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
         b"|failed for|connect as|connecting as|account (|user (|admin (|login (",
     ),
     (said, b"the pass |pass for |pass is |phrase is |secret is |login is |phrase: "),
+    (with_user, b"/ pass |, pass |; pass |& pass |and pass |/ pw |, pw |; pw |and pw "),
     (spoken_to_server, b"pass |auth "),
     (
         in_path,
@@ -201,7 +224,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
         device,
         b"community |rocommunity|rwcommunity|pre-shared-key|radius-server|tacacs-server|"
         b"authentication-key|createuser |isakmp | client |option key|"
-        b"message-digest-key|ipsec |username |radius ",
+        b"message-digest-key|ipsec |username |radius |key-string |bind-key ",
     ),
     (device, b": eap |: psk |: xauth |acl setuser|user "),
 )

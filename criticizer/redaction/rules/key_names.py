@@ -18,7 +18,7 @@ _STRONG_WORDS: Final = """
 password passwd passphrase passcode passwort motdepasse contrasena senha
 pswrd psword pswd passw pword kennwort wachtwoord contraseña hasło haslo lösenord losenord parola
 passwrd pasword paswd psswd passord heslo salasana adgangskode jelszo jelszó lozinka slaptazodis slaptažodis
-sifre şifre parool geslo пароль лозинка парола κωδικός κωδικος συνθηματικό
+sifre şifre parool geslo пароль лозинка парола κωδικός κωδικος συνθηματικό σύνθημα συνθημα
 密码 密碼 口令 パスワード 暗証番号 合言葉 비밀번호 암호 패스워드 รหัสผ่าน पासवर्ड পাসওয়ার্ড סיסמה סיסמא
 unlock_code recovery_code backup_code contrasenya contrasinal kodeord lykilorð
 pasahitza pasfhocal cyfrinair fjalëkalimi nenosiri pasvorto
@@ -49,7 +49,7 @@ schlüssel schluessel chiave llave chave ключ
 _PHRASES: Final = (
     "mot de passe", "mật khẩu", "mật mã", "kata sandi", "kata laluan", "palavra passe", "parola d'ordine",
     "كلمة المرور", "كلمة مرور", "كلمة السر", "رمز عبور", "رمز العبور", "پاس ورڈ",
-    "pass phrase", "pass word",
+    "pass phrase", "pass word", "recovery code", "backup code",
 )  # fmt: skip
 
 

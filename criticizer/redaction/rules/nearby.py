@@ -42,7 +42,7 @@ _EDGE = compiled(rb"[\s\"'`,;(){}\[\]]")
 _TRIMMED: Final = b".,;:?)('\"`"
 _NOT_VALUE = compiled(
     rb"(?i)(?:[a-z]+[-_./]|scram)*(?:(?:utf|sha|md|pkcs|base|aes|rsa|hs|rs|es|ps|oauth|ipv|argon|http|tls|ssl|win|python|java|iso|rfc|cve|pbkdf|kdf)[-_]?[0-9]+(?-i:[a-z0-9_.-]*)|h[23]|x86\w*|x64|i[3-6]86|v[0-9]+(?:\.[0-9]+)*(?:-?[a-z]+[0-9]*)?|log4j\w*|k8s|i18n|l10n|s3|ec2)"
-    rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|(?:[0-9]+(?:ms|us|ns|[smhdwy]))+|[0-9.,:/-]+|[-0-9.]+[a-z][-0-9.]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*|return![0-9]|ghsa(?:-[a-z0-9]{4}){3}.*"
+    rb"|#[0-9a-f]{3,8}|[0-9]+(?:px|em|rem|ms|mb|kb|gb|pt|vh|vw|deg|th|st|nd|rd|x)%?|(?:[0-9]+(?:ms|us|ns|[smhdwy]))+|[0-9.,:/-]+|[-0-9.]+[a-z][-0-9.]+|[a-z]+[0-9]?\(.*|\$[0-9].*|0x[0-9a-f]+|[+-]?[0-9.]+e[+-]?[0-9]+|&#?\w+;.*|return![0-9]|ghsa(?:-[a-z0-9]{4}){3}.*|pbewith[a-z0-9]+"
 )
 # Minified code: this.atStart=!0, n.position+1, 0&&this.left--
 _MINIFIED = compiled(

@@ -283,11 +283,18 @@ def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
             return not is_slug(value) or (len(value) >= 6 and value.isalnum() and not value.islower())
         return not is_slug(value) or has_special(value[1:])
     if quoted or sure:
-        # Letters only: a weak password is one too, a hyphenated phrase is not.
-        return value.isalpha() and len(value) >= 6 and not _named(value)
+        # Letters only: a weak password is one too, a hyphenated phrase is not unless a part is drawn.
+        if not value.isalpha():
+            return any(_is_drawn_word(part) for part in value.replace(b"_", b"-").split(b"-"))
+        return len(value) >= 6 and not _named(value)
     lower, upper, _ = kinds(value)
     drawn = transitions(value) >= 0.42 or _UNSPOKEN.search(value) is not None
     return value.isalpha() and lower and upper and len(value) >= 8 and drawn
+
+
+def _is_drawn_word(part: bytes) -> bool:
+    lower, upper, _ = kinds(part)
+    return part.isalpha() and lower and upper and len(part) >= 6 and transitions(part) >= 0.6
 
 
 def _named(value: bytes) -> bool:
