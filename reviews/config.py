@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models.functions import Lower
 from django.utils import timezone
 
-from criticizer.codehosts.registry import repositories_variable
+from criticizer.codehosts.registry import HOSTS, repositories_variable
 from criticizer.models import SecurityEvent
 from criticizer.queue import advisory_locks
 from criticizer.redaction import clean
@@ -83,6 +84,11 @@ def source_of_job(job: ReviewJob) -> Source:
     """Return the source of a job's change. Raises as `registry.source_for`, and NOT_FOUND for a pull request
     that no host reported.
     """
+    if (root := pull.commit_prefix(job.changelist_id)) is not None:
+        if (change := hosted_at(root)) is None:
+            detail = "no webhook reported a pull request of this repository, or it is not enabled any more"
+            raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
+        return pull.CommitSource(job.changelist_id, mirror_of(change))
     if pull.depot_prefix(job.changelist_id) is None:
         return source_for(job.changelist_id, sources())
     version = HostVersion.of_job(job)
@@ -91,19 +97,37 @@ def source_of_job(job: ReviewJob) -> Source:
         raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
     change = version.change
     _check_renamed(change, job.changelist_id)
+    mirror, host = mirror_of(change), notification_config.host(change.host)
+    reference = host.head_reference(change.number)
+    head = PullHead(
+        job.changelist_id, reference, version.head_sha, version.base_sha, version.base_ref, mirror
+    )
+    return PullSource(head)
+
+
+def mirror_of(change: HostChange) -> MirrorConfig:
+    """Return where the repository of a pull request is fetched from, and where its mirror lies."""
     host = notification_config.host(change.host)
-    mirror = MirrorConfig(
+    return MirrorConfig(
         url=host.clone_url(change.full_name),
         directory=settings.DATA_DIR / MIRRORS / change.host / f"{change.repository_id}.git",
         token=partial(_git_password, change.host, change.full_name, change.repository_id),
         executable=settings.GIT_EXECUTABLE or "git",
         lag_pauses_seconds=host.lag_pauses_seconds,
     )
-    reference = host.head_reference(change.number)
-    head = PullHead(
-        job.changelist_id, reference, version.head_sha, version.base_sha, version.base_ref, mirror
-    )
-    return PullSource(head)
+
+
+def hosted_at(folder: str) -> HostChange | None:
+    """Return the newest pull request of the enabled hosted repository that a depot folder is in, or None."""
+    host, *names = folder.strip("/").split("/")
+    if host not in HOSTS:
+        return None
+    paths = ["/".join(names[:count]) for count in range(2, len(names) + 1)]
+    found = HostChange.objects.annotate(name=Lower("full_name")).filter(host=host, name__in=paths)
+    for change in found.exclude(state=HostChange.State.REMOVED).order_by("-reported_at")[:1]:
+        if is_enabled_repository(host, change.full_name):
+            return change
+    return None
 
 
 def _check_renamed(change: HostChange, changelist_id: str) -> None:
@@ -140,7 +164,7 @@ def source_dependency(changelist_id: str) -> str:
     """
     if depot_prefix(changelist_id) is None:
         return perforce_dependency()
-    if pull.depot_prefix(changelist_id) is None:
+    if pull.depot_prefix(changelist_id) is None and pull.commit_prefix(changelist_id) is None:
         return ""
     name = changelist_id.partition(":")[0]
     return name_of(f"{name}-git", urlsplit(notification_config.host(name).clone_url("")).netloc)

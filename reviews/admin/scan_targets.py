@@ -30,8 +30,9 @@ class ScanTargetForm(ReasonedEdit[ScanTarget]):
         fields = ("path", "every_hours", "recipients", "reason")
         widgets = {"recipients": forms.Textarea(attrs={"rows": 3, "cols": 60})}
         help_texts = {
-            "path": "Such as //app/... for the git repository app, or //app/docs/... for a folder of it."
-            " It cannot be edited later, as it decides who may read the scans: add another path instead."
+            "path": "Such as //app/... for the git repository app, //github/owner/name/... for one of a code"
+            " host, or //app/docs/... for a folder. It cannot be edited later, as it decides who may read"
+            " the scans: add another path instead."
         }
 
     def clean_path(self) -> str:

@@ -6,13 +6,15 @@ locked while a scan of it is requested, so that two requests at once find the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Max
 
+from criticizer.codehosts.registry import HOSTS
+from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, RetryableFailure
 from notifications.rendering import Ending
 from reviews import config, pipeline
 from reviews.intake import review_requests
@@ -21,8 +23,13 @@ from reviews.models import FindingRow, ReviewJob, Scan, ScanTarget
 from reviews.models.jobs import SCAN
 from reviews.sources.git import GitSource
 from reviews.sources.git_command import misconfigured
+from reviews.sources.mirror import Mirror
+from reviews.sources.pull import commit_id
 from reviews.sources.registry import source_for
 from reviews.states import ACTIVE_JOB
+
+MAX_ID = 128  # characters of a changelist's id
+HEAD_SECONDS = 15.0  # in which a host says what its newest commit is
 
 log = structlog.get_logger(__name__)
 
@@ -41,24 +48,50 @@ def series_of(target_id: int) -> str:
 
 
 def repository_of(target: ScanTarget) -> str:
-    """Return the name of a path's repository. Raises CONFIG_INVALID where none has that name."""
+    """Return the name of a path's repository, that of a hosted one with its host: `github/owner/name`.
+
+    Raises CONFIG_INVALID where none has that name.
+    """
     name = target.folder.split("/")[2]
-    if name not in config.sources().git:
-        raise misconfigured(f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES")
-    return name
+    if name in config.sources().git:
+        return name
+    if (hosted := config.hosted_at(target.folder)) is not None:
+        return f"{hosted.host}/{hosted.full_name.lower()}"
+    if name in HOSTS:
+        raise misconfigured(
+            f"no enabled repository of {name} is known by this path: write its owner and name, and wait for"
+            " the first pull request of it"
+        )
+    raise misconfigured(f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES")
 
 
 def head_of(target: ScanTarget) -> str:
     """Return the newest commit of a path's repository, as the id of a changelist.
 
-    Of the branch that GIT_WATCH names, else of HEAD. Raises as `GitSource` does, and CONFIG_INVALID for a
-    path of no git repository.
+    Of the branch that GIT_WATCH names, else of HEAD; a host is asked for that. Raises as `GitSource` and
+    `Mirror` do, and CONFIG_INVALID for a path of no git repository.
     """
     name = repository_of(target)
+    if name not in config.sources().git:
+        return _hosted_head(target)
     source = source_for(f"git:{name}@{'0' * 40}", config.sources())
     assert isinstance(source, GitSource)
     branch = next((branch for watched, branch in settings.GIT_WATCH if watched == name), "")
     return f"git:{name}@{source.head(branch) if branch else source.default_head()}"
+
+
+def _hosted_head(target: ScanTarget) -> str:
+    hosted = config.hosted_at(target.folder)
+    assert hosted is not None
+    mirror = Mirror(replace(config.mirror_of(hosted), timeout_seconds=HEAD_SECONDS, lag_pauses_seconds=()))
+    try:
+        found = commit_id(hosted.host, hosted.full_name, mirror.default_head())
+    except DependencyUnavailable as waiting:  # its API, for the token
+        detail = "the code host is not called at the moment"
+        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from waiting
+    if len(found) > MAX_ID:
+        raise misconfigured("the name of the repository is too long for a scan")
+    return found
 
 
 def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:

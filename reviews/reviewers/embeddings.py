@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import mul
 from typing import Any, Self
 
 from criticizer.redaction import RedactedText
@@ -110,4 +111,6 @@ def _unit(values: object) -> Vector | None:
 
 def similarity(one: Vector, other: Vector) -> float:
     """Return the cosine of two vectors of length 1."""
-    return sum(a * b for a, b in zip(one, other, strict=True))
+    if len(one) != len(other):
+        raise ValueError("vectors of different lengths")
+    return float(sum(map(mul, one, other)))

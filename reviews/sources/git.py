@@ -68,6 +68,11 @@ class GitSource:
         exact = [name if name.endswith("*") else f"{name[:-1]}[{name[-1]}]" for name in references]
         self._references = [f"--glob={pattern}" for pattern in exact]
 
+    @property
+    def location(self) -> tuple[str, str, str]:
+        """Return name, repository and executable of git, for another process."""
+        return self._git.location
+
     def check_health(self) -> None:
         """Check that git can read the repository."""
         self._git.output("rev-parse", "--is-bare-repository")

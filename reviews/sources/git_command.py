@@ -84,6 +84,11 @@ class GitCommand:
         self._executable = resolve_executable(executable)
         self._timeout_seconds = timeout_seconds
 
+    @property
+    def location(self) -> tuple[str, str, str]:
+        """Return what another process needs for the same command: name, repository and executable."""
+        return self._name, str(self._repository), str(self._executable)
+
     def run(
         self,
         subcommand: str,

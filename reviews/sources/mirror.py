@@ -148,6 +148,35 @@ class Mirror:
             mirror_space.keep_small(git, self._config.directory)
         return git
 
+    def default_head(self) -> str:
+        """Return the newest commit of the host's default branch. Nothing is fetched.
+
+        Raises NOT_FOUND while there is none, and as `_FAULTS` say.
+        """
+        if (self._config.directory / "HEAD").is_file():
+            git = self._command()
+        else:
+            with self._locked():
+                git = self._opened()
+        token = ""
+        for _ in range(2):  # a token may end before its time
+            refused, token = token, self._config.token(token)
+            remote = self._remote(token)
+            result = git.run(
+                "ls-remote", "--quiet", "--end-of-options", self._config.url, "HEAD", remote=remote
+            )
+            if result.exit_code == 0:
+                break
+            failure = _failure(result, self._config.url)
+            if failure.error_class is not ErrorClass.AUTH_DENIED or token == refused:
+                raise failure
+        else:
+            raise failure
+        sha = result.stdout.decode("ascii", "replace").partition("\t")[0]
+        if not SHA.fullmatch(sha):
+            raise not_found("the repository's default branch has no commit")
+        return sha
+
     def commit_of(self, reference: str) -> str:
         """Return the commit of a reference as it was last fetched; "" where there is none."""
         if not (self._config.directory / "HEAD").is_file():

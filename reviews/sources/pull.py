@@ -1,4 +1,4 @@
-"""Pull requests of code hosts: their ids, and their content from a mirror of the repository."""
+"""Pull requests and commits of code hosts: their ids, and their content from a mirror of the repository."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from reviews.sources.mirror import Mirror, MirrorConfig, kept_as, made_anew
 _MAX_MESSAGES_BYTES = 200_000
 _NAMES = "|".join(f"{host}:{kind.repositories.in_ids}" for host, kind in HOSTS.items())
 _PULL_ID = re.compile(rf"({_NAMES})#[1-9][0-9]{{0,9}}")
+_COMMIT_ID = re.compile(rf"({_NAMES})@([0-9a-f]{{40}})")
 
 
 def pull_request_id(host: str, full_name: str, number: int) -> str:
@@ -34,6 +35,20 @@ def depot_prefix(changelist_id: str) -> str | None:
     return f"//{found[1].replace(':', '/', 1)}/" if found else None
 
 
+def commit_id(host: str, full_name: str, sha: str) -> str:
+    """Return the changelist's id of a commit that a scan reads: `gitea:<owner>/<repository>@<40 hex>`.
+
+    Nobody requests its review by this id: the API takes those of pull requests.
+    """
+    return f"{host}:{full_name.lower()}@{sha}"
+
+
+def commit_prefix(changelist_id: str) -> str | None:
+    """Return the depot directory of the repository of such a commit, or None for other changes."""
+    found = _COMMIT_ID.fullmatch(changelist_id)
+    return f"//{found[1].replace(':', '/', 1)}/" if found else None
+
+
 @dataclass(frozen=True, slots=True)
 class PullHead:
     """A version of a pull request: its frozen head, and where it is fetched from.
@@ -48,6 +63,36 @@ class PullHead:
     base_sha: str
     base_ref: str
     mirror: MirrorConfig
+
+
+class CommitSource(GitSource):
+    """One commit of a hosted repository, for a scan: from its mirror, which the first question fetches."""
+
+    def __init__(self, changelist_id: str, mirror: MirrorConfig) -> None:
+        """Raise PermanentFailure as `Mirror` does. No command runs yet."""
+        prefix = commit_prefix(changelist_id)
+        assert prefix is not None
+        self.name = changelist_id.partition(":")[0]
+        self._depot = prefix.strip("/")
+        self._id, self._sha = changelist_id, changelist_id.rpartition("@")[2]
+        self._mirror = Mirror(mirror)
+        self._opened: GitCommand | None = None
+
+    @property
+    def _git(self) -> GitCommand:  # type: ignore[override]
+        if self._opened is None:
+            self._opened = self._mirror.fetched([], [self._sha])
+        return self._opened
+
+    def look_up(self, changelist_id: str) -> str:
+        """Fetch the commit and return its id. Raises as `Mirror.fetched`."""
+        if changelist_id != self._id:
+            raise not_found("this is another commit")
+        self._git.output("cat-file", "-e", self._sha)
+        return self._sha
+
+    def _sha_of(self, changelist_id: str) -> str:
+        return self.look_up(changelist_id)
 
 
 class PullSource(GitSource):

@@ -54,7 +54,9 @@ def validate_changelist_id(value: object) -> str:
 def depot_prefix(changelist_id: str) -> str | None:
     """Return the depot directory that holds all of a change, known from its id alone, or None."""
     found = _GIT_ID.fullmatch(changelist_id)
-    return f"//{found[1]}/" if found else pull.depot_prefix(changelist_id)
+    if found:
+        return f"//{found[1]}/"
+    return pull.depot_prefix(changelist_id) or pull.commit_prefix(changelist_id)
 
 
 def repository_prefix(repository: str) -> str | None:

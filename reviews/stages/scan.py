@@ -51,7 +51,9 @@ from reviews.sources.base import (
     VerifiedDocuments,
 )
 from reviews.sources.git import GitSource
+from reviews.sources.mirror import made_anew
 from reviews.sources.paths import encode_path
+from reviews.sources.pull import CommitSource
 from reviews.sources.registry import depot_prefix
 from reviews.states import StageStatus
 
@@ -61,6 +63,7 @@ LISTING_SECONDS = 180.0  # of each step until the first document is begun
 MAX_LOST = 5  # documents that may end the process in one attempt
 PAUSED = "The scan paused after a minute so that other work can run."
 TOO_HARD = "it takes too much time or memory"
+_OF_A_LOST_MIRROR = (ErrorClass.NOT_FOUND, ErrorClass.CONFIG_INVALID)
 NEVER_HELD = "not true when it was written either"
 _TEXT, _SAYS = 300, 300  # characters of a claim that are kept
 
@@ -106,7 +109,7 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
         may_read=None if folder == root else Scope(prefixes=(folder,)).allows,
         is_excluded=files.is_excluded if documents.excludes_paths else None,
     )
-    work = _Scan(claim, job, configuration.root, sight, documents)
+    work = _Scan(claim, job, configuration.root, sight, documents, source)
     if documents.is_on:
         work.verify()
     note = "" if documents.is_on else texts.DOCUMENTS_OFF.text
@@ -117,9 +120,16 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
 
 class _Scan:
     def __init__(
-        self, claim: StageClaim, job: ReviewJob, root: str, sight: Sight, rules: DocumentRules
+        self,
+        claim: StageClaim,
+        job: ReviewJob,
+        root: str,
+        sight: Sight,
+        rules: DocumentRules,
+        source: GitSource,
     ) -> None:
         self._claim, self._job, self._root, self._sight, self._rules = claim, job, root, sight, rules
+        self._source = source
         self._until = time.monotonic() + claim.soft_deadline_in
         self._slice_until = math.inf
         self.is_listed = False  # which documents there are is known
@@ -148,9 +158,8 @@ class _Scan:
 
     def _verified(self, process: ScanProcess) -> str:
         """Store documents as they come; return the one that the process ended at, or ""."""
-        name, config_of = self._root.strip("/"), config.sources()
         asked = {
-            "git": [name, str(config_of.git[name]), str(config_of.git_executable)],
+            "git": list(self._source.location),
             "sha": self._job.changelist_id.rpartition("@")[2],
             "is_whole": self._sight.is_whole(self._root),
             "kinds": list(self._rules.kinds),
@@ -177,6 +186,10 @@ class _Scan:
                 else:
                     process.send(self._answer(message))
             return ""
+        except PermanentFailure as failure:
+            if isinstance(self._source, CommitSource) and failure.error_class in _OF_A_LOST_MIRROR:
+                raise made_anew() from None
+            raise
         except ScanEnded:
             if self._left() <= 0:
                 return ""

@@ -118,7 +118,7 @@ def test_an_owner_with_a_dot_is_one_everywhere(kind: Kind, post: Post, settings:
     assert job.changelist_id == f"{kind.name}:john.doe/web#7" == normalise(job.changelist_id)
     source = config.source_of_job(job)
     assert isinstance(source, PullSource)
-    assert source._pull.mirror.token() == ""
+    assert source._pull.mirror.token("") == ""
     assert host_of(kind.name).repository("John.Doe/web", 501).number == 501
 
 

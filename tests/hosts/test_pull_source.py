@@ -585,3 +585,20 @@ def test_addresses_of_repositories_follow_the_api() -> None:
         ("https://ghe.example.com/api/v3", "https://ghe.example.com/acme/website.git"),
     ):
         assert clone_url(api) == expected
+
+
+def test_the_newest_commit_is_asked_for_without_a_fetch_and_with_a_new_token_once(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    asked: list[str] = []
+
+    def renewed(refused: str) -> str:
+        asked.append(refused)
+        return TOKEN if refused else "ghs_that_ended"
+
+    assert mirror.Mirror(replace(config, token=renewed)).default_head() == repository.base
+    assert asked == ["", "ghs_that_ended"]
+    with pytest.raises(PermanentFailure) as raised:
+        mirror.Mirror(replace(config, token=lambda refused: "ghs_that_ended")).default_head()
+    assert raised.value.error_class is ErrorClass.AUTH_DENIED
+    assert not list((config.directory / "objects" / "pack").glob("*.pack"))

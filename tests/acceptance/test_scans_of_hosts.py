@@ -1,0 +1,126 @@
+"""Scans of repositories that a code host has: their newest commit by real git, from a mirror of our own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as product
+from django.utils import timezone
+
+from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from reviews import config
+from reviews.config import MIRRORS
+from reviews.intake import scans as intake
+from reviews.models import FindingRow, HostChange
+from reviews.states import JobStatus
+from tests import factories
+from tests.acceptance.test_scans import FILES, MOVED, result, scanned, target, verdicts
+from tests.acceptance.world import World
+from tests.fakes.git_http import GitHost
+from tests.sources.gitrepo import GitRepo
+
+ROOT = "//github/acme/web/"
+
+
+class Hosted:
+    """A repository of a host, where one pull request was reported once."""
+
+    def __init__(self, host: GitHost, folder: Path) -> None:
+        self.host, self._bare, self._work = host, host.repository("acme/web"), GitRepo(folder / "work")
+
+    def push(self, files: dict[str, Any]) -> str:
+        sha = self._work.commit_files(files)
+        self._work.git("push", "-q", str(self._bare.path), "HEAD:refs/heads/main")
+        self._bare.git("symbolic-ref", "HEAD", "refs/heads/main")
+        return sha
+
+
+@pytest.fixture
+def hosted(world: World, tmp_path: Path) -> Iterator[Hosted]:
+    with GitHost(tmp_path / "host") as host:
+        made = Hosted(host, tmp_path)
+        world.settings.GITHUB_API_URL = f"{host.url}/api/v3"
+        world.settings.GITHUB_REPOSITORIES = ["acme/*"]
+        world.settings.DEPOT_ALLOW_LIST = ["//github/acme/..."]
+        HostChange.objects.create(
+            host="github", repository_id=500, number=7, full_name="acme/web", reported_at=timezone.now(),
+            changelist_id="github:acme/web#7", head_sha="a" * 40, base_sha="b" * 40, base_ref="main",
+        )  # fmt: skip
+        yield made
+
+
+def test_the_newest_commit_of_a_hosted_repository_is_scanned(
+    world: World, hosted: Hosted, client: Any
+) -> None:
+    hosted.push(FILES)
+    of = target(f"{ROOT}...")
+    first = scanned(world, of)
+    assert first.status == JobStatus.SUCCEEDED, world.attempts(first.pk, "fetch")
+    assert result(first).health == 100
+    sha = hosted.push(MOVED)
+    second = scanned(world, of, "s-2")
+    assert second.changelist_id == f"github:acme/web@{sha}"
+    assert verdicts(second)[f"{ROOT}README.md", "src/core.py"] == "refuted"
+    found = FindingRow.objects.filter(job=second).order_by("file")
+    assert [row.file for row in found] == [f"{ROOT}README.md", f"{ROOT}docs/guide.md"]
+    client.force_login(factories.UserFactory(is_superuser=True))
+    assert client.get(f"/reviews/{second.pk}/").status_code == 200
+    shown = client.get(f"/scans/{of.pk}/")
+    assert "//github/acme/web/..." in shown.content.decode()
+    assert world.api.get(f"/api/v1/scans/{second.pk}/").json()["health"] == 33
+
+
+def test_a_folder_of_a_hosted_repository_is_scanned_by_itself(world: World, hosted: Hosted) -> None:
+    hosted.push(FILES)
+    job = scanned(world, target(f"{ROOT}docs/..."))
+    assert {path for path, _ in verdicts(job)} == {f"{ROOT}docs/guide.md"}
+    assert result(job).counts["uncheckable"] == result(job).total
+
+
+def test_a_mirror_that_is_gone_is_made_anew(world: World, hosted: Hosted) -> None:
+    hosted.push(FILES)
+    of = target(f"{ROOT}...")
+    job = intake.request(of, "s-1", "ann").job_id
+    shutil.rmtree(product.DATA_DIR / MIRRORS / "github" / "500.git")
+    world.settle()
+    assert world.status(job) == "succeeded"
+
+
+def test_a_repository_that_no_webhook_reported_is_refused_with_what_to_do(
+    world: World, hosted: Hosted
+) -> None:
+    hosted.push(FILES)
+    for path in ("//github/acme/other/...", "//github/acme/...", "//gitea/acme/web/..."):
+        with pytest.raises(PermanentFailure, match="wait for the first pull request of it") as raised:
+            intake.head_of(target(path))
+        assert raised.value.error_class is ErrorClass.CONFIG_INVALID
+    world.settings.GITHUB_REPOSITORIES = ["others/*"]
+    with pytest.raises(PermanentFailure, match="wait for the first pull request of it"):
+        intake.head_of(target(f"{ROOT}..."))
+
+
+def test_a_host_that_fails_in_passing_is_asked_again(world: World, hosted: Hosted) -> None:
+    hosted.push(FILES)
+    of = target(f"{ROOT}...")
+    hosted.host.answers = ["503 Service Unavailable"] * 2
+    with pytest.raises(RetryableFailure):
+        intake.head_of(of)
+    hosted.host.answers.clear()
+    job = intake.request(of, "s-1", "ann").job_id
+    hosted.host.answers = ["503 Service Unavailable"]
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert [one.outcome for one in world.attempts(job, "fetch")] == ["failed", "succeeded"]
+
+
+def test_a_repository_that_left_the_host_is_a_dead_letter(world: World, hosted: Hosted) -> None:
+    hosted.push(FILES)
+    job = intake.request(target(f"{ROOT}..."), "s-1", "ann").job_id
+    HostChange.objects.update(state=HostChange.State.REMOVED)
+    world.settle()
+    assert world.status(job) == "dead_lettered"
+    assert config.hosted_at(ROOT) is None
