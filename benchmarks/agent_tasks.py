@@ -2,7 +2,7 @@
 
     list    the answer of GET /api/v1/agent-tasks/ without HTTP: `reviews.agents.claim.listed`
     claim   the next task: `claim.claim_next`, given back outside of the time that is measured
-    offer   what an offer of 20 tasks costs: it pays for the indexes
+    offer   what an offer of 20 tasks costs a stage without any: it pays for the indexes
 
 The tasks are those of 1,000 repositories, in the order of their offer; the handful is offered last.
 """
@@ -31,8 +31,8 @@ KEYS = {
 }
 
 
-def _fill(tasks: int) -> tuple[int, int]:
-    """Store jobs with tasks; return a job and its stage that wait for agents."""
+def _fill(tasks: int) -> list[tuple[int, int]]:
+    """Store jobs with tasks; return further jobs without, each with its stage that waits for agents."""
     from datetime import timedelta
 
     from django.db import connection
@@ -47,7 +47,7 @@ def _fill(tasks: int) -> tuple[int, int]:
             idempotency_key=f"k-{n}", request_sha256="0" * 64, changelist_id=f"c-{n}", review_version=1,
             status="in_progress", deadline_at=later,
         )
-        for n in range(REPOSITORIES)
+        for n in range(2 * REPOSITORIES)
     )  # fmt: skip
     StageRun.objects.bulk_create(StageRun(job=job, stage=Stage.LLM) for job in jobs)
     with connection.cursor() as cursor:
@@ -65,9 +65,8 @@ def _fill(tasks: int) -> tuple[int, int]:
             {"tasks": tasks, "of": REPOSITORIES, "few": HANDFUL},
         )
         cursor.execute("VACUUM ANALYZE")
-        cursor.execute("SELECT job_id, id FROM stage_runs ORDER BY id LIMIT 1")
-        job, stage = cursor.fetchone()
-    return job, stage
+        cursor.execute("SELECT job_id, id FROM stage_runs ORDER BY id OFFSET %s", [REPOSITORIES])
+        return list(cursor.fetchall())
 
 
 def _p95(run: Callable[[], Any], times: int) -> float:
@@ -81,7 +80,7 @@ def _p95(run: Callable[[], Any], times: int) -> float:
     return sorted(taken)[int(0.95 * len(taken))]
 
 
-def _measure(times: int, stage: tuple[int, int]) -> None:
+def _measure(times: int, stages: list[tuple[int, int]]) -> None:
     from django.db import transaction
 
     from reviews.agents import claim, offer
@@ -96,15 +95,12 @@ def _measure(times: int, stage: tuple[int, int]) -> None:
         emit([_figure(f"claim and release of a key that sees {name}", taken, 100)])
 
     payload = {"type": "review_chunk", "instructions": "x" * 4000, "request": "x" * 20_000}
-    made = iter(range(1, 10**6))
+    without_tasks = iter(stages)
 
     def add() -> None:
-        first = 10_000 + 20 * next(made)
-        drafts = [
-            offer.Draft(AgentTaskType.REVIEW_CHUNK, first + n, f"{first + n}", payload) for n in range(20)
-        ]
+        drafts = [offer.Draft(AgentTaskType.REVIEW_CHUNK, n, f"{n}", payload) for n in range(20)]
         with transaction.atomic():
-            offer.offer(*stage, drafts, ["//new/r/docs/", "//new/r/src/"])
+            offer.offer(*next(without_tasks), drafts, ["//new/r/docs/", "//new/r/src/"])
 
     emit([_figure("offer of 20 tasks", _p95(add, times), None)])
 
@@ -129,9 +125,9 @@ def main() -> None:
     try:
         with ground.prepared():
             say(f"agent_tasks: storing {given.tasks} tasks")
-            stage = _fill(given.tasks)
+            stages = _fill(given.tasks)
             say("agent_tasks: measuring")
-            _measure(given.times, stage)
+            _measure(given.times, stages)
     except CannotRun as error:
         sys.exit(f"agent_tasks: {error}")
 
