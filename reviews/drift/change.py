@@ -18,7 +18,7 @@ from reviews.drift.claims import Claim, Form, Judgement, Kind, Reason, Verdict, 
 from reviews.drift.extraction import MAX_CLAIMS as MAX_CLAIMS_OF_DOCUMENT
 from reviews.drift.extraction import all_claims_of
 from reviews.drift.index import Index, documents_in
-from reviews.drift.needles import MAX_NEEDLES, as_words, mentions, needles
+from reviews.drift.needles import MAX_NEEDLES, needles
 from reviews.drift.page import Page
 from reviews.drift.trees import Tree
 from reviews.drift.wording import summary
@@ -162,7 +162,7 @@ class _Comparison:
         own = [path for path in documents if path in changed][:MAX_DOCUMENTS]
         others = [path for path in documents if path not in changed][: MAX_DOCUMENTS - len(own)]
         self.report.unread += len(documents) - len(own) - len(others)
-        wanted = as_words(needles(self._base, self._head, changed))
+        wanted = needles(self._base, self._head, changed)
         if self._head.is_late:  # what the change takes away is not all known
             self.report.unread += len(others)
             return own, []
@@ -171,7 +171,7 @@ class _Comparison:
         self._head.prefetch(others)
         if len(wanted) > MAX_NEEDLES:
             return own, others
-        return own, [path for path in others if mentions(self._head.bytes_of(path) or b"", wanted)]
+        return own, [path for path in others if wanted.are_in(self._head.bytes_of(path) or b"")]
 
     def _claims(self, document: str, *, is_changed: bool) -> list[tuple[Claim, Claim | None]]:
         """Return the claims of a document, each with the same claim before the change, if it was made."""

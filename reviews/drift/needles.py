@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from reviews.drift import manifests
 from reviews.drift.code_facts import Code
@@ -14,29 +15,51 @@ from reviews.drift.manifests import ManifestError
 
 MAX_NEEDLES = 2_000
 _TOKEN = re.compile(rb"[a-z0-9]+")
+_IDENTIFIER = re.compile(rb"[A-Za-z0-9_]+")
 
 
-def needles(base: Index, head: Index, changed: Collection[str]) -> set[str]:
+class Needles(NamedTuple):
+    """What a document must hold one of: all words of a name in any form, or an identifier as it is."""
+
+    words: frozenset[frozenset[bytes]]
+    identifiers: frozenset[bytes]
+
+    def __len__(self) -> int:
+        return len(self.words) + len(self.identifiers)
+
+    def are_in(self, data: bytes) -> bool:
+        """Say whether a document holds one of them."""
+        if not self.identifiers.isdisjoint(_IDENTIFIER.findall(data)):
+            return True
+        words = frozenset(_TOKEN.findall(data.lower()))
+        return any(needle <= words for needle in self.words)
+
+
+def needles(base: Index, head: Index, changed: Collection[str]) -> Needles:
     """Return names that the changed files no longer say."""
     found: set[str] = set()
+    verbatim: set[str] = set()
     for path in changed:
         found.update(_of_file(path, base, head))
+        verbatim.update(_verbatim(path, base, head))
     for path in changed:
         folder = posixpath.dirname(path)
         while folder and folder not in head.folders:
             found.add(posixpath.basename(folder))
             folder = posixpath.dirname(folder)
-    return found
+    # A claim about a symbol or a variable names it as it is: `KEY` is not in `APP_KEY`.
+    plain = {name for name in verbatim if _IDENTIFIER.fullmatch(name.encode())}
+    words = frozenset(frozenset(_TOKEN.findall(name.lower().encode())) for name in found | (verbatim - plain))
+    return Needles(words - {frozenset()}, frozenset(name.encode() for name in plain))
 
 
-def mentions(data: bytes, wanted: Collection[frozenset[bytes]]) -> bool:
-    """Say whether a document holds all words of one needle."""
-    words = frozenset(_TOKEN.findall(data.lower()))
-    return any(needle <= words for needle in wanted)
-
-
-def as_words(names: Collection[str]) -> frozenset[frozenset[bytes]]:
-    return frozenset(frozenset(_TOKEN.findall(name.lower().encode())) for name in names) - {frozenset()}
+def _verbatim(path: str, base: Index, head: Index) -> frozenset[str]:
+    """Return the symbols that a file no longer defines, and the names that it no longer reads."""
+    old = base.code(path) if path in base.entries and not is_document(path) else None
+    if old is None:
+        return frozenset()
+    new = (head.code(path) if path in head.entries else Code()) or Code()
+    return ((old.symbols or frozenset()) - (new.symbols or frozenset())) | (old.reads - new.reads)
 
 
 def _of_file(path: str, base: Index, head: Index) -> Iterator[str]:
@@ -58,9 +81,9 @@ def _of_file(path: str, base: Index, head: Index) -> Iterator[str]:
     old = base.code(path)
     new = (head.code(path) if path in head.entries else Code()) or Code()
     if old is not None:
-        yield from old.reads - new.reads
-        yield from (key.lstrip("-") for key, value in {*old.defaults} ^ {*new.defaults})
-        yield from (old.symbols or frozenset()) - (new.symbols or frozenset())
+        # No claim holds by a value that is no literal, so none is refuted where one goes or comes.
+        changed = {*old.defaults} ^ {*new.defaults}
+        yield from (key.lstrip("-") for key, value in changed if value is not None)
         for route in {*old.routes} - {*new.routes}:
             yield re.sub(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]|(?<=/):\w+", "", route.path)
 

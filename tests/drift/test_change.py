@@ -218,6 +218,15 @@ def test_one_changed_comment_in_our_own_tree_changes_nothing() -> None:
     assert compare(MemoryTree(files), MemoryTree(after)).drifted == []
 
 
+def test_a_symbol_that_goes_has_only_documents_read_that_name_it() -> None:
+    documents = {f"d{n}.md": f"Set `APP_KEY_{n}` for the key.\n" for n in range(5)}
+    code = "import os\n\nKEY = os.environ['APP_KEY_1']\nMORE = os.environ['APP_KEY_1']\n"
+    files = {**documents, "example.md": "```python\nfrom app.keys import KEY\n```\n", "app/keys.py": code}
+    report = compare(tree(files), tree({**files, "app/keys.py": code.replace("KEY = os", "OTHER = os")}))
+    assert [one.claim.document for one in report.drifted] == ["example.md"]
+    assert report.documents == 1
+
+
 def test_no_claims_is_said_in_words() -> None:
     report = compare(tree({}), tree({"a.md": "Nothing here.\n"}))
     assert report.summary == "No verifiable claims found in the changed documentation files."
