@@ -101,6 +101,7 @@ def _is_ours(text: Mapping[str, Any]) -> bool:
     return text["by"] == ACCOUNT if "by" in text else text["user"]["login"] == f"{SLUG}[bot]"
 
 
+@cache
 def _public(key: str) -> Any:
     return serialization.load_pem_private_key(key.encode(), None).public_key()
 
