@@ -18,10 +18,13 @@ from typing import Any
 import httpx
 import pytest
 from django.conf import settings
+from django.db import transaction
 
-from reviews.agents import expire
+from reviews.agents import expire, offer
 from reviews.intake import api_keys
-from reviews.models import AgentSubmission, AgentTask
+from reviews.models import AgentSubmission, AgentTask, StageRun
+from reviews.reviewers.document_prompt import AGENT_SYSTEM, verification_schema
+from reviews.states import AgentTaskType, Stage
 from tests.agents.conftest import CHUNK, OTHER, add_tasks, is_due, waiting_job
 from tests.fakes.llm import FakeLlm, Reply
 from tests.stack import Stack, eventually
@@ -79,6 +82,31 @@ def test_the_agent_answers_by_a_model_and_corrects_an_answer_once(web: Stack, ke
     assert [AgentTask.objects.get(pk=task.pk).status for task in (first, second)] == ["completed"] * 2
     assert AgentTask.objects.get(pk=first.pk).metadata["model_used"]
     assert is_due(first.job)
+
+
+def test_the_agent_answers_a_verification_by_its_schema(web: Stack, key: str) -> None:
+    job = waiting_job()
+    run = StageRun.objects.get(job=job, stage=Stage.LLM)
+    payload = {
+        "type": "verification", "instructions": AGENT_SYSTEM, "request": "Is it so?",
+        "answer_schema": verification_schema(),
+    }  # fmt: skip
+    drafts = [offer.Draft(AgentTaskType.VERIFICATION, 0, "d", payload)]
+    with transaction.atomic():
+        offer.offer(job.pk, run.pk, drafts, ["//depot/main/"])
+    answer = {
+        "verdict": "drifted", "confidence": 0.9, "reasoning": "It waits five.",
+        "evidence_files": ["//depot/main/a.py"], "specific_mismatch": "It waits one.", "suggested_fix": None,
+        "quote_document": "It waits one.", "quote_code": "wait(5)",
+    }  # fmt: skip
+    with FakeLlm() as llm:
+        llm.script(Reply(answer=answer))
+        code, said = finished(agent(web, key, *model(llm)))
+        assert "specific_mismatch" in llm.requests[0].body["messages"][0]["content"]
+    assert (code, "1 submitted" in said) == (0, True), said
+    task = AgentTask.objects.get(job=job)
+    assert (task.status, task.result) == ("completed", [{"type": "verification", **answer}])
+    assert is_due(job)
 
 
 def test_the_agent_runs_a_command_without_the_credentials_around_it(
