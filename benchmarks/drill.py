@@ -3,8 +3,8 @@
 `manage.py up` runs as it does for everybody: embedded PostgreSQL, web, all clusters. Posters
 send a stream of review requests and repeat each with its idempotency key until it is answered.
 The model server, two webhook receivers, an SMTP server and a maildir misbehave on schedule
-(`drill_peers`), processes die (`drill_faults`). Pull requests are opened and pushed to on a code
-host that reaches its limits and loses webhooks (`drill_host`). Another key posts a flood whose
+(`drill_peers`), processes die (`drill_faults`). Pull requests are opened and pushed to on GitHub,
+Gitea and GitLab, which reach their limits and lose webhooks (`drill_host`). Another key posts a flood whose
 webhooks go to a receiver that hangs or drips; the summary has how long the reviews of the first key
 took. When the faults are over and everything is quiet, each pull request is pushed to once more; then
 what was posted, the database and the receivers' ledgers are compared (`drill_ledger`,

@@ -72,7 +72,7 @@ class Course:
         for stream in self.streams:
             stream.start()
         pulls = max(1, int(PULL_SHARE * len(self.requests)))
-        self.peers.host.start(addresses, pulls, 0.95 * self.length)
+        self.peers.hosts.start(addresses, pulls, 0.95 * self.length)
 
     def is_late(self) -> bool:
         """Say whether no further fault is to begin."""
@@ -83,7 +83,7 @@ class Course:
         self.peers.cease()
         say(f"drill: no more faults after {time.monotonic() - self.started:.0f} s")
         unsettled = self._quiet()
-        self.peers.host.push_to_all()
+        self.peers.hosts.push_to_all()
         unsettled = unsettled or self._quiet()
         for stream in self.streams:
             stream.stop()
@@ -99,10 +99,11 @@ class Course:
                     row = connection.execute(
                         "SELECT count(*), count(finished_at), (SELECT count(*) FROM outbox_messages"
                         " WHERE aggregate_type = 'stage_run') FROM jobs"  # others come round for ever
-                        f" WHERE idempotency_key NOT LIKE '{drill_ledger.PULL}:%'"
+                        " WHERE split_part(idempotency_key, ':', 1) <> ALL(%s)",
+                        [list(drill_ledger.PULLS)],
                     ).fetchone()
                     versions = drill_host_ledger.read(connection)
-                pulls = drill_host_ledger.reconcile(self.peers.host.books(), versions)
+                pulls = drill_host_ledger.reconcile_all(self.peers.hosts.books(), versions)
             except psycopg.OperationalError:
                 row, pulls = None, Verdict()
             missing, is_done = self.installation.missing(), all(stream.is_done() for stream in self.streams)
@@ -125,8 +126,8 @@ class Course:
         facts, versions = drill_ledger.read(connection), drill_host_ledger.read(connection)
         self.receipts = self.peers.receipts()
         verdict = drill_ledger.reconcile(posted, facts, self.receipts)
-        books = self.peers.host.books()
-        verdict.add(drill_host_ledger.reconcile(books, versions))
+        books = self.peers.hosts.books()
+        verdict.add(drill_host_ledger.reconcile_all(books, versions))
         unanswered = {request.key for request in (*self.requests, *self.flooded)}
         unanswered -= {entry.key for entry in posted}
         verdict.stuck += [f"{key} was never answered" for key in sorted(unanswered)]
@@ -141,10 +142,12 @@ class Course:
             "webhook_requests": self.receipts.webhook_requests,
             "flood": len(self.flooded),
             **_waits(connection, self.streams[0].posted),
-            "pull_requests": len({number for number, _ in books.heads}),
-            "heads": len(books.heads),
-            "heads_without_webhook": len({head for _, head in books.heads} - books.taken_in),
-            "limited_calls": self.peers.host.limited,
+            "pull_requests": sum(len({number for number, _ in one.heads}) for one in books),
+            "heads": sum(len(one.heads) for one in books),
+            "heads_without_webhook": sum(
+                len({head for _, head in one.heads} - one.taken_in) for one in books
+            ),
+            "limited_calls": self.peers.hosts.limited,
         }
         return summary, verdict
 
@@ -160,7 +163,7 @@ def options_of(peers: Peers, scale: float) -> dict[str, str]:
         "SMTP_HOST": "127.0.0.1",
         "SMTP_PORT": str(peers.mail.port),
         "WEBHOOK_SECRETS": peers.secret,
-        **peers.host.options,
+        **peers.hosts.options,
     }
 
 

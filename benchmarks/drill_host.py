@@ -1,15 +1,15 @@
-"""The drill's code host: a GitHub with one repository, whose pull requests open and move while it misbehaves.
+"""The drill's code hosts: GitHub, Gitea and GitLab with a repository each, which misbehave.
 
-API and git server are those of `tests.fakes` under one address. It sends each webhook once, as GitHub does:
-one that meets a web server that is down is lost, and only the product's poll finds what it was about. The
-host keeps its own ledger: heads in the order they were pushed, and which of them the product took in.
+Their pull requests open and move meanwhile. API and git server are those of `tests.fakes` under one address.
+Each webhook is sent once, as GitHub does: one that meets a web server that is down is lost, and only the
+product's poll finds what it was about. Each host keeps its own ledger: heads in the order they were pushed,
+and which of them the product took in.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import threading
 import time
 import uuid
@@ -22,14 +22,15 @@ from pathlib import Path
 import httpx
 
 from benchmarks.drill_host_ledger import HostBooks
-from benchmarks.drill_ledger import Effect
-from benchmarks.drill_schedule import Fault
+from benchmarks.drill_ledger import Effect, Row
+from benchmarks.drill_schedule import WEIGHTS, Fault
 from benchmarks.figures import say
 from notifications.providers.pull_requests.markdown import marker_of
+from tests.fakes.accounts import TOKEN, AccountServer
 from tests.fakes.git_http import GitHost, PullRequests
-from tests.fakes.github import APP_ID, SLUG, GitHubServer, Pull, private_key
+from tests.fakes.github import APP_ID, SLUG, GitHubServer, Pull, private_key, reviewed_tokens_of
 from tests.fakes.http import Asked, Said
-from tests.hosts import deliveries
+from tests.hosts.kinds import KINDS, Kind, as_bytes
 
 NAME = "acme/website"
 SENT_AT_ONCE = 20  # of one webhook, under two ids
@@ -44,13 +45,20 @@ _STORM = (  # refuses so many calls
     Said(429, {"message": "API rate limit exceeded"}),
     Said(403, _SECONDARY),
 )
+_ACCOUNT_STORM = tuple(Said(429, said.body, said.headers) for said in _STORM)  # 403 is no limit there
+_NEXT_TOKEN = "the-next-token-of-the-account"
+_CONCLUSIONS = {  # of a commit's status, as a check run says it
+    "success": "success", "warning": "cancelled", "canceled": "cancelled", "error": "failure",
+    "failed": "failure",
+}  # fmt: skip
 
 
 class CodeHost:
     """A running host. Made by `running`."""
 
-    def __init__(self, git: GitHost, api: GitHubServer, directory: Path) -> None:
-        self.api = api
+    def __init__(self, kind: Kind, git: GitHost, api: GitHubServer, directory: Path) -> None:
+        self.kind, self.api = kind, api
+        git.accepts = self._accepts
         self.api.url, git.api = git.url, self._answer  # one address for both
         self._repo = self.api.add(NAME)
         self._repo.pulls.clear()
@@ -68,21 +76,31 @@ class CodeHost:
     @property
     def options(self) -> dict[str, str]:
         """Return the variables of an installation that reviews this host's pull requests."""
-        return {
+        name = self.kind.name.upper()
+        connection = {
             "GITHUB_API_URL": self.url,
             "GITHUB_APP_ID": str(APP_ID),
             "GITHUB_APP_SLUG": SLUG,
             "GITHUB_PRIVATE_KEY": private_key().replace("\n", "\\n"),
-            "GITHUB_WEBHOOK_SECRETS": deliveries.SECRET,
-            "GITHUB_REPOSITORIES": NAME,
-            "SOURCE_POLL_SECONDS": "5",
         }
+        if isinstance(self.api, AccountServer):
+            connection = {
+                f"{name}_URL": self.url,
+                f"{name}_TOKEN": TOKEN,
+                f"{name}_TOKEN_NEXT": _NEXT_TOKEN,
+            }
+        return {**connection, f"{name}_WEBHOOK_SECRETS": self.kind.secret, f"{name}_REPOSITORIES": NAME}
+
+    def _accepts(self, password: str) -> bool:
+        if isinstance(self.api, AccountServer):
+            return password in self.api.accepted
+        return self.api.accepts(password)
 
     # -- pull requests ------------------------------------------------------------------------
 
     def start(self, addresses: Sequence[str], count: int, seconds: float) -> None:
         """Open `count` pull requests evenly over `seconds`, with webhooks to the addresses in turns."""
-        self._hooks = itertools.cycle([address + deliveries.PATH for address in addresses])
+        self._hooks = itertools.cycle([address + self.kind.path for address in addresses])
 
         def open_all() -> None:
             for _ in range(count):
@@ -95,17 +113,23 @@ class CodeHost:
     def begin(self, fault: Fault) -> None:
         """Misbehave, until the product has met it: a host has too few calls for a share of some seconds."""
         if fault.kind == "host_limit":
-            self._limits.extend(_STORM)
+            self._limits.extend(_ACCOUNT_STORM if isinstance(self.api, AccountServer) else _STORM)
         elif fault.kind == "host_drop":
             self._drops += DROPPED
         elif fault.kind == "host_revoke":
-            self.api.tokens.clear()
+            self._revoke()
         elif fault.kind == "host_lose":
             self._push()
         elif fault.kind == "host_redeliver":
             self._send_at_once(self._push())
         elif fault.kind == "host_push":
             self._push_during_review(self._push())
+
+    def _revoke(self) -> None:
+        if isinstance(self.api, AccountServer):
+            self.api.accepted = {TOKEN, _NEXT_TOKEN} - self.api.accepted
+        else:
+            self.api.tokens.clear()
 
     def cease(self) -> None:
         """Open no further pull request, and behave from now on."""
@@ -126,7 +150,8 @@ class CodeHost:
             known = self._repo.pulls.get(number)
             name = f"src/p{number}.py"
             self._work.branch(f"p{number}")
-            head = self._work.pull(number, {name: _TEXT.format(len(self._heads))})
+            head = self._work.work.commit_files({name: _TEXT.format(len(self._heads))}, "A change.")
+            self._work.push(self.kind.head.replace("/7/", f"/{number}/"))
             # A host's times have whole seconds; one that is not later would leave the order open.
             before = datetime.fromisoformat(known.updated_at).timestamp() if known else 0
             at = datetime.fromtimestamp(max(int(time.time()), before + 1), UTC)
@@ -144,7 +169,7 @@ class CodeHost:
         self._send(number, "synchronize")
 
     def _is_told(self, head: str) -> bool:
-        return any(check["head_sha"] == head for check in list(self._repo.checks.values()))
+        return any(check["head_sha"] == head for check in self._checks())
 
     # -- webhooks -----------------------------------------------------------------------------
 
@@ -152,10 +177,11 @@ class CodeHost:
         """Send the webhook of a pull request, once."""
         pull = self._repo.pulls[number]
         repository = {"id": self._repo.number, "full_name": NAME}
-        content = deliveries.pull_request(action, head=pull.head, number=number, repository=repository)
-        content["pull_request"]["updated_at"] = pull.updated_at
-        body = json.dumps(content).encode()
-        headers = deliveries.headers(body, "pull_request", delivery=delivery)
+        event = self.kind.event(
+            action, head=pull.head, number=number, repository=repository, updated_at=pull.updated_at
+        )
+        body = as_bytes(event)
+        headers = self.kind.headers(body, delivery=delivery)
         try:
             answer = httpx.post(next(self._hooks), content=body, headers=headers, timeout=10, trust_env=False)
         except httpx.TransportError:
@@ -163,7 +189,8 @@ class CodeHost:
         if answer.status_code in {200, 202} and answer.json().get("job"):
             self._taken_in.add(pull.head)
         elif answer.status_code < 500:
-            say(f"drill: the webhook of {number} was answered {answer.status_code} {answer.text[:200]}")
+            which, said = f"{self.kind.name}'s webhook of {number}", answer.text[:200]
+            say(f"drill: {which} was answered {answer.status_code} {said}")
 
     def _send_at_once(self, number: int) -> None:
         ids = [str(uuid.uuid4()), str(uuid.uuid4())]
@@ -191,26 +218,103 @@ class CodeHost:
         return HostBooks(
             tuple(self._heads),
             frozenset(self._taken_in),
-            tuple((comment["number"], comment["body"]) for comment in list(self._repo.comments.values())),
-            tuple(dict(check) for check in list(self._repo.checks.values())),
-            tuple(dict(review) for review in self._repo.reviews),
+            tuple((comment["number"], comment["body"]) for comment in self._comments()),
+            tuple(self._checks()),
+            tuple(self._reviews()),
             tuple(self.api.faults),
+            self.kind.name,
         )
 
     def effects(self) -> Iterator[Effect]:
         """Yield each message that a comment or a review holds."""
-        for kind, texts in (
-            ("github", list(self._repo.comments.values())),
-            ("github-review", self._repo.reviews),
-        ):
+        name = self.kind.name
+        for kind, texts in ((name, self._comments()), (f"{name}-review", self._reviews())):
             for text in texts:
                 marker = marker_of(text["body"])
                 for token in marker.tokens if marker else ():
                     yield Effect(token, f"{kind}:{NAME}#{text['number']}")
 
+    def _comments(self) -> list[Row]:
+        """Return the comments, without the threads that GitLab has instead of a review."""
+        return [one for one in list(self._repo.comments.values()) if "position" not in one]
+
+    def _reviews(self) -> Iterator[Row]:
+        """Yield the reviews as GitHub shows them; of GitLab, the threads of a message as one."""
+        for review in list(self._repo.reviews):
+            is_posted = review["state"] in {"COMMENT", "COMMENTED"}
+            yield {**review, "state": "COMMENTED" if is_posted else review["state"]}
+        threads = [one for one in list(self._repo.comments.values()) if "position" in one]
+        firsts = {marker.token: one for one in reversed(threads) if (marker := marker_of(one["body"]))}
+        if threads:
+            yield from ({**firsts[token], "state": "COMMENTED"} for token in reviewed_tokens_of(self._repo))
+
+    def _checks(self) -> list[Row]:
+        """Return the check runs; the newest status of each commit as one where there are none."""
+        if not isinstance(self.api, AccountServer):
+            return [dict(check) for check in list(self._repo.checks.values())]
+        newest = {status["sha"]: status["state"] for status in list(self.api.statuses)}
+        return [
+            {
+                "head_sha": sha,
+                "status": "completed" if state in _CONCLUSIONS else state,
+                "conclusion": _CONCLUSIONS.get(state),
+            }
+            for sha, state in newest.items()
+        ]
+
+
+class CodeHosts:
+    """All of them. Each fault of a kind meets the next one; pull requests open on each alike."""
+
+    def __init__(self, hosts: Sequence[CodeHost]) -> None:
+        self.hosts = tuple(hosts)
+        count = len(self.hosts)
+        self._turns = {
+            kind: itertools.cycle(self.hosts[number % count :] + self.hosts[: number % count])
+            for number, kind in enumerate(WEIGHTS)
+            if kind.startswith("host_")
+        }
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the variables of an installation that reviews the pull requests of each."""
+        found = {name: value for host in self.hosts for name, value in host.options.items()}
+        return {**found, "SOURCE_POLL_SECONDS": "5"}
+
+    @property
+    def limited(self) -> int:
+        return sum(host.limited for host in self.hosts)
+
+    def start(self, addresses: Sequence[str], count: int, seconds: float) -> None:
+        """Open about `count` pull requests, at least one on each."""
+        for host in self.hosts:
+            host.start(addresses, -(-count // len(self.hosts)), seconds)
+
+    def begin(self, fault: Fault) -> None:
+        next(self._turns[fault.kind]).begin(fault)
+
+    def cease(self) -> None:
+        for host in self.hosts:
+            host.cease()
+
+    def push_to_all(self) -> None:
+        for host in self.hosts:
+            host.push_to_all()
+
+    def books(self) -> tuple[HostBooks, ...]:
+        return tuple(host.books() for host in self.hosts)
+
+    def effects(self) -> Iterator[Effect]:
+        for host in self.hosts:
+            yield from host.effects()
+
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[CodeHost]:
-    """Start the host with its repositories below `directory`; stop it afterwards."""
-    with GitHost(directory / "repositories") as git, GitHubServer() as api:
-        yield CodeHost(git, api, directory)
+def running(directory: Path) -> Iterator[CodeHosts]:
+    """Start the hosts with their repositories below `directory`; stop them afterwards."""
+    with contextlib.ExitStack() as stack:
+        hosts = []
+        for name, kind in KINDS.items():
+            git = stack.enter_context(GitHost(directory / name / "repositories"))
+            hosts.append(CodeHost(kind, git, stack.enter_context(kind.server()), directory / name))
+        yield CodeHosts(hosts)

@@ -14,7 +14,7 @@ wrong_state  the summary is not of the newest head; a check run tells another en
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,15 +30,15 @@ CONCLUSIONS = {
     "superseded": {"cancelled"},
 }
 _VERSIONS = """
-SELECT p.number, v.head_sha, v.is_automatic, j.id AS job, j.review_version, j.status, j.finished_at
+SELECT p.host, p.number, v.head_sha, v.is_automatic, j.id AS job, j.review_version, j.status, j.finished_at
   FROM host_versions v JOIN host_changes p ON p.id = v.change_id JOIN jobs j ON j.id = v.job_id
- ORDER BY p.number, j.review_version"""
+ ORDER BY p.host, p.number, j.review_version"""
 
 
 @dataclass(frozen=True, slots=True)
 class HostBooks:
     """The host's ledger. `heads`: pull request and head, as they were pushed; `taken_in`: those whose webhook
-    was answered with a job. `comments`: pull request and text.
+    was answered with a job. `comments`: pull request and text. `host`: its name.
     """
 
     heads: tuple[tuple[int, str], ...]
@@ -47,6 +47,7 @@ class HostBooks:
     checks: tuple[Row, ...] = ()
     reviews: tuple[Row, ...] = ()
     faults: tuple[str, ...] = ()
+    host: str = "github"
 
 
 def read(connection: psycopg.Connection[Any]) -> Sequence[Row]:
@@ -55,8 +56,18 @@ def read(connection: psycopg.Connection[Any]) -> Sequence[Row]:
         return cursor.execute(_VERSIONS).fetchall()
 
 
+def reconcile_all(books: Iterable[HostBooks], versions: Sequence[Row]) -> Verdict:
+    """Compare the ledger of each host with the product's versions of its pull requests."""
+    verdict = Verdict()
+    for one in books:
+        found = reconcile(one, [row for row in versions if row["host"] == one.host])
+        for name in ("lost", "duplicated", "stuck", "wrong_state"):
+            getattr(verdict, name).extend(f"{one.host}: {sentence}" for sentence in getattr(found, name))
+    return verdict
+
+
 def reconcile(books: HostBooks, versions: Sequence[Row]) -> Verdict:
-    """Compare the host's ledger with the product's versions."""
+    """Compare one host's ledger with the product's versions of its pull requests."""
     verdict = Verdict()
     of_head: dict[tuple[int, str], list[Row]] = {}
     newest_version: dict[int, Row] = {}

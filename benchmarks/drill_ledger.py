@@ -22,11 +22,12 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from criticizer.codehosts.registry import HOSTS
 from notifications.recipients import is_required
 
 MAX_ATTEMPTS = 5  # of a stage
 FINAL = {"succeeded", "dead_lettered"}  # no request cancels, supersedes or is late in a drill
-PULL = "github"  # begins what is of a pull request: a key, or a recipient, that several jobs have
+PULLS = tuple(HOSTS)  # begin what is of a pull request: a key, or a recipient, that several jobs have
 # What the injected faults can end in. Anything else is a defect that the faults brought to light.
 EXPECTED_CLASSES = {
     "NETWORK_TIMEOUT",
@@ -144,7 +145,7 @@ def reconcile(posted: Sequence[Posted], facts: Facts, receipts: Receipts) -> Ver
         if times > 1:
             verdict.duplicated.append(f"{effect.recipient} has {effect.token} {times} times")
     for recipient, tokens in _tokens_of(receipts.effects).items():
-        if len(tokens) > 1 and not recipient.startswith(PULL):  # every other job has recipients of its own
+        if len(tokens) > 1 and not recipient.startswith(PULLS):  # every other job has recipients of its own
             verdict.duplicated.append(f"{recipient} was told under {len(tokens)} keys")
     known = {row["token"] for row in facts.deliveries}
     verdict.wrong_state += [
@@ -216,7 +217,7 @@ def _compare_deliveries(
 
 
 def _is_of_pull(job: Row) -> bool:
-    return str(job["idempotency_key"]).startswith(f"{PULL}:")
+    return str(job["idempotency_key"]).partition(":")[0] in PULLS
 
 
 def _tokens_of(effects: Iterable[Effect]) -> Mapping[str, set[str]]:

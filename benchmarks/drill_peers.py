@@ -1,4 +1,4 @@
-"""The peers of the drill: a model server, three webhook receivers, SMTP server, maildir and code host.
+"""The peers of the drill: a model server, three webhook receivers, SMTP server, maildir and code hosts.
 
 Real servers on loopback, in threads of this process, that misbehave for as long as a fault lasts
 and keep a ledger of everything they took over. Faults are constructed; the wire forms are those
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import drill_host
-from benchmarks.drill_host import CodeHost
+from benchmarks.drill_host import CodeHosts
 from benchmarks.drill_ledger import Effect, Receipts
 from benchmarks.drill_schedule import Fault
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
@@ -95,7 +95,7 @@ class Peers:
     tarpit: WebhookReceiver
     mail: SmtpServer
     maildir: Path
-    host: CodeHost
+    hosts: CodeHosts
     secret: str
     wrong: dict[str, Mischief]  # by the first word of a fault's kind
 
@@ -105,7 +105,7 @@ class Peers:
         if peer == "webhook":
             peer = f"webhook{fault.number % len(self.receivers)}"  # the other one goes on
         if peer == "host":
-            self.host.begin(fault)
+            self.hosts.begin(fault)
             return
         self.wrong[peer].begin(fault)
         if peer == "smtp":
@@ -129,7 +129,7 @@ class Peers:
         for mischief in self.wrong.values():
             mischief.cease()
         self.tarpit.respond = None
-        self.host.cease()
+        self.hosts.cease()
         self.mail.switches = Switches()
 
     def receipts(self) -> Receipts:
@@ -152,7 +152,7 @@ class Peers:
             for path in sorted((self.maildir / folder).glob("*")):
                 mail = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
                 effects.append(Effect(str(mail["X-Criticizer-Token"]), f"mail:{mail['To']}"))
-        effects += self.host.effects()
+        effects += self.hosts.effects()
         requests = sum(len(receiver.requests) for receiver in (*self.receivers, self.tarpit))
         return Receipts(tuple(effects), unsigned, requests)
 
@@ -175,6 +175,6 @@ def running(files: Path) -> Iterator[Peers]:
         receiver("webhook1") as second,
         WebhookReceiver(respond=_stuck) as tarpit,
         SmtpServer() as mail,
-        drill_host.running(files / "host") as host,
+        drill_host.running(files / "hosts") as hosts,
     ):
-        yield Peers(model, (first, second), tarpit, mail, files / "mail", host, secret, wrong)
+        yield Peers(model, (first, second), tarpit, mail, files / "mail", hosts, secret, wrong)

@@ -218,7 +218,7 @@ def environment(files: Path, repository: Path, options: Mapping[str, str]) -> di
         "CRITICIZER_DATA_DIR": str(files),
         "CHANGE_SOURCES": "git",
         "GIT_REPOSITORIES": f"drill={repository}",
-        "DEPOT_ALLOW_LIST": "//drill/...,//github/...",
+        "DEPOT_ALLOW_LIST": "//drill/...,//github/...,//gitea/...,//gitlab/...",
         "OUTBOUND_ALLOW": "127.0.0.0/8",
         "API_THROTTLE": "1000000/min",
         "WORKERS": "2",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.drill_host_ledger import HostBooks, reconcile
+from benchmarks.drill_host_ledger import HostBooks, reconcile, reconcile_all
 from benchmarks.drill_ledger import Verdict
 from notifications.providers.pull_requests.markdown import Marker
 
@@ -129,3 +129,14 @@ def test_a_falsified_entry_is_found(case: str) -> None:
     verdict = reconcile(falsify(host, rows), rows)
     assert sentence in getattr(verdict, kind)
     assert not verdict.ok
+
+
+def test_each_host_is_compared_with_its_own_reviews() -> None:
+    host, rows = books()
+    known = [{**row, "host": name} for name in ("github", "gitea") for row in rows]
+    both = (host, replace(host, host="gitea"))
+    assert reconcile_all(both, known) == Verdict()
+    assert reconcile_all(both, known[:2]).lost == [
+        f"gitea: {NAMED[FIRST]} has no review",
+        f"gitea: {NAMED[SECOND]} has no review",
+    ]
