@@ -20,6 +20,7 @@ from criticizer.resilience import gate, rate_limit
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from criticizer.resilience.health_checks import CHECKS
 from notifications.config import host as host_of
+from notifications.config import providers
 from notifications.recipients import CHANNELS, normalise, variables_of
 from notifications.recipients import split as split_recipient
 from reviews import config
@@ -267,6 +268,16 @@ def server(kind: Kind, settings: Any) -> Iterator[GitHubServer]:
         yield made
         assert made.faults == []
     gate.forget()
+
+
+def test_whatever_writes_to_a_host_shares_one_client_and_its_token(kind: Kind, server: GitHubServer) -> None:
+    found = providers()
+    assert {kind.name, f"{kind.name}-review"} <= set(found)
+    named = HOSTS[kind.name].repositories("acme/website", server.repos["acme/website"].number)
+    writers: list[Any] = [found[name] for name in found if name.startswith(kind.name)]
+    hosts = [host_of(kind.name), *(writer._host for writer in writers)]
+    assert [host.pull(named, 7).head_sha for host in hosts] == [OTHER] * 3
+    assert server.count("POST", ".*/access_tokens") == (kind.name == "github")
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
