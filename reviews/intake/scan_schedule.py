@@ -45,20 +45,29 @@ def run_due() -> Pause:
 def run() -> list[int]:
     """Request a scan of each path that is due; return their jobs.
 
-    A repository that cannot be read delays no other path, nor does a defect that one path meets.
+    A repository that cannot be read delays no other path, nor does a defect that one path meets. A code host
+    that does not answer is asked once, after all repositories of this machine.
     """
     due = ScanTarget.objects.filter(Q(next_at=None) | Q(next_at__lte=Now()), every_hours__gt=0)
-    found = [_start(target) for target in due]
+    away: dict[str, Failure] = {}
+    found = [_start(target, away) for target in sorted(due, key=lambda each: intake.host_of(each) != "")]
     return [job for job in found if job is not None]
 
 
-def _start(target: ScanTarget) -> int | None:
-    """Request a scan unless another run did, one is active, or the newest commit is verified already."""
-    interval = timedelta(hours=target.every_hours)
+def _start(target: ScanTarget, away: dict[str, Failure]) -> int | None:
+    """Request a scan unless another run did, one is active, or the newest commit is verified already.
+
+    `away`: the code hosts that did not answer in this run, which are not asked again.
+    """
+    interval, host = timedelta(hours=target.every_hours), intake.host_of(target)
     try:
+        if host in away:
+            raise away[host]
         changelist_id = intake.head_of(target)
         return review_requests.past_deadlocks(lambda: _requested(target, interval, changelist_id))
     except Failure as failure:
+        if host and failure.retryable:
+            away[host] = failure
         log.warning("scan_not_requested", path=target.path, **failure.facts)
         problem = clean(failure.detail, 500)
     except Exception as error:  # a lost database raises again below, and ends the run

@@ -47,6 +47,12 @@ def series_of(target_id: int) -> str:
     return f"{SCAN}:{target_id}"
 
 
+def host_of(target: ScanTarget) -> str:
+    """Return the code host that is asked for a path's newest commit; "" for a repository of this machine."""
+    name = target.folder.split("/")[2]
+    return name if name in HOSTS and name not in config.sources().git else ""
+
+
 def repository_of(target: ScanTarget) -> str:
     """Return the name of a path's repository, that of a hosted one with its host: `github/owner/name`.
 

@@ -14,8 +14,9 @@ from django.utils import timezone
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
 from reviews import config
 from reviews.config import MIRRORS
+from reviews.intake import scan_schedule
 from reviews.intake import scans as intake
-from reviews.models import FindingRow, HostChange
+from reviews.models import FindingRow, HostChange, ReviewJob
 from reviews.states import JobStatus
 from tests import factories
 from tests.acceptance.test_scans import FILES, MOVED, result, scanned, target, verdicts
@@ -124,3 +125,26 @@ def test_a_repository_that_left_the_host_is_a_dead_letter(world: World, hosted: 
     world.settle()
     assert world.status(job) == "dead_lettered"
     assert config.hosted_at(ROOT) is None
+
+
+def test_a_host_that_does_not_answer_is_asked_once_in_a_run_and_delays_no_other_path(
+    world: World, hosted: Hosted, tmp_path: Path
+) -> None:
+    hosted.push(FILES)
+    local = GitRepo(tmp_path / "documented")
+    local.commit_files(FILES)
+    world.settings.GIT_REPOSITORIES = {"zebra": local.path}
+    world.settings.DEPOT_ALLOW_LIST = ["//github/acme/...", "//zebra/..."]
+    asked = [target(path, every_hours=24) for path in (f"{ROOT}...", f"{ROOT}docs/...", "//zebra/...")]
+    hosted.host.asked.clear()
+    hosted.host.answers = ["503 Service Unavailable"] * 9
+    (job,) = scan_schedule.run()
+    assert ReviewJob.objects.get(pk=job).changelist_id.startswith("git:zebra@")
+    assert len(hosted.host.asked) == 1
+    for of in asked:
+        of.refresh_from_db()
+    assert [of.problem for of in asked] == ["the host failed", "the host failed", ""]
+    hosted.host.answers.clear()
+    for of in asked[:2]:
+        type(of).objects.filter(pk=of.pk).update(next_at=None)
+    assert len(scan_schedule.run()) == 2
