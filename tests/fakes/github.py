@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -256,6 +256,8 @@ class GitHubServer:
         if act.status >= 300 and not act.keep:
             return Said(act.status, act.body or {"message": "scripted"}, act.headers)
         said = self._judged(asked) if act.keep else Said()
+        if wrong := _not_as_described(asked, said):
+            self.faults.append(f"the double's own answer to {call}: {wrong}")
         if act.after is not None:
             act.after()
         if act.then != "reply":
@@ -592,6 +594,40 @@ def _not_in_schema(asked: Asked) -> str:
     return f"{'/'.join(map(str, error.path))}: {error.message[:100]}" if error else ""
 
 
+def _not_as_described(asked: Asked, said: Said) -> str:
+    """Say which field of an answer is of another form; the double leaves out fields that no one reads."""
+    for pattern, method, status, validator in _answers():
+        if (asked.method, said.status) == (method, status) and pattern.fullmatch(asked.path):
+            error = next(validator.iter_errors(said.body), None)
+            return f"{'/'.join(map(str, error.path))}: {error.message[:100]}" if error else ""
+    return ""
+
+
+@cache
+def _answers() -> tuple[tuple[re.Pattern[str], str, int, Draft4Validator], ...]:
+    described = _without_required(_described())
+    found = []
+    for pattern, method, operation in _operations(described):
+        for status, response in operation["responses"].items():
+            schema = response.get("content", {}).get("application/json", {}).get("schema")
+            if schema is not None:
+                whole = {**schema, "components": described["components"]}
+                found.append((pattern, method.upper(), int(status), Draft4Validator(whole)))
+    return tuple(found)
+
+
+def _without_required(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_without_required(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: _without_required(value)
+        for key, value in part.items()
+        if key != "required" or not isinstance(value, list)
+    }
+
+
 def _validator(method: str, path: str) -> Draft4Validator | None:
     for pattern, method_of_it, validator in _validators():
         if method == method_of_it and pattern.fullmatch(path):
@@ -601,18 +637,25 @@ def _validator(method: str, path: str) -> Draft4Validator | None:
 
 @cache
 def _validators() -> tuple[tuple[re.Pattern[str], str, Draft4Validator], ...]:
-    described = _with_null(json.loads(gzip.decompress(_DESCRIBED.read_bytes())))
+    described = _described()
     found = []
+    for pattern, method, operation in _operations(described):
+        content = operation.get("requestBody", {}).get("content", {})
+        schema = content.get("application/json", {}).get("schema")
+        if schema is not None:
+            whole = {**schema, "components": described["components"]}
+            found.append((pattern, method, Draft4Validator(whole)))
+    return tuple(found)
+
+
+def _described() -> Any:
+    return _with_null(json.loads(gzip.decompress(_DESCRIBED.read_bytes())))
+
+
+def _operations(described: Any) -> Iterator[tuple[re.Pattern[str], str, Any]]:
     for path, operations in described["paths"].items():
         pattern = re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)))
-        for method, operation in operations.items():
-            schema = (
-                operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-            )
-            if schema is not None:
-                whole = {**schema, "components": described["components"]}
-                found.append((pattern, method, Draft4Validator(whole)))
-    return tuple(found)
+        yield from ((pattern, method, operation) for method, operation in operations.items())
 
 
 def _with_null(part: Any) -> Any:
@@ -624,4 +667,6 @@ def _with_null(part: Any) -> Any:
     whole = {key: _with_null(value) for key, value in part.items()}
     if whole.get("nullable") is True and isinstance(whole.get("type"), str):
         whole["type"] = [whole["type"], "null"]
+        if "enum" in whole:
+            whole["enum"] = [*whole["enum"], None]
     return whole
