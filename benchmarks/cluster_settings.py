@@ -35,8 +35,8 @@ if _file := os.environ.get("CLUSTER_CLOCK"):
     time.time = lambda: _true_time() + _offset()
     timezone.now = _now
 
-# Its own, of one call a second, would make a run of hundreds of calls too long.
-RATE_LIMITS = {**RATE_LIMITS, "github": 50.0}  # noqa: F405
+# Their own, of a call or two a second, would make a run of hundreds of calls too long.
+RATE_LIMITS = {**RATE_LIMITS, "github": 50.0, "gitea": 50.0, "gitlab": 50.0}  # noqa: F405
 STAGES = {**STAGES, "notify": ("benchmarks.drill_stages.notify", STAGES["notify"][1])}  # noqa: F405
 if os.environ.get("CLUSTER_NEXT_VERSION"):
     INSTALLED_APPS = [*INSTALLED_APPS, "benchmarks.next_version"]  # noqa: F405

@@ -64,6 +64,8 @@ class CodeHost:
         self._repo.pulls.clear()
         self._work = PullRequests(git, directory, NAME)
         self._limits: deque[Said] = deque()  # the next answers
+        self._has_answered = threading.Event()  # since the last limit
+        self._has_answered.set()
         self._drops = 0
         self._heads: list[tuple[int, str]] = []
         self._taken_in: set[str] = set()
@@ -113,7 +115,7 @@ class CodeHost:
     def begin(self, fault: Fault) -> None:
         """Misbehave, until the product has met it: a host has too few calls for a share of some seconds."""
         if fault.kind == "host_limit":
-            self._limits.extend(_ACCOUNT_STORM if isinstance(self.api, AccountServer) else _STORM)
+            self._limit()
         elif fault.kind == "host_drop":
             self._drops += DROPPED
         elif fault.kind == "host_revoke":
@@ -124,6 +126,14 @@ class CodeHost:
             self._send_at_once(self._push())
         elif fault.kind == "host_push":
             self._push_during_review(self._push())
+
+    def _limit(self) -> None:
+        """Refuse some calls, once one was answered since the last time: refusals in a row double the wait."""
+        while not self._has_answered.wait(0.5):
+            if self._stopping.is_set():
+                return
+        self._has_answered.clear()
+        self._limits.extend(_ACCOUNT_STORM if isinstance(self.api, AccountServer) else _STORM)
 
     def _revoke(self) -> None:
         if isinstance(self.api, AccountServer):
@@ -206,6 +216,10 @@ class CodeHost:
             self.limited += 1
             return limit
         said = self.api.answer(asked)
+        if said.status < 300 and not asked.path.startswith(
+            "/app"
+        ):  # the App's calls have limits of their own
+            self._has_answered.set()
         if self._drops and asked.method != "GET" and said.status < 300:
             self._drops -= 1
             return Said(502, {"message": "Server Error"})
