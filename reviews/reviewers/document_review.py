@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from criticizer.redaction import RedactedText
+from criticizer.redaction import RedactedText, RedactionBlocked
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
 from reviews.drift.meaning.wording import Unsure
 from reviews.reviewers.anchoring import EXCERPT_LINES
@@ -110,7 +110,10 @@ class DocumentsOutcome:
 def questions_of(
     prepared: Prepared, sections: Sequence[ShownSection], model: str, most: int
 ) -> tuple[list[Question], list[SectionResult]]:
-    """Return the questions about the best sections, at most `most`, and those that are not asked about."""
+    """Return the questions about the best sections, at most `most`, and those that are not asked about.
+
+    Redaction in doubt about one section leaves this one uncertain, and the others as they are.
+    """
     hunks = _hunks(prepared)
     questions: list[Question] = []
     results: list[SectionResult] = []
@@ -126,8 +129,12 @@ def questions_of(
         if chunk is None:
             results.append(_token_limit(section, model, tokens(section.text)))
             continue
-        request = question_text(prepared.text, section, chunk)
-        same = question_text(prepared.text, section, chunk, lambda: "digest")
+        try:
+            request = question_text(prepared.text, section, chunk)
+            same = question_text(prepared.text, section, chunk, lambda: "digest")
+        except RedactionBlocked as blocked:
+            results.append(not_clean(section, blocked))
+            continue
         known = "\0".join([DOCUMENTS_VERSION, model, same.text])
         key = hashlib.sha256(known.encode(errors="surrogatepass")).hexdigest()
         questions.append(Question(section, chunk, request, model, key))
@@ -149,6 +156,13 @@ def _token_limit(section: ShownSection, model: str, estimated: int) -> SectionRe
         estimated_tokens=estimated,
     )
     return SectionResult(section, SectionVerdict.UNCERTAIN, Unsure.TOKEN_LIMIT)
+
+
+def not_clean(section: ShownSection, blocked: RedactionBlocked) -> SectionResult:
+    """Return what becomes of a section that redaction is in doubt about."""
+    place = {"document": section.path, "line": section.line}
+    log.warning("section_not_clean", reason_code=blocked.reason_code, **place)
+    return SectionResult(section, SectionVerdict.UNCERTAIN, Unsure.NOT_CLEAN)
 
 
 class DocumentReview:

@@ -14,14 +14,14 @@ from typing import Any
 
 from django.conf import settings
 
-from criticizer.redaction import clean
+from criticizer.redaction import RedactionBlocked, clean, guard
 from reviews.agents import expire, offer, rows
 from reviews.drift.meaning.wording import Unsure
 from reviews.models import AgentTask
 from reviews.reviewers.anchoring import LEAST_CONFIDENCE, LESS_CONFIDENCE
 from reviews.reviewers.document_answers import SectionVerdict
 from reviews.reviewers.document_prompt import AGENT_SYSTEM, verification_schema
-from reviews.reviewers.document_review import Question, SectionResult, questions_of, result_of
+from reviews.reviewers.document_review import Question, SectionResult, not_clean, questions_of, result_of
 from reviews.reviewers.prepare import Prepared
 from reviews.reviewers.prompt_leaks import marks_of, repeats
 from reviews.states import AgentTaskStatus, AgentTaskType
@@ -44,18 +44,21 @@ class AgentQuestions:
         )
 
     def drafts(self, is_covered: Callable[[Sequence[str]], bool]) -> list[offer.Draft]:
-        """Return the tasks. A section whose document no key may see with the change has none.
+        """Return the tasks. A section has none where no key may see its document with the change.
 
-        Raises RedactionBlocked from the guard.
+        It has none either where the guard refuses its text, or where that is too large for a task.
         """
         found = []
         for ordinal, one in enumerate(self._questions):
             directories = rows.directories_of(clean(path) for path in (*self._paths, one.section.path))
             if is_covered(directories):
                 kind, schema = AgentTaskType.VERIFICATION, verification_schema()
-                found.append(
-                    offer.draft(kind, ordinal, one.key, AGENT_SYSTEM, one.request, schema, directories)
-                )
+                try:
+                    found.append(
+                        offer.draft(kind, ordinal, one.key, AGENT_SYSTEM, one.request, schema, directories)
+                    )
+                except (RedactionBlocked, offer.TooLarge):
+                    continue  # `results` says which
         return found
 
     def results(self, tasks: Mapping[str, AgentTask], ends: Counter[str]) -> list[SectionResult]:
@@ -64,7 +67,7 @@ class AgentQuestions:
 
     def _result(self, question: Question, task: AgentTask | None, ends: Counter[str]) -> SectionResult:
         if task is None:
-            return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.UNAVAILABLE)
+            return _never_offered(question)
         ends["total"] += 1
         if task.status == AgentTaskStatus.COMPLETED and task.result:
             ends["completed"] += 1
@@ -89,6 +92,14 @@ class AgentQuestions:
                 confidence = max(LEAST_CONFIDENCE, confidence - LESS_CONFIDENCE)
             return SectionResult(question.section, SectionVerdict.HOLDS, Unsure.SAID, confidence)
         return result_of(_answer(said, confidence, is_shown=is_shown), question, self._prepared.paths)
+
+
+def _never_offered(question: Question) -> SectionResult:
+    try:
+        guard(question.request)
+    except RedactionBlocked as blocked:
+        return not_clean(question.section, blocked)
+    return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.UNAVAILABLE)
 
 
 def _answer(said: Mapping[str, Any], confidence: int, *, is_shown: bool) -> dict[str, Any]:

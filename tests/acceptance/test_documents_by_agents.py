@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from reviews.agents import expire
+from criticizer.redaction import RedactedText, RedactionBlocked
+from reviews.agents import expire, offer
 from reviews.intake import api_keys
 from reviews.models import AgentTask, ApiKey, ReviewJob
 from reviews.reports import report_of
+from reviews.reviewers import document_review
+from reviews.stages import agent_documents
 from reviews.states import JobStatus
 from tests.acceptance.test_documents_by_meaning import (
     AFTER,
@@ -189,6 +192,38 @@ def test_a_key_that_may_not_see_the_document_is_not_asked_about_it(world: World,
     assert [one["type"] for one in payloads] == ["review_chunk"]
     assert not any(SENTENCE in one["request"] for one in payloads)
     assert sections(job) == [("uncertain", "model_unavailable")]
+
+
+def test_a_section_that_the_guard_refuses_is_uncertain_and_the_change_is_reviewed(
+    world: World, repo: GitRepo
+) -> None:
+    guard = offer.guard
+
+    def doubting(text: RedactedText) -> str:
+        if "section of the document" in guard(text):
+            raise RedactionBlocked("guard_found")
+        return guard(text)
+
+    world.monkeypatch.setattr(offer, "guard", doubting)
+    world.monkeypatch.setattr(agent_documents, "guard", doubting, raising=False)
+    client = agent()
+    job = offered(world, repo)
+    assert [one["type"] for one in worked(world, client, job)] == ["review_chunk"]
+    assert sections(job) == [("uncertain", "not_clean")]
+    assert job.stopped == ""
+
+
+def test_a_section_whose_question_cannot_be_written_is_uncertain_and_the_change_is_reviewed(
+    world: World, repo: GitRepo
+) -> None:
+    def doubting(*given: Any) -> RedactedText:
+        raise RedactionBlocked("mixed_policy")
+
+    world.monkeypatch.setattr(document_review, "question_text", doubting)
+    client = agent()
+    job = offered(world, repo)
+    assert [one["type"] for one in worked(world, client, job)] == ["review_chunk"]
+    assert sections(job) == [("uncertain", "not_clean")]
 
 
 def test_documents_switched_off_by_meaning_make_no_task(world: World, repo: GitRepo) -> None:
