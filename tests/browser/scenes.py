@@ -14,7 +14,7 @@ from notifications.models import Delivery
 from reviews.configuration.keys import Ceiling
 from reviews.configuration.resolving import resolve
 from reviews.drift.claims import Verdict
-from reviews.models import RepositoryConfiguration, ReviewJob, Scan, ScanDocument, ScanTarget
+from reviews.models import RepositoryConfiguration, ReviewJob, Scan, ScanDocument, ScanTarget, StageRun
 from reviews.reports import messages_for, report_of
 from reviews.repository_configuration import RootConfiguration, as_json
 from tests import factories
@@ -107,7 +107,11 @@ def running_review() -> ReviewJob:
     )
     factories.AttemptFactory(stage_run=fetch, number=2, outcome="succeeded")
     review = factories.StageRunFactory(
-        job=job, stage="llm", status="running", started_at=now() - timedelta(seconds=31)
+        job=job,
+        stage="llm",
+        status="running",
+        started_at=now() - timedelta(seconds=31),
+        progress={"a": "{}", "b": "{}", StageRun.PARTS: [2, 10]},
     )
     factories.AttemptFactory(stage_run=review, number=1)
     factories.StageRunFactory(job=job, stage="notify")

@@ -9,11 +9,12 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from reviews.models import ReviewJob, StageRun
+from reviews.sources.base import SkipReason
 from reviews.web import files_tab
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import is_too_wide, structure
+from tests.browser.looking import axe_says, is_too_wide, picture, structure
 from tests.changes import store_diff
 from tests.reviewers.build import added
 
@@ -24,7 +25,7 @@ def finish(job: ReviewJob) -> None:
     """What the workers write when the last stage is done."""
     now = timezone.now()
     StageRun.objects.filter(job=job, stage="llm").update(
-        status="succeeded", lease_token=None, finished_at=now
+        status="succeeded", lease_token=None, finished_at=now, progress={}
     )
     factories.FindingRowFactory(job=job, title="Found just now")
     factories.CoverageRowFactory(job=job)
@@ -56,8 +57,12 @@ def test_a_running_review_updates_itself_until_it_has_ended(visit: Visit) -> Non
     job = scenes.running_review()
     page = visit(f"/reviews/{job.pk}/", scenes.bob())
     expect(page.locator("#review-head .state")).to_have_text("In progress")
-    expect(page.locator("[aria-live=polite]")).to_have_text("Review is running, attempt 1 of 5.")
+    said = "Review is running, attempt 1 of 5: {} of 10 parts are reviewed."
+    expect(page.locator("[aria-live=polite]")).to_have_text(said.format(2))
     page.locator("#attempts-fetch summary").click()
+    job.stages.filter(stage="llm").update(progress={"a": "{}", StageRun.PARTS: [3, 10]})
+    expect(page.get_by_text("3 of 10 parts are reviewed", exact=True)).to_be_visible()
+    expect(page.locator("[aria-live=polite]")).to_have_text(said.format(3))
 
     finish(job)
 
@@ -278,8 +283,14 @@ def test_keys_of_the_comparison_move_among_its_files_and_versions(visit: Visit) 
     ]
     for job in jobs:
         factories.CoverageRowFactory(job=job, file=path, status="reviewed")
-        store_diff(job, added(path, f"version {job.review_version}\n"))
+        factories.CoverageRowFactory(job=job, file="//shop/logo.png", status="skipped", reason="binary file")
+        picture_file = added("//shop/logo.png", None, skipped=SkipReason.BINARY)
+        store_diff(job, added(path, f"version {job.review_version}\n"), picture_file)
     page = visit(f"/reviews/{jobs[1].pk}/compare/?with=1", scenes.bob())
+    page.get_by_text("Not compared (1): not all of the lines are stored").click()
+    expect(page.get_by_role("row", name="//shop/logo.png binary file")).to_be_visible()
+    assert (axe_says(page), is_too_wide(page)) == ([], False)
+    picture(page, "compare-left-out")
     file = page.locator("section.file")
     page.keyboard.press("j")
     expect(file).to_be_focused()
