@@ -10,12 +10,13 @@ from criticizer import mail
 from notifications.config import providers
 from notifications.preferences.policy import Preference
 from notifications.suppressions.reports import suppressed_since
-from reviews.models import CoverageRow, RecipientMode, Subscription
+from reviews.models import CoverageRow, RecipientMode, ReviewJob, Subscription
 from reviews.recipients.scopes import Scope
 from reviews.sources.line_index import LineIndex
 
 NEWEST = 20  # reviews that the paths are compared with
-_LOOKED_AT = 200  # reviews among which these are looked for
+_LOOKED_AT = 1_000  # reviews among which these are looked for, whoever may see them
+_MAX_OTHERS = 200
 _MAX_FILES = 20_000
 _BEGUN_BY = "a trigger, a code host or polling"
 
@@ -40,13 +41,13 @@ def outlook(
 
     Only reviews that the person may see are compared, and of these only files that they may see.
     """
-    others = Subscription.objects.filter(recipient=address, owner=None)[:_LOOKED_AT]
+    others = Subscription.objects.filter(recipient=address, owner=None)[:_MAX_OTHERS]
     matches, matching, compared = _compared([*subscriptions, *others], scope)
     problem = _problem(address, preference)
     if not subscriptions and not others:
         about = "You have no path yet, so no review is mailed to you unless a request names you."
     elif not compared:
-        about = f"No review that you may see was begun by {_BEGUN_BY} yet. Only these count."
+        about = f"None of the newest reviews that you may see was begun by {_BEGUN_BY}, and only these count."
     elif compared == 1:
         matched = "matches" if matching else "does not match"
         about = f"The only review that {_BEGUN_BY} began {matched} your paths."
@@ -94,6 +95,7 @@ def _compared(subscriptions: Sequence[Subscription], scope: Scope) -> tuple[dict
 
 def _newest(scope: Scope) -> dict[int, str]:
     """Return the authors of the newest reviews whose recipients were looked up, by the reviews' ids."""
-    rows = scope.jobs().order_by("-pk").values_list("pk", "author", "recipients_are")[:_LOOKED_AT]
-    found = [(pk, author) for pk, author, mode in rows if mode != RecipientMode.GIVEN]
-    return dict(found[:NEWEST])
+    newest = ReviewJob.objects.order_by("-pk").values_list("pk", flat=True)[_LOOKED_AT - 1 : _LOOKED_AT]
+    rows = scope.jobs().filter(pk__gte=newest.first() or 0).order_by("-pk")
+    looked_up = rows.exclude(recipients_are=RecipientMode.GIVEN).values_list("pk", "author")
+    return dict(looked_up[:NEWEST])

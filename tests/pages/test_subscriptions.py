@@ -122,7 +122,9 @@ def test_the_page_says_whether_anything_will_be_mailed(settings: Any) -> None:
     ann.post(PAGE, {"action": "add", "pattern": "//depot/main/lib/...", "author": "Carol"})
     begun(recipients_are="given")  # the request named whom to notify
     begun("//depot/libs/secret.c")  # not for Ann
-    assert "Mail is set up. No review that you may see was begun by a trigger" in outlook_of(ann)
+    assert "Mail is set up. None of the newest reviews that you may see was begun by a trigger" in outlook_of(
+        ann
+    )
     begun("//depot/main/lib/b.c", author="carol")
     shown = outlook_of(ann)
     assert "The only review that a trigger, a code host or polling began matches your paths." in shown
@@ -152,6 +154,17 @@ def test_the_page_says_why_no_mail_comes_whatever_matches(settings: Any) -> None
     assert "No mail is sent to you: your address was refused on 20" in outlook_of(ann)
     settings.MAIL_PROVIDER, settings.RESEND_API_KEY = "resend", ()  # its provider cannot be made
     assert "No mail is sent: the mail server is not set up. Ask an administrator." in outlook_of(ann)
+
+
+def test_the_page_looks_at_the_newest_reviews_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook, "_LOOKED_AT", 2)
+    ann = person()
+    ann.post(PAGE, {"action": "add", "pattern": "//depot/main/..."})
+    begun()
+    begun("//depot/libs/b.c")  # not for Ann
+    assert "The only review that" in outlook_of(ann)
+    begun("//depot/libs/c.c")
+    assert "None of the newest reviews that you may see" in outlook_of(ann)
 
 
 def test_the_page_compares_a_bounded_number_of_reviews(django_assert_max_num_queries: Any) -> None:
