@@ -285,3 +285,17 @@ def test_find_secrets_says_where_and_what_kind() -> None:
     ]
     assert P not in repr(found)
     assert find_secrets("nothing here") == []
+
+
+@pytest.mark.parametrize("value", ["jXXxuEgkkdndqP22", "rICfusqDynoOK808", "OXIUsdWGKJYNHKZK64tb"])
+def test_a_drawn_value_is_removed_from_prose_though_its_letters_stand_as_in_a_name(value: str) -> None:
+    said, _ = Redactor().redact_all([f"Also {value}.", f'db_password = "{value}"\n'])
+    assert value not in said.text
+
+
+@pytest.mark.parametrize(
+    "name", ["MyAppDatabase1", "HTTPServerConnection2", "UserProfileService12", "NodeJSVersion18"]
+)
+def test_a_name_in_camel_case_stays_where_no_quotes_are_around_it(name: str) -> None:
+    said, _ = Redactor().redact_all([f"Also {name}.", f'db_password = "{name}"\n'])
+    assert name in said.text

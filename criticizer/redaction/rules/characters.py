@@ -13,7 +13,7 @@ _CLASSES: Final = bytes(
 )
 DIGITS: Final = b"0123456789"
 SPECIAL: Final = b"!#$%^&*~@+?="
-_UNSPEAKABLE = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
+UNSPEAKABLE = compiled(rb"(?i)[bcdfghjklmnpqrstvwxz]{5}")
 
 
 @remembered
@@ -61,7 +61,7 @@ def looks_random(token: bytes, *, rate: float = 0.42) -> bool:
         return transitions(token) >= rate or (digit_groups(token) >= 4 and transitions(token) >= rate - 0.1)
     groups = digit_groups(token)
     return (groups >= 4 and transitions(token) >= 0.2) or (
-        groups >= 2 and _UNSPEAKABLE.search(token) is not None
+        groups >= 2 and UNSPEAKABLE.search(token) is not None
     )
 
 

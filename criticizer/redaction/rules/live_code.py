@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules.characters import DIGITS, digit_groups, has_special, holds, kinds, transitions
+from criticizer.redaction.rules.characters import (
+    DIGITS,
+    UNSPEAKABLE,
+    digit_groups,
+    has_special,
+    holds,
+    kinds,
+    transitions,
+)
 from criticizer.redaction.rules.value_heuristics import is_code, is_reference, is_slug
 
 # Parts of a literal or a line that are run: interpolations, substitutions, what follows a closed quote.
@@ -21,6 +29,9 @@ _RUN = compiled(
 )
 _RUN_MARKS: Final = b"$`%?\\{&!\"'"
 _EXPRESSION = compiled(rb"[A-Za-z_]\w*(?:[*+/%&|^=?:.]+[A-Za-z_]\w*)+")
+_CAMEL_WORD = compiled(rb"[A-Z]?[a-z]+|[A-Z]+")
+_VOWEL = compiled(rb"(?i)[aeiouy]")
+_LEAST_DRAWN: Final = 12
 _SUFFIX = compiled(rb"\.[A-Za-z][A-Za-z0-9]{0,7}(?:[\s\"']|$)")
 _OPERATORS: Final = b"()[]{};,<>|\"'`\\"
 _SIGNS: Final = frozenset(b"!@#$")  # no expression holds them
@@ -59,11 +70,28 @@ def is_propagated(value: bytes) -> bool:
 
 def is_random(value: bytes) -> bool:
     """Return whether a propagated value cannot be anything else, wherever it stands."""
-    if is_slug(value) or not (kinds(value)[2] and (kinds(value)[0] or kinds(value)[1])):
+    lower, upper, digit = kinds(value)
+    if not digit or not (lower or upper) or _EXPRESSION.fullmatch(value):
         return False
-    if _EXPRESSION.fullmatch(value):
-        return False
-    return has_special(value) or transitions(value) >= 0.25 or digit_groups(value) >= 2
+    if lower and upper and len(value) >= _LEAST_DRAWN and _is_unreadable(value):
+        return True  # by chance its capitals and numbers stand as in a name
+    return not is_slug(value) and (
+        has_special(value) or transitions(value) >= 0.25 or digit_groups(value) >= 2
+    )
+
+
+def _is_unreadable(value: bytes) -> bool:
+    """Return whether the words of a name in camel case are none: jXXxuEgkkdndqP22."""
+    odd = 0
+    for start, end in _CAMEL_WORD.places(value):
+        word = value[start:end]
+        if word.isupper():
+            odd += len(word) <= 2 or len(word) > 6
+        elif UNSPEAKABLE.search(word) is not None:
+            return True
+        else:
+            odd += len(word) <= 2 or (len(word) >= 4 and _VOWEL.search(word) is None)
+    return odd >= 2
 
 
 def may_stand(data: bytes, start: int, end: int, *, random: bool) -> bool:
