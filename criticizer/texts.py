@@ -211,7 +211,7 @@ AGENT_CRASHED = Text(
     "The agent encountered an error. {completed} of {total} claims were verified.", _REVIEW, "E207",
 )  # fmt: skip
 AGENTS_LATE_FEW = Text(
-    "a fifth or less has no result",
+    "a fifth or less has no result, or only tasks about sections have none",
     "{missing} claim(s) could not be verified due to timeout.", _REVIEW, "E203",
 )  # fmt: skip
 PART_NO_RESULT = Text(

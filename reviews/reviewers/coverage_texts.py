@@ -144,9 +144,12 @@ def agents_banner(missing: int, total: int, completed: int, *, is_lost: bool) ->
     return f"{text} {crashed}" if is_lost and completed else text
 
 
-def agents_footer(missing: int, total: int) -> str:
-    """Return the line at a report's end about the few tasks that agents did not finish, or ""."""
-    if not missing or _is_much(missing, total):
+def agents_footer(missing: int, total: int, *, is_minor: bool = False) -> str:
+    """Return the line at a report's end about the few tasks that agents did not finish, or "".
+
+    `is_minor`: they are all about sections of documents, so that the line stands for any number of them.
+    """
+    if not missing or (_is_much(missing, total) and not is_minor):
         return ""
     return texts.AGENTS_LATE_FEW.of(missing=missing)
 

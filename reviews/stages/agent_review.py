@@ -218,16 +218,16 @@ def _collected(
         ends["unusable" if failure else "missing"] += 1
         ends["lost"] += task is not None and task.error_class == expire.LOST
     ends["total"], parts = len(asking.asked), len(asking.asked)
+    has_all_parts = not ends["missing"]  # sections without an answer take nothing from the change's review
     results = sections.results(tasks, ends)
     total, count = ends["total"], ends["missing"]
-    banners = [
-        agents_banner(count, total, ends["completed"], is_lost=ends["lost"] > 0),
-        incomplete_banner(ends["unusable"], parts),
-    ]
-    outcome = review_by_agents(asking, missing, " ".join(filter(None, banners)), agents_footer(count, total))
+    late = "" if has_all_parts else agents_banner(count, total, ends["completed"], is_lost=ends["lost"] > 0)
+    banners = [late, incomplete_banner(ends["unusable"], parts)]
+    footer = agents_footer(count, total, is_minor=has_all_parts)
+    outcome = review_by_agents(asking, missing, " ".join(filter(None, banners)), footer)
     if results:
         outcome = documents.joined(asking.prepared, outcome, DocumentsOutcome(results))
-    return replace(outcome, stopped=Stopped.UNANSWERED) if count else outcome
+    return outcome if has_all_parts else replace(outcome, stopped=Stopped.UNANSWERED)
 
 
 def _why(task: AgentTask | None, *, was_offered: bool) -> tuple[str, ErrorClass | None]:

@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from criticizer.redaction import RedactedText, RedactionBlocked
+from reviews import check_runs
 from reviews.agents import expire, offer
 from reviews.intake import api_keys
 from reviews.models import AgentTask, ApiKey, ReviewJob
@@ -183,6 +184,24 @@ def test_scenario_11_a_verification_that_nobody_does_is_uncertain_and_counted(
     assert sections(job) == [("uncertain", "agent_timeout")]
     assert "Warning: 100% of claims could not be verified" in report_of(job).banner
     assert f"The agent did not respond within the time limit: {PLACE}." in documents_of(job)
+
+
+def test_sections_alone_that_nobody_does_leave_the_review_whole(world: World, repo: GitRepo) -> None:
+    client = agent()
+    job = offered(world, repo)
+    task: Any = client.get(f"{TASKS}?type=review_chunk").json()["tasks"][0]
+    taken: Any = client.post_json(f"{TASKS}{task['id']}/claim/", {"agent": "ci-1"}).json()
+    body = {"claim_token": taken["claim_token"], "success": True, "data": CHUNK}
+    assert client.post_json(f"{TASKS}{task['id']}/result/", body).status_code == 200
+    AgentTask.objects.filter(type="verification").update(expires_at=timezone.now())
+    expire.sweep()
+    world.settle()
+    job.refresh_from_db()
+    assert sections(job) == [("uncertain", "agent_timeout")]
+    assert (job.status, job.stopped, job.banner) == (JobStatus.SUCCEEDED, "", "")
+    assert job.footer == "1 claim(s) could not be verified due to timeout."
+    assert report_of(job).is_partial is False
+    assert check_runs.told_of(job).conclusion == "success"
 
 
 def test_a_key_that_may_not_see_the_document_is_not_asked_about_it(world: World, repo: GitRepo) -> None:

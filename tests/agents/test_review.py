@@ -339,6 +339,8 @@ def test_the_arithmetic_of_banners() -> None:
     assert agents_footer(1, 5).startswith("1 claim")
     assert agents_banner(2, 9, 7, is_lost=False).startswith("Warning: 22%")
     assert agents_footer(2, 9) == ""
+    assert agents_footer(2, 9, is_minor=True).startswith("2 claim")
+    assert agents_footer(0, 9, is_minor=True) == ""
     assert agents_banner(1, 3, 2, is_lost=False).startswith("Warning: 33%")
     assert agents_banner(5, 8, 3, is_lost=False).startswith("Warning: 63%")  # 62.5, half up
     assert "error" not in agents_banner(3, 3, 0, is_lost=True)
