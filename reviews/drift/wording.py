@@ -27,11 +27,15 @@ def summary(counts: Mapping[str, Any]) -> str:
         verdicts = (counts.get(verdict, 0) for verdict in Verdict)
         numbers = dict(zip(("holds", "refuted", "ambiguous", "unclear"), verdicts, strict=True))
         parts.append(texts.CLAIMS.of(claims=plural_count(total, "claim"), **numbers))
-    elif counts.get("documents") and not counts.get("note"):
+    elif counts.get("documents") and not _is_scan(counts):  # the note of a scan says it of all documents
         parts.append(texts.NO_CLAIMS.text)
     parts.append(left_out(counts))
     parts.append(meaning_summary(counts.get("meaning", {})))
     return " ".join(filter(None, parts))
+
+
+def _is_scan(counts: Mapping[str, Any]) -> bool:
+    return "unlisted" in counts
 
 
 def left_out(counts: Mapping[str, Any]) -> str:

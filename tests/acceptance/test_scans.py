@@ -151,6 +151,16 @@ def test_a_scan_without_claims_has_no_health_and_warns(
     assert summary(job.documents) == "No verifiable claims found in the documentation files."
 
 
+def test_a_scan_that_could_read_no_document_says_only_that(world: World, repo: GitRepo) -> None:
+    repo.commit_files({"README.md": b"\0\0", "docs/guide.md": None})
+    assert summary(scanned(world, target()).documents) == "Not read: 1 document."
+
+
+def test_a_review_says_that_it_found_no_claim_also_beside_what_it_did_not_compare() -> None:
+    said = summary({"documents": 1, "note": "Left out."})
+    assert said == "Left out. No verifiable claims found in the changed documentation files."
+
+
 def test_scenario_20_out_of_time_what_is_verified_is_delivered(
     world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
