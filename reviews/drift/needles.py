@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from reviews.drift import manifests
 from reviews.drift.code_facts import Code
@@ -18,7 +18,8 @@ _TOKEN = re.compile(rb"[a-z0-9]+")
 _IDENTIFIER = re.compile(rb"[A-Za-z0-9_]+")
 
 
-class Needles(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Needles:
     """What a document must hold one of: all words of a name in any form, or an identifier as it is."""
 
     words: frozenset[frozenset[bytes]]
