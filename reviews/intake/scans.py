@@ -14,12 +14,19 @@ from django.db import transaction
 from django.db.models import Max
 
 from criticizer.codehosts.registry import HOSTS
-from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, RetryableFailure
+from criticizer.resilience import gate
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    RetryableFailure,
+)
 from notifications.rendering import Ending
 from reviews import config, pipeline
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
-from reviews.models import FindingRow, ReviewJob, Scan, ScanTarget
+from reviews.models import FindingRow, HostChange, ReviewJob, Scan, ScanTarget
 from reviews.models.jobs import SCAN
 from reviews.sources.git import GitSource
 from reviews.sources.git_command import misconfigured
@@ -58,11 +65,17 @@ def repository_of(target: ScanTarget) -> str:
 
     Raises CONFIG_INVALID where none has that name.
     """
+    found = _repository(target)
+    return found if isinstance(found, str) else f"{found.host}/{found.full_name.lower()}"
+
+
+def _repository(target: ScanTarget) -> str | HostChange:
+    """Return the repository of a path: the name of one of this machine, or a pull request of a hosted one."""
     name = target.folder.split("/")[2]
     if name in config.sources().git:
         return name
     if (hosted := config.hosted_at(target.folder)) is not None:
-        return f"{hosted.host}/{hosted.full_name.lower()}"
+        return hosted
     if name in HOSTS:
         raise misconfigured(
             f"no enabled repository of {name} is known by this path: write its owner and name, and wait for"
@@ -75,24 +88,34 @@ def head_of(target: ScanTarget) -> str:
     """Return the newest commit of a path's repository, as the id of a changelist.
 
     Of the branch that GIT_WATCH names, else of HEAD; a host is asked for that. Raises as `GitSource` and
-    `Mirror` do, and CONFIG_INVALID for a path of no git repository.
+    `Mirror` do, UPSTREAM_UNAVAILABLE while the host is not called, and CONFIG_INVALID for a path of no git
+    repository.
     """
-    name = repository_of(target)
-    if name not in config.sources().git:
-        return _hosted_head(target)
+    name = _repository(target)
+    if not isinstance(name, str):
+        return _hosted_head(name)
     source = source_for(f"git:{name}@{'0' * 40}", config.sources())
     assert isinstance(source, GitSource)
     branch = next((branch for watched, branch in settings.GIT_WATCH if watched == name), "")
     return f"git:{name}@{source.head(branch) if branch else source.default_head()}"
 
 
-def _hosted_head(target: ScanTarget) -> str:
-    hosted = config.hosted_at(target.folder)
-    assert hosted is not None
-    mirror = Mirror(replace(config.mirror_of(hosted), timeout_seconds=HEAD_SECONDS, lag_pauses_seconds=()))
+def _hosted_head(hosted: HostChange) -> str:
+    mirror = Mirror(
+        replace(
+            config.mirror_of(hosted),
+            timeout_seconds=HEAD_SECONDS,
+            lock_seconds=HEAD_SECONDS,
+            lag_pauses_seconds=(),
+        )
+    )
+    dependency = config.source_dependency(commit_id(hosted.host, hosted.full_name, "0" * 40))
     try:
-        found = commit_id(hosted.host, hosted.full_name, mirror.default_head())
-    except DependencyUnavailable as waiting:  # its API, for the token
+        with gate.guarded(dependency):
+            found = commit_id(hosted.host, hosted.full_name, mirror.default_head())
+    except DependencyUnavailable as waiting:  # its git server, or its API for the token
+        if isinstance(waiting.__cause__, Failure):
+            raise waiting.__cause__ from None  # it was called, and this is what it said
         detail = "the code host is not called at the moment"
         raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from waiting
     if len(found) > MAX_ID:

@@ -94,7 +94,8 @@ class MirrorConfig:
 
     `token` returns the password of the host's git user, or "" for none. It is asked at each fetch, and once
     more with a password that the host refused, for one in its place.
-    `lag_pauses_seconds`: pauses before a refused token is shown again.
+    `lag_pauses_seconds`: pauses before a refused token is shown again. `lock_seconds`: the longest wait for
+    another fetch of the repository.
     """
 
     url: str
@@ -102,6 +103,7 @@ class MirrorConfig:
     token: Callable[[str], str] = field(repr=False)
     executable: str | Path = "git"
     timeout_seconds: float = FETCH_SECONDS
+    lock_seconds: float = LOCK_SECONDS
     lag_pauses_seconds: Sequence[float] = ()
 
 
@@ -273,7 +275,7 @@ class Mirror:
         """Hold the mirror's lock, which the end of this process releases as well."""
         directory = self._config.directory
         directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        deadline = time.monotonic() + LOCK_SECONDS
+        deadline = time.monotonic() + self._config.lock_seconds
         with directory.with_name(f"{directory.name}.flock").open("w") as file:
             while True:
                 try:
@@ -282,7 +284,10 @@ class Mirror:
                 except BlockingIOError:
                     if time.monotonic() > deadline:
                         detail = "another fetch of the repository takes long"
-                        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.SOURCE, detail) from None
+                        # Not of the source: it counts for no circuit.
+                        raise RetryableFailure(
+                            ErrorClass.NETWORK_TIMEOUT, Component.INTERNAL, detail
+                        ) from None
                     time.sleep(0.1)
             yield
 

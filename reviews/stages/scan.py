@@ -13,6 +13,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from django.db.models.functions import Now
 
 from criticizer import texts
 from criticizer.redaction import clean
+from criticizer.resilience import gate
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -82,7 +84,8 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
     """Scan the commit of a job; return the change that stands for it.
 
     Raises the failures of git, CONFIG_INVALID and NOT_FOUND of the source; LostLease; and
-    DependencyUnavailable when its slice is over: the attempt is given back, and the rest comes later.
+    DependencyUnavailable while its code host is not called, and when its slice is over: the attempt is given
+    back, and the rest comes later.
     """
     source = config.source_of_job(job)
     if not isinstance(source, GitSource):
@@ -93,7 +96,9 @@ def run(claim: StageClaim, job: ReviewJob) -> Scanned:
         raise PermanentFailure(
             ErrorClass.NOT_FOUND, Component.CONFIGURATION, "the path is no longer scanned: it was deleted"
         )
-    source.look_up(job.changelist_id)
+    dependency = config.source_dependency(job.changelist_id)
+    with gate.guarded(dependency) if dependency else nullcontext():
+        source.look_up(job.changelist_id)  # all that a code host is asked for: the rest is read here
     allow_list = config.allow_list().with_case(source.case_sensitive)
     folder = job.scope_prefixes[0]
     root = depot_prefix(job.changelist_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,13 @@ import pytest
 from django.conf import settings as product
 from django.utils import timezone
 
+from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
 from reviews import config
 from reviews.config import MIRRORS
 from reviews.intake import scan_schedule
 from reviews.intake import scans as intake
-from reviews.models import FindingRow, HostChange, ReviewJob
+from reviews.models import FindingRow, HostChange, ReviewJob, StageRun
 from reviews.states import JobStatus
 from tests import factories
 from tests.acceptance.test_scans import FILES, MOVED, result, scanned, target, verdicts
@@ -116,6 +118,62 @@ def test_a_host_that_fails_in_passing_is_asked_again(world: World, hosted: Hoste
     world.settle()
     assert world.status(job) == "succeeded"
     assert [one.outcome for one in world.attempts(job, "fetch")] == ["failed", "succeeded"]
+
+
+def test_a_host_that_is_away_opens_its_circuit_and_costs_a_scan_no_attempt(
+    world: World, hosted: Hosted
+) -> None:
+    hosted.push(FILES)
+    of = target(f"{ROOT}...")
+    job = intake.request(of, "s-1", "ann").job_id
+    hosted.host.asked.clear()
+    hosted.host.answers = ["503 Service Unavailable"] * 50
+    for _ in range(25):
+        with pytest.raises(RetryableFailure):
+            intake.head_of(of)
+    circuit = Circuit.objects.get(name__startswith="github-git:")
+    assert circuit.state == "open"
+    assert 0 < len(hosted.host.asked) < 25
+    with pytest.raises(RetryableFailure, match="not called at the moment"):
+        intake.head_of(of)
+    hosted.host.asked.clear()
+    world.work()
+    assert hosted.host.asked == []
+    run = StageRun.objects.get(job=job, stage="fetch")
+    assert (run.status, run.attempts) == ("pending", 0)
+
+
+def test_the_newest_commit_waits_for_the_lock_no_longer_than_for_the_host(
+    world: World, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted.push(FILES)
+    of = target(f"{ROOT}...")
+    monkeypatch.setattr(intake, "HEAD_SECONDS", 0.1)
+    mirrors = product.DATA_DIR / MIRRORS / "github"
+    mirrors.mkdir(parents=True, exist_ok=True)
+    with (mirrors / "500.git.flock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for _ in range(25):  # another fetch says nothing of the host
+            with pytest.raises(RetryableFailure, match="another fetch of the repository"):
+                intake.head_of(of)
+    assert not Circuit.objects.exclude(state="closed").exists()
+
+
+def test_a_repository_that_is_removed_in_between_fails_as_it_says(
+    world: World, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha, found = hosted.push(FILES), config.hosted_at
+
+    def removed_after(folder: str) -> HostChange | None:
+        change = found(folder)
+        HostChange.objects.update(state=HostChange.State.REMOVED)
+        return change
+
+    monkeypatch.setattr(config, "hosted_at", removed_after)
+    of = target(f"{ROOT}...")
+    assert intake.head_of(of) == f"github:acme/web@{sha}"
+    with pytest.raises(PermanentFailure, match="wait for the first pull request of it"):
+        intake.head_of(of)
 
 
 def test_a_repository_that_left_the_host_is_a_dead_letter(world: World, hosted: Hosted) -> None:
