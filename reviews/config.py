@@ -111,7 +111,7 @@ def mirror_of(change: HostChange) -> MirrorConfig:
     return MirrorConfig(
         url=host.clone_url(change.full_name),
         directory=settings.DATA_DIR / MIRRORS / change.host / f"{change.repository_id}.git",
-        token=partial(_git_password, change.host, change.full_name, change.repository_id),
+        token=partial(_git_password, change),
         executable=settings.GIT_EXECUTABLE or "git",
         lag_pauses_seconds=host.lag_pauses_seconds,
     )
@@ -178,10 +178,16 @@ def delete_unused_mirrors() -> int:
     return delete_unused(settings.DATA_DIR / MIRRORS, days * 86_400, gigabytes * 1_000_000_000)
 
 
-def _git_password(host: str, full_name: str, repository_id: int, refused: str) -> str:
-    """Return the password to fetch a repository with; "" without credentials, for public ones."""
-    found = notification_config.host(host, Component.SOURCE)
-    return found.git_password(found.repository(full_name, repository_id), refused)
+def _git_password(change: HostChange, refused: str) -> str:
+    """Return the password to fetch a repository with; "" without credentials, for public ones.
+
+    Once the repository is no longer ours, the host is not asked for another in place of `refused`.
+    """
+    is_removed = HostChange.objects.filter(pk=change.pk, state=HostChange.State.REMOVED)
+    if refused and is_removed.exists():
+        return refused
+    found = notification_config.host(change.host, Component.SOURCE)
+    return found.git_password(found.repository(change.full_name, change.repository_id), refused)
 
 
 def perforce_dependency() -> str:
