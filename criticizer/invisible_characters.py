@@ -37,7 +37,7 @@ _TERMINAL = "\x00-\x08\x0b\x0e-\x1f\x7f\x9b"
 _LINE_ENDS = f"\r\x85{LINE_SEPARATORS}"
 _MISLEADING = re.compile(
     f"[{DIRECTION_OVERRIDES}{_TERMINAL}]|[\U000e0001{TAGS}]{{3,}}"
-    f"|(?<=[A-Za-z0-9_])[{INVISIBLE}](?=[A-Za-z0-9_])|[{_LINE_ENDS}](?=[^\\S\n]*[^\\s])"
+    f"|(?<=[A-Za-z0-9_])[{INVISIBLE}](?=[A-Za-z0-9_])|[{_LINE_ENDS}]"
 )
 
 
@@ -67,5 +67,12 @@ def find_misleading(text: str) -> str:
     invisible character inside a word of ASCII, or an end of a line that only languages see, with text
     after it. Scripts and emoji that need such characters are left alone, and so are tabs and form feeds.
     """
-    found = None if text.isascii() and text.isprintable() else _MISLEADING.search(text)
-    return found[0][0] if found else ""
+    if text.isascii() and text.isprintable():
+        return ""
+    for line in text.split("\n"):
+        # Asked once a line: looked for after each end, text takes the square of the length of hostile lines.
+        text_end = len(line.rstrip())
+        for found in _MISLEADING.finditer(line):
+            if found.start() < text_end or found[0] not in _LINE_ENDS:
+                return found[0][0]
+    return ""
