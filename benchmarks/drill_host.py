@@ -128,7 +128,7 @@ class CodeHost:
             self._push_during_review(self._push())
 
     def _limit(self) -> None:
-        """Refuse some calls, once one was answered since the last time: refusals in a row double the wait."""
+        """Refuse some calls, once a write was done since the last time: refusals in a row double the wait."""
         while not self._has_answered.wait(0.5):
             if self._stopping.is_set():
                 return
@@ -216,9 +216,8 @@ class CodeHost:
             self.limited += 1
             return limit
         said = self.api.answer(asked)
-        if said.status < 300 and not asked.path.startswith(
-            "/app"
-        ):  # the App's calls have limits of their own
+        # Only writes are all of one dependency: the App's calls, and those for git, wait for others.
+        if said.status < 300 and asked.method != "GET" and not asked.path.startswith("/app"):
             self._has_answered.set()
         if self._drops and asked.method != "GET" and said.status < 300:
             self._drops -= 1
