@@ -19,7 +19,7 @@ from deadletters.admin import groups as admin_groups
 from deadletters.admin.sparkline import counts_by_day, sentence, sparkline
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
-from tests import factories
+from tests import emptying, factories
 from tests.admin.test_letters import answer, messages_of
 
 pytestmark = pytest.mark.django_db
@@ -142,6 +142,7 @@ def test_what_all_letters_have_in_common_is_not_said_twice(ann: Client) -> None:
 def test_the_newest_letters_cost_one_query_that_the_index_serves(
     ann: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    emptying.make_as_new("dead_letters")
     for error_class in ("AUTH_DENIED", "NOT_FOUND", "RATE_LIMITED"):
         factories.DeadLetterFactory(error_class=error_class)
     asked: list[tuple[str, Any]] = []

@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from criticizer.db import prepared
 from reviews.states import ACTIVE_JOB
+from tests import emptying
 
 pytestmark = pytest.mark.django_db
 
@@ -56,6 +57,7 @@ def test_no_query_log_is_kept_unless_it_is_enabled() -> None:
 
 def test_a_list_of_states_becomes_text_so_that_a_partial_index_serves_it() -> None:
     assert prepared.sql_list(ACTIVE_JOB) == "('queued', 'in_progress', 'retryable_failed')"
+    emptying.make_as_new("jobs")
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
         cursor.execute(

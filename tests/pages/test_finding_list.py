@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from reviews import search, verdicts
 from reviews.models import FindingRow, ReviewJob
 from reviews.web import finding_list
-from tests import factories
+from tests import emptying, factories
 from tests.pages.test_verdicts import client_of, reviewer
 
 pytestmark = pytest.mark.django_db
@@ -132,6 +132,7 @@ def test_what_a_page_shows_is_found_when_pasted(bob: Client, pasted: str) -> Non
 )
 @pytest.mark.parametrize("field", ["title", "message"])
 def test_words_are_found_by_the_parts_that_marks_join(bob: Client, field: str, words: str) -> None:
+    emptying.make_as_new("findings")
     found("Other")
     fields = {"title": "T", "message": "M", field: "user.get_name sends Cache-Control in a/b to List<String>"}
     row = found(**fields)
@@ -209,6 +210,7 @@ def test_rare_findings_are_found_through_the_index(
     """Four findings that are not of the newest one in the list, so that the window does not do."""
     monkeypatch.setattr(finding_list, "_STEP", 1)
     monkeypatch.setattr(finding_list, "_MOST_READ", 1)
+    emptying.make_as_new("findings")
     first = found("Division by zero", severity="critical", category="leak")
     found("Division by one", severity="critical", category="leak", identity=first.identity)
     found("Division by zero", severity="critical", category="leak")
