@@ -101,6 +101,7 @@ class Task(WSGITask):  # type: ignore[misc]
         header: bytes = super().build_response_header()
         if self.request.command == "HEAD":
             self.chunked_response = False  # else the mark of the last chunk would be sent
+            self.logged_write_no_body = True  # else waitress warns of each body that is left out
         return header
 
     def get_environment(self) -> dict[str, Any]:

@@ -66,6 +66,15 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
         made.close()
 
 
+def test_a_request_of_the_method_head_logs_no_warning(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.news = b"alive"
+    assert served.client.head("/").headers["Content-Length"] == "5"
+    assert served.client.get("/").content == b"alive"  # the first request has ended
+    assert not [record for record in caplog.records if record.name.startswith("waitress")]
+
+
 def notify() -> None:
     prepared.rows("SELECT pg_notify(%(channel)s, '')", {"channel": parking.CHANNEL})
 
