@@ -97,5 +97,5 @@ def _newest(scope: Scope) -> dict[int, str]:
     """Return the authors of the newest reviews whose recipients were looked up, by the reviews' ids."""
     newest = ReviewJob.objects.order_by("-pk").values_list("pk", flat=True)[_LOOKED_AT - 1 : _LOOKED_AT]
     rows = scope.jobs().filter(pk__gte=newest.first() or 0).order_by("-pk")
-    looked_up = rows.exclude(recipients_are=RecipientMode.GIVEN).values_list("pk", "author")
+    looked_up = rows.filter(recipients_are=RecipientMode.FOUND).values_list("pk", "author")
     return dict(looked_up[:NEWEST])

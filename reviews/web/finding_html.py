@@ -190,7 +190,7 @@ def _forms(finding: FindingView, address: str, judging: Judging) -> Iterator[str
     )
     if own := _without_reason(finding, judging.actor):
         yield (
-            f'<div class="why">{form}<label>Why? (optional) <input name="reason" maxlength="{MAX_REASON}" '
+            f'<div class="why">{form}<label>Why? <input name="reason" maxlength="{MAX_REASON}" '
             f'autocomplete="off" required></label><button name="verdict" value="{own}">Add the reason'
             "</button></form></div>"
         )

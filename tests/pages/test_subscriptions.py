@@ -121,6 +121,7 @@ def test_the_page_says_whether_anything_will_be_mailed(settings: Any) -> None:
     ann.post(PAGE, {"action": "add", "pattern": "//depot/main/..."})
     ann.post(PAGE, {"action": "add", "pattern": "//depot/main/lib/...", "author": "Carol"})
     begun(recipients_are="given")  # the request named whom to notify
+    begun(recipients_are="to_find")  # they are not known yet
     begun("//depot/libs/secret.c")  # not for Ann
     assert "Mail is set up. None of the newest reviews that you may see was begun by a trigger" in outlook_of(
         ann
