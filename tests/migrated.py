@@ -48,6 +48,7 @@ def _digest() -> str:
     base = Path(settings.BASE_DIR)
     files = [path for app in _APPS for path in (base / app).rglob("*.py")]
     files += [base / "requirements" / "dev.txt", Path(__file__), Path(emptying.__file__)]
+    files.append(Path(__file__).with_name("settings.py"))  # names the role that owns the tables
     found = hashlib.sha256()
     for path in sorted(files):
         found.update(f"{path.relative_to(base)}\0".encode() + path.read_bytes() + b"\0")
@@ -56,11 +57,13 @@ def _digest() -> str:
 
 def _migrate(server: EmbeddedServer) -> None:
     server.start()
-    with _name_restored():
-        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-        emptying.keep_what_migrations_made()
+    try:
+        with _name_restored():
+            connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+            emptying.keep_what_migrations_made()
+    finally:  # a migration that fails leaves no server behind
         connection.close()
-    server.stop("fast")
+        server.stop("fast")
 
 
 @contextmanager
