@@ -226,7 +226,10 @@ def kept(letter: DeadLetter) -> Kept:
 
 
 def together(letter: DeadLetter) -> int:
-    """Return how many letters, this one among them, the form of its group replays; 0: it leaves it out."""
+    """Return how many letters, this one among them, the form of its group replays; 0: it leaves it out.
+
+    MAX_TOGETHER stands for that many or more.
+    """
     if letter.group is None or letter.status not in BEFORE_REPLAY:
         return 0
     same = batches.replayable(letter.group)

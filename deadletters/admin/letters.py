@@ -31,6 +31,7 @@ from criticizer.db.full_text import FullTextFilter, match
 from criticizer.resilience.failures import ErrorClass, Severity
 from criticizer.wording import plural_count
 from deadletters.admin import letter_actions as actions
+from deadletters.admin import letter_page
 from deadletters.admin.archive_files import address_of_letter
 from deadletters.admin.base import (
     LIVE_SECONDS,
@@ -326,6 +327,7 @@ class DeadLetterAdmin(DeadLetterPages):
             "actions": self.buttons(request, letter),
             "sees_groups": sees_groups,
             "together": together(letter) if may_act and sees_groups else 0,
+            "most_together": letter_page.MAX_TOGETHER,
             **letter_context(letter),
             "named": named_in(letter, request.user),
             **events_context(letter, request.GET.get("events_before", "")),

@@ -16,6 +16,7 @@ from django.utils import timezone
 from criticizer.models import OutboxMessage
 from criticizer.security import reauthentication
 from deadletters import workflow
+from deadletters.admin import letter_page
 from deadletters.admin import letters as letters_admin
 from deadletters.admin.letter_page import named_in
 from deadletters.models import DeadLetter, ReplayBatch
@@ -120,7 +121,9 @@ def test_the_letter_shows_what_why_and_what_to_do(ann: Client, letter: DeadLette
     assert "<b>bold" not in text
 
 
-def test_a_letter_leads_to_the_form_that_replays_all_of_its_cause(ann: Client, letter: DeadLetter) -> None:
+def test_a_letter_leads_to_the_form_that_replays_all_of_its_cause(
+    ann: Client, letter: DeadLetter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     form = f'href="/admin/deadletters/deadlettergroup/{letter.group_id}/change/#fixed-title"'
     text = page(ann, letter)
     assert "Only this dead letter has this cause." in text
@@ -130,6 +133,10 @@ def test_a_letter_leads_to_the_form_that_replays_all_of_its_cause(ann: Client, l
     text = page(ann, letter)
     assert text.index("3 dead letters have this cause.") < text.index("Now: Triage")
     assert f"{form}>Replay all 3 together</a>" in text
+    monkeypatch.setattr(letter_page, "MAX_TOGETHER", 2)
+    text = page(ann, letter)
+    assert "2 or more dead letters have this cause." in text
+    assert f"{form}>Replay all together</a>" in text
     group = ann.get(f"/admin/deadletters/deadlettergroup/{letter.group_id}/change/").content.decode()
     assert 'id="fixed-title"' in group
     assert "The cause is fixed: replay 3</button>" in group
