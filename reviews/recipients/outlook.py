@@ -6,6 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from django.db.models import Window
+from django.db.models.functions import RowNumber
+
 from criticizer import mail
 from notifications.config import providers
 from notifications.preferences.policy import Preference
@@ -17,7 +20,7 @@ from reviews.sources.line_index import LineIndex
 NEWEST = 20  # reviews that the paths are compared with
 _LOOKED_AT = 1_000  # reviews among which these are looked for, whoever may see them
 _MAX_OTHERS = 200
-_MAX_FILES = 20_000
+_MAX_FILES = 1_000  # of a review
 _BEGUN_BY = "a trigger, a code host or polling"
 
 
@@ -75,9 +78,10 @@ def _compared(subscriptions: Sequence[Subscription], scope: Scope) -> tuple[dict
     """Return matches by subscription, the number of reviews with one, and the number compared."""
     jobs = _newest(scope) if subscriptions else {}
     index = LineIndex(row.pattern for row in subscriptions)
-    rows = CoverageRow.objects.filter(scope.files(), job__in=jobs).values_list("job_id", "file")
+    place = Window(RowNumber(), partition_by="job_id", order_by="pk")
+    rows = CoverageRow.objects.filter(scope.files(), job__in=jobs).annotate(place=place)
     paths: dict[int, set[str]] = defaultdict(set)
-    for job, file in rows[:_MAX_FILES]:
+    for job, file in rows.filter(place__lte=_MAX_FILES).values_list("job_id", "file"):
         paths[job].add(file)
     matches: Counter[int] = Counter()
     matching = 0

@@ -25,7 +25,7 @@ from reviews.web.review_page import FindingView
 
 register = template.Library()
 
-_SHA = re.compile(r"(git:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
+_SHA = re.compile(r"([a-z]+:[^@]+@[0-9a-f]{12})[0-9a-f]{28}")
 _COMMIT = re.compile(r"git:([^@]+)@")
 
 register.filter(timestamps.time_ago)
@@ -42,7 +42,7 @@ register.filter(invitations.may_invite)
 
 @register.filter
 def changelist(changelist_id: str) -> str:
-    """Shorten a git changelist to twelve digits of its hash; others stay as they are."""
+    """Shorten the changelist of a commit to twelve digits of its hash; others stay as they are."""
     return _SHA.sub(r"\1", changelist_id)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required, permission_required
-from django.db.models import Count, Max
+from django.db.models import Count, Max, Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
@@ -182,7 +182,12 @@ def _revision(target: ScanTarget) -> str:
     """Return a digest of what the page of a path reads; cheap enough for every second."""
     scans_now = list(target.scans.order_by("-job_id").values_list("pk", "job__status")[: scans.KEPT_SCANS])
     documents = ScanDocument.objects.filter(scan__in=[pk for pk, _ in scans_now])
-    seen = documents.aggregate(stored=Count("pk"), verified=Count("verified_at"), last=Max("verified_at"))
+    seen = documents.aggregate(
+        stored=Count("pk"),
+        verified=Count("verified_at"),
+        unread=Count("pk", filter=~Q(unread="")),
+        last=Max("verified_at"),
+    )
     return hashlib.sha256(repr((scans_now, seen, target.problem)).encode()).hexdigest()[:16]
 
 

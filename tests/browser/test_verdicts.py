@@ -210,6 +210,9 @@ def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: 
     page.goto(urlsplit(verdict_links.link(row.pk, message.token, scenes.now())).path)
     assert rules_broken(page) == []
     picture(page, f"verdict-link-{width}-{scheme}")
+    page.get_by_label("Why it is wrong or intended").fill("it is meant so")
+    page.keyboard.press("Enter")  # of two verdicts, Enter chooses neither
+    expect(page.get_by_role("heading", level=1)).to_have_text("Your verdict?")
     page.get_by_label("Why it will not be fixed").fill("the gateway refuses doubles")
     page.get_by_role("button", name="Won").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Your verdict is saved")

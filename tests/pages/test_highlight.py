@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criticizer.invisible_characters import name_invisible
-from reviews.templatetags.review_tags import masked, prose
+from reviews.templatetags.review_tags import changelist, masked, prose
 from reviews.web import changed_words
 from reviews.web.budget import Budget
 from reviews.web.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows
@@ -86,3 +86,9 @@ def test_words_of_hostile_lines_are_compared_within_a_bound() -> None:
     ):
         changed_words.changed_words(rows, Budget(100_000))
     assert 0 < compared.call_count < 10
+
+
+@pytest.mark.parametrize("before", ["git:web@", "github:acme/web@", "gitea:acme/web@"])
+def test_a_commit_is_shown_by_its_first_twelve_digits(before: str) -> None:
+    assert changelist(before + "0123456789abcdef0123456789abcdef01234567") == before + "0123456789ab"
+    assert changelist("github:acme/web#12") == "github:acme/web#12"

@@ -178,7 +178,10 @@ def test_the_page_of_a_running_scan_follows_it_to_its_end(bob: Client) -> None:
     have = re.findall(r'data-live-have="(\w+)"', page)[0]
     unchanged = bob.get(live, {"verdict": "holds", "have": have})
     assert (unchanged.status_code, unchanged["X-Live-Have"], unchanged["X-Live-Next"]) == (204, have, "2")
-    ScanDocument.objects.filter(digest="e").update(verified_at=timezone.now(), refuted=2)
+    ScanDocument.objects.filter(digest="e").update(unread="too hard")  # it is lost, not verified
+    lost = bob.get(live, {"verdict": "holds", "have": have})
+    assert (lost.status_code, lost["X-Live-Have"] == have) == (200, False)
+    ScanDocument.objects.filter(digest="e").update(unread="", verified_at=timezone.now(), refuted=2)
     changed = bob.get(live, {"verdict": "holds", "have": have})
     shown = changed.content.decode()
     assert changed["X-Live-Next"] == "2"

@@ -168,6 +168,17 @@ def test_the_page_looks_at_the_newest_reviews_only(monkeypatch: pytest.MonkeyPat
     assert "None of the newest reviews that you may see" in outlook_of(ann)
 
 
+def test_a_review_of_many_files_leaves_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook, "_MAX_FILES", 2)
+    ann = person()
+    ann.post(PAGE, {"action": "add", "pattern": "//depot/main/lib/..."})
+    job = factories.ReviewJobFactory(status="succeeded", recipients_are="found")
+    for number in range(5):
+        factories.CoverageRowFactory(job=job, file=f"//depot/main/{number}.c")
+    begun("//depot/main/lib/a.c")
+    assert "Of the last 2 reviews that a trigger, a code host or polling began, 1 matches" in outlook_of(ann)
+
+
 def test_the_page_compares_a_bounded_number_of_reviews(django_assert_max_num_queries: Any) -> None:
     ann = person()
     ann.post(PAGE, {"action": "add", "pattern": "//depot/main/..."})
