@@ -27,7 +27,8 @@ class ScanResult:
 
     Claims of a document that could not be verified are in no count. `documents` and `unread` include those
     beyond the limit of a scan, which have no rows; `left_out` are statements beyond other limits, `cut` long
-    sentences of which the beginning was read.
+    sentences of which the beginning was read; `unfetched` are revisions of files that a depot was not
+    asked for, or did not give.
     """
 
     total: int = 0
@@ -36,6 +37,7 @@ class ScanResult:
     unread: int = 0
     left_out: int = 0
     cut: int = 0
+    unfetched: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in Verdict), 0))
 
     @property
@@ -45,7 +47,7 @@ class ScanResult:
     @property
     def is_whole(self) -> bool:
         """Return whether every claim that was found, in every document, was verified."""
-        return not (self.is_partial or self.unread or self.left_out)
+        return not (self.is_partial or self.unread or self.left_out or self.unfetched)
 
     @property
     def health(self) -> int | None:
@@ -87,6 +89,9 @@ def relate(job_id: int, findings: Sequence[FindingRow]) -> Callable[[], None]:
             if job.documents.get("beyond"):  # which of the others are there still is not known
                 verified = ScanDocument.objects.filter(scan=job_id).exclude(verified_at=None)
                 gone = gone.filter(file__in=verified.values("path"))
+            if job.documents.get("unfetched"):  # what cannot be told any more may still be untrue
+                unclear = ScanDocument.objects.filter(scan=job_id, uncheckable__gt=0)
+                gone = gone.exclude(file__in=unclear.values("path"))
             gone.update(ending=Ending.NOT_REPORTED, ended_in=job_id)
 
     return write
@@ -123,10 +128,12 @@ def results_of(scans: Collection[int]) -> dict[int, ScanResult]:
     )
     for row in counted:
         counts = {verdict.value: row[f"in_{verdict}"] for verdict in Verdict}
-        beyond, left_out, cut = (limited[row["scan"]].get(name, 0) for name in ("beyond", "left_out", "cut"))
+        beyond, left_out, cut, unfetched = (
+            limited[row["scan"]].get(name, 0) for name in ("beyond", "left_out", "cut", "unfetched")
+        )
         documents, unread = row["of_documents"] + beyond, row["of_unread"] + beyond
         found[row["scan"]] = ScanResult(
-            row["of_claims"], row["of_verified"], documents, unread, left_out, cut, counts
+            row["of_claims"], row["of_verified"], documents, unread, left_out, cut, unfetched, counts
         )
     return found
 

@@ -228,6 +228,7 @@ MAINTENANCE = [
     "criticizer.resilience.health_checks.maintain",
     "reviews.artifacts.store.delete_expired",
     "reviews.config.delete_unused_mirrors",
+    "reviews.stages.depot_scan.delete_left",
     "criticizer.security.lifetimes.empty_expired",
     "reviews.artifacts.integrity.verify_round",
     "reviews.audit.hash_chain.seal_all",

@@ -31,8 +31,8 @@ class ScanTargetForm(ReasonedEdit[ScanTarget]):
         widgets = {"recipients": forms.Textarea(attrs={"rows": 3, "cols": 60})}
         help_texts = {
             "path": "Such as //app/... for the git repository app, //github/owner/name/... for one of a code"
-            " host, or //app/docs/... for a folder. It cannot be edited later, as it decides who may read"
-            " the scans: add another path instead."
+            " host, //depot/project/... for a depot path, or //app/docs/... for a folder. It cannot be edited"
+            " later, as it decides who may read the scans: add another path instead."
         }
 
     def clean_path(self) -> str:
@@ -58,8 +58,8 @@ class ScanTargetAdmin(AuditedAdmin):
 
     scope = not_of_reviews("which paths are scanned")
     empty_text = (
-        "No path is scanned. Add one to verify all documents of a git repository, such as //app/..., or of a"
-        " folder of it."
+        "No path is scanned. Add one to verify all documents of a git repository, such as //app/..., of a"
+        " depot path, such as //depot/project/..., or of a folder of it."
     )
     events = ScanTargetEvent
     form = ScanTargetForm

@@ -70,7 +70,7 @@ class ScanSerializer(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(help_text="The scan, which is also the id of its job.")
     path = serializers.CharField(help_text="What is scanned.")
-    changelist_id = serializers.CharField(help_text="The commit that is scanned.")
+    changelist_id = serializers.CharField(help_text="The commit, or changelist of Perforce, that is scanned.")
     status = serializers.CharField(help_text="The state of its job, as of a review.")
     conclusion = serializers.ChoiceField(
         choices=[(each, each) for each in scans.CONCLUSIONS],
@@ -163,8 +163,8 @@ class ScanList(ApiView):
     @extend_schema(
         operation_id="scans_create",
         summary="Request a scan of documentation",
-        description="Scans the newest commit. Repeating a request is safe: the answer is the original scan,"
-        " with `duplicate` true. So it is while a scan of the path is active.",
+        description="Scans the newest commit or changelist. Repeating a request is safe: the answer is the"
+        " original scan, with `duplicate` true. So it is while a scan of the path is active.",
         request=ScanRequestSerializer,
         parameters=[IDEMPOTENCY_KEY],
         responses={

@@ -270,7 +270,7 @@ class _Reader:
             if digest in self._paths and (self._sizes[digest] or 0) <= MAX_FILE_BYTES
         ]
         if not self._source.can_search:
-            wanted = [(path, digest) for path, digest in wanted if _is_document_or_manifest(path)]
+            wanted = [(path, digest) for path, digest in wanted if is_document_or_manifest(path)]
         for start in range(0, len(wanted), _BATCH):
             batch = dict(wanted[start : start + _BATCH])
             if self._left() <= 0 or self.room <= 0:
@@ -293,7 +293,8 @@ def _why(failure: Failure) -> str:
     return "they take too much time or memory" if is_too_much else "the source could not be read"
 
 
-def _is_document_or_manifest(path: str) -> bool:
+def is_document_or_manifest(path: str) -> bool:
+    """Say whether a file may hold claims, or facts of a project that claims are about."""
     name = posixpath.basename(path)
     is_manifest = name in manifests.VERSION_FILES or any(name in of for of in manifests.RUNNERS.values())
     return is_document(path) or is_manifest or name == ".gitignore"

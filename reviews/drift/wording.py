@@ -13,6 +13,7 @@ from reviews.drift.meaning.wording import counted, meaning_summary
 _BEYOND = (
     ("not_indexed", "Not indexed: syntax error in {}.", "file"),
     ("unread", "Not read: {}.", "document"),
+    ("unfetched", "Not read from the depot: {}.", "file revision"),
     ("left_out", "Left out beyond the limits: {}.", "statement"),
     ("cut", "Read in part: {}.", "long sentence"),
     ("unreported", "Refuted and not shown: {}.", "claim"),

@@ -45,7 +45,7 @@ def run_due() -> Pause:
 def run() -> list[int]:
     """Request a scan of each path that is due; return their jobs.
 
-    A repository that cannot be read delays no other path, nor does a defect that one path meets. A code host
+    A repository that cannot be read delays no other path, nor does a defect that one path meets. A server
     that does not answer is asked once, after all repositories of this machine.
     """
     due = ScanTarget.objects.filter(Q(next_at=None) | Q(next_at__lte=Now()), every_hours__gt=0)
@@ -57,7 +57,7 @@ def run() -> list[int]:
 def _start(target: ScanTarget, away: dict[str, Failure]) -> int | None:
     """Request a scan unless another run did, one is active, or the newest commit is verified already.
 
-    `away`: the code hosts that did not answer in this run, which are not asked again.
+    `away`: the servers that did not answer in this run, which are not asked again.
     """
     interval, host = timedelta(hours=target.every_hours), intake.host_of(target)
     try:

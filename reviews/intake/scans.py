@@ -29,12 +29,13 @@ from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import FindingRow, HostChange, ReviewJob, Scan, ScanTarget
 from reviews.models.jobs import SCAN
 from reviews.sources.git import GitSource
-from reviews.sources.git_command import misconfigured
+from reviews.sources.git_command import misconfigured, not_found
 from reviews.sources.mirror import Mirror
 from reviews.sources.pull import commit_id
-from reviews.sources.registry import source_for
+from reviews.sources.registry import listing_of, source_for
 from reviews.states import ACTIVE_JOB
 
+PERFORCE = "p4:"  # no name of a git repository or host
 MAX_ID = 128  # characters of a changelist's id
 HEAD_SECONDS = 15.0  # in which a host says what its newest commit is
 
@@ -55,13 +56,19 @@ def series_of(target_id: int) -> str:
 
 
 def host_of(target: ScanTarget) -> str:
-    """Return the code host that is asked for a path's newest commit; "" for a repository of this machine."""
+    """Return the server that is asked for a path's newest state; "" for a repository of this machine."""
     name = target.folder.split("/")[2]
-    return name if name in HOSTS and name not in config.sources().git else ""
+    if name in config.sources().git:
+        return ""
+    if name in HOSTS:
+        return name
+    return PERFORCE if config.sources().perforce else ""
 
 
 def repository_of(target: ScanTarget) -> str:
     """Return the name of a path's repository, that of a hosted one with its host: `github/owner/name`.
+
+    PERFORCE for a depot path of the Perforce server.
 
     Raises CONFIG_INVALID where none has that name.
     """
@@ -81,23 +88,53 @@ def _repository(target: ScanTarget) -> str | HostChange:
             f"no enabled repository of {name} is known by this path: write its owner and name, and wait for"
             " the first pull request of it"
         )
-    raise misconfigured(f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES")
+    if config.sources().perforce is None:
+        raise misconfigured(
+            f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES; for a depot of"
+            " Perforce set P4PORT, P4USER and perforce in CHANGE_SOURCES"
+        )
+    if not config.allow_list().may_touch(target.folder):
+        raise misconfigured(
+            f"no git repository is named {name}, and the allow-list excludes the depot path: add"
+            f" {name}=/path to GIT_REPOSITORIES, or the path to the allow-list"
+        )
+    return PERFORCE
 
 
 def head_of(target: ScanTarget) -> str:
     """Return the newest commit of a path's repository, as the id of a changelist.
 
-    Of the branch that GIT_WATCH names, else of HEAD; a host is asked for that. Raises as `GitSource` and
-    `Mirror` do, UPSTREAM_UNAVAILABLE while the host is not called, and CONFIG_INVALID for a path of no git
-    repository.
+    Of the branch that GIT_WATCH names, else of HEAD; a host is asked for that. Of a depot path the newest
+    submitted changelist below it. Raises as `GitSource`, `Mirror` and `P4Listing` do, UPSTREAM_UNAVAILABLE
+    while the server is not called, and CONFIG_INVALID for a path of no repository or depot.
     """
     name = _repository(target)
     if not isinstance(name, str):
         return _hosted_head(name)
+    if name not in config.sources().git:
+        return _depot_head(target)
     source = source_for(f"git:{name}@{'0' * 40}", config.sources())
     assert isinstance(source, GitSource)
     branch = next((branch for watched, branch in settings.GIT_WATCH if watched == name), "")
     return f"git:{name}@{source.head(branch) if branch else source.default_head()}"
+
+
+def _depot_head(target: ScanTarget) -> str:
+    perforce = config.sources().perforce
+    assert perforce is not None
+    # Another client than that of reviews: somebody may wait for the answer.
+    listing = listing_of(replace(perforce, describe_timeout_seconds=HEAD_SECONDS))
+    try:
+        with gate.guarded(config.perforce_dependency()):
+            newest = listing.newest_submitted([target.path], 1)
+    except DependencyUnavailable as waiting:
+        if isinstance(waiting.__cause__, Failure):
+            raise waiting.__cause__ from None  # it was called, and this is what it said
+        detail = "the Perforce server is not called at the moment"
+        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from waiting
+    if not newest:
+        raise not_found("no submitted changelist touches the depot path: correct its name, or submit to it")
+    return str(newest[0])
 
 
 def _hosted_head(hosted: HostChange) -> str:

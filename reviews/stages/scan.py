@@ -55,8 +55,10 @@ from reviews.sources.base import (
 from reviews.sources.git import GitSource
 from reviews.sources.mirror import made_anew
 from reviews.sources.paths import encode_path
+from reviews.sources.perforce.source import PerforceSource
 from reviews.sources.pull import CommitSource
 from reviews.sources.registry import depot_prefix
+from reviews.stages import depot_scan
 from reviews.states import StageStatus
 
 SLICE_SECONDS = 60.0  # of one attempt from its first document on, then other work comes first
@@ -83,40 +85,47 @@ class Scanned:
 def run(claim: StageClaim, job: ReviewJob) -> Scanned:
     """Scan the commit of a job; return the change that stands for it.
 
-    Raises the failures of git, CONFIG_INVALID and NOT_FOUND of the source; LostLease; and
-    DependencyUnavailable while its code host is not called, and when its slice is over: the attempt is given
-    back, and the rest comes later.
+    Raises the failures of git and Perforce, CONFIG_INVALID and NOT_FOUND of the source; LostLease; and
+    DependencyUnavailable while its code host or Perforce is not called, and when its slice is over: the
+    attempt is given back, and the rest comes later.
     """
     source = config.source_of_job(job)
-    if not isinstance(source, GitSource):
-        raise PermanentFailure(
-            ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, "only git repositories are scanned"
-        )
+    assert isinstance(source, GitSource | PerforceSource)
     if not with_reconnect(Scan.objects.filter(pk=job.pk).exists):
         raise PermanentFailure(
             ErrorClass.NOT_FOUND, Component.CONFIGURATION, "the path is no longer scanned: it was deleted"
         )
-    dependency = config.source_dependency(job.changelist_id)
-    with gate.guarded(dependency) if dependency else nullcontext():
-        source.look_up(job.changelist_id)  # all that a code host is asked for: the rest is read here
-    allow_list = config.allow_list().with_case(source.case_sensitive)
     folder = job.scope_prefixes[0]
-    root = depot_prefix(job.changelist_id)
-    assert root is not None
-    read = Configurations(source, allow_list, job, is_before=False)
-    configuration = with_reconnect(lambda: read.of_root(_of_commit(job), root))
+    dependency = config.source_dependency(job.changelist_id)
+    root = own = depot_prefix(job.changelist_id) or folder
+
+    def configured() -> RootConfiguration:
+        read = Configurations(source, allow_list, job, is_before=False)
+        return with_reconnect(lambda: read.of_root(_of_commit(job), own))
+
+    with gate.guarded(dependency) if dependency else nullcontext():
+        case_sensitive = source.case_sensitive
+        allow_list = config.allow_list().with_case(case_sensitive)
+        if isinstance(source, GitSource):
+            source.look_up(job.changelist_id)  # all that a code host is asked for: the rest is read here
+        else:
+            own = allow_list.root_of(f"{folder}x") or folder
+            configuration = configured()
+    if isinstance(source, GitSource):
+        configuration = configured()
     values = configuration.resolved.values
-    files = FileRules(configuration.root, values)
-    documents = DocumentRules(configuration.root, values)
+    files = FileRules(configuration.root, values, case_sensitive=case_sensitive)
+    documents = DocumentRules(configuration.root, values, case_sensitive=case_sensitive)
     sight = Sight(
         allow_list,
         literal_names=source.literal_names,
         may_read=None if folder == root else Scope(prefixes=(folder,)).allows,
         is_excluded=files.is_excluded if documents.excludes_paths else None,
     )
-    work = _Scan(claim, job, configuration.root, sight, documents, source)
+    work = _Scan(claim, job, root, sight, documents, source)
     if documents.is_on:
         work.verify()
+    depot_scan.delete(job.pk)
     note = "" if documents.is_on else texts.DOCUMENTS_OFF.text
     is_unlisted = documents.is_on and not work.is_listed
     made = with_reconnect(lambda: _change(job, folder, note, is_unlisted=is_unlisted, left_out=work.left_out))
@@ -131,19 +140,22 @@ class _Scan:
         root: str,
         sight: Sight,
         rules: DocumentRules,
-        source: GitSource,
+        source: GitSource | PerforceSource,
     ) -> None:
         self._claim, self._job, self._root, self._sight, self._rules = claim, job, root, sight, rules
         self._source = source
         self._until = time.monotonic() + claim.soft_deadline_in
         self._slice_until = math.inf
         self.is_listed = False  # which documents there are is known
-        # `beyond`: documents; `left_out`: statements; `cut`: sentences; `not_indexed`: files. An earlier
-        # attempt may know more.
+        # `beyond`: documents; `left_out`: statements; `cut`: sentences; `not_indexed`: files;
+        # `unfetched`: revisions of files. An earlier attempt may know more.
         self.left_out = Counter({name: int(n) for name, n in pipeline.progress_of(claim).items()})
 
     def verify(self) -> None:
         """Verify what is left, until nothing is or the time is over."""
+        if self._left() <= 0:
+            return
+        self._where = self._commit()
         for _ in range(MAX_LOST):
             with ScanProcess() as process:
                 lost = self._verified(process)
@@ -158,15 +170,25 @@ class _Scan:
             "the scanning process ended too often: look for its limits",
         )
 
+    def _commit(self) -> tuple[Sequence[str], str]:
+        """Return where git finds what is scanned, and its commit: that of the job, or a copy of its path."""
+        if not isinstance(self._source, PerforceSource):
+            return self._source.location, self._job.changelist_id.rpartition("@")[2]
+        made = depot_scan.copy_of(self._job, self._source, self._sight, self._left() / 2)
+        self.left_out |= Counter(unfetched=made.unread)
+        return made.location, made.sha
+
     def _left(self) -> float:
         return self._until - time.monotonic()
 
     def _verified(self, process: ScanProcess) -> str:
         """Store documents as they come; return the one that the process ended at, or ""."""
+        location, sha = self._where
         asked = {
-            "git": list(self._source.location),
-            "sha": self._job.changelist_id.rpartition("@")[2],
-            "is_whole": self._sight.is_whole(self._root),
+            "git": list(location),
+            "sha": sha,
+            # What was not read from a depot may say anything: that it does not hold a word refutes nothing.
+            "is_whole": self._sight.is_whole(self._root) and not self.left_out["unfetched"],
             "kinds": list(self._rules.kinds),
         }
         current, document_until = "", 0.0

@@ -53,12 +53,13 @@ def scan_at(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> scan._Scan:
     claim: Any = SimpleNamespace(soft_deadline_in=3_000.0, has_progress=False, stage_run_id=0, token=uuid4())
     monkeypatch.setattr(scan._Scan, "_store", lambda *document: None)
     monkeypatch.setattr(scan.pipeline, "keep_progress", lambda claim, progress: None)
-    monkeypatch.setattr(
-        scan.config, "sources", lambda: SimpleNamespace(git={"demo": "x"}, git_executable="g")
-    )
     sight: Any = SimpleNamespace(is_whole=lambda root: False, sees=lambda path: True)
     job: Any = SimpleNamespace(pk=1, changelist_id="git:demo@1", scope_prefixes=["//demo/"])
-    return scan._Scan(claim, job, "//demo/", sight, cast("DocumentRules", SimpleNamespace(kinds=())))
+    rules = cast("DocumentRules", SimpleNamespace(kinds=()))
+    source: Any = SimpleNamespace(location=("demo", "x", "g"))
+    work = scan._Scan(claim, job, "//demo/", sight, rules, source)
+    work._where = work._commit()
+    return work
 
 
 def test_a_document_has_one_minute_however_many_messages_it_sends(

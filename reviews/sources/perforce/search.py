@@ -25,8 +25,8 @@ log = structlog.get_logger()
 MAX_FOLDERS = 5
 MAX_SEARCHED_FILES = 200
 MAX_SEARCHED_NAMES = 8  # a command each
-_DELETED = frozenset(("delete", "move/delete"))
-_EMPTIED = frozenset(("purge", "archive"))
+DELETED = frozenset(("delete", "move/delete"))
+EMPTIED = frozenset(("purge", "archive"))
 
 
 def find(
@@ -112,7 +112,7 @@ def tree(
     found = {}
     for record in answer.results:
         path, revision = record.get("depotFile", ""), record.get("rev", "")
-        if not path or record.get("action") in _DELETED:
+        if not path or record.get("action") in DELETED:
             continue
         kind = "link" if FileType.parse(record.get("type", "")).is_symlink else "file"
         found[path] = TreeEntry(kind, f"{path}#{revision}")
@@ -145,9 +145,9 @@ def _listed(
         # A shelf may be submitted since it was read.
         is_own = record.get("change") == made_by
         revision = int(number) - is_own if number.isdigit() else 0
-        if revision < 1 or (action in _DELETED and not is_own):
+        if revision < 1 or (action in DELETED and not is_own):
             continue
         kind = FileType.parse(record.get("type", ""))
         is_text = not (kind.is_binary or kind.is_symlink or kind.runs_archive_trigger)
-        found[record.get("depotFile", "")] = f"#{revision}" if is_text and action not in _EMPTIED else ""
+        found[record.get("depotFile", "")] = f"#{revision}" if is_text and action not in EMPTIED else ""
     return found

@@ -62,18 +62,18 @@ class PerforceSource:
         """Raise PermanentFailure CONFIG_INVALID when the configuration cannot work."""
         self.name = "perforce"
         self._config = config
-        self._client = P4Client(config)
-        self.listing = P4Listing(self._client)
-        self.reviewers = P4Reviewers(self._client)
+        self.client = P4Client(config)
+        self.listing = P4Listing(self.client)
+        self.reviewers = P4Reviewers(self.client)
 
     @property
     def case_sensitive(self) -> bool:
         """Whether the server distinguishes names by case; the first call queries it."""
-        return self._client.facts().case_sensitive
+        return self.client.facts().case_sensitive
 
     def check_health(self) -> None:
         """Run `info -s`, which needs no rights."""
-        self._client.check_health()
+        self.client.check_health()
 
     def describe(self, changelist_id: str) -> ListedChange:
         """List a submitted changelist or the shelf of a pending one (see `Source.describe`).
@@ -115,7 +115,7 @@ class PerforceSource:
         self, names: Sequence[str], change: Change, *, allowed: Callable[[str], bool], seconds: float
     ) -> list[Mention]:
         """Look for names in the folders of the change (see `Source.find`)."""
-        return list(search.find(self._client, names, change, allowed, seconds))
+        return list(search.find(self.client, names, change, allowed, seconds))
 
     def revision_before(self, change: Change) -> str:
         """Return the state of the depot before a change (see `Source.revision_before`)."""
@@ -131,11 +131,11 @@ class PerforceSource:
         is_before: bool = False,
     ) -> list[tuple[str, bytes | None]]:
         """Print files at the state of the change, or before it (see `Source.read_at`)."""
-        return list(search.read(self._client, paths, change, max_bytes, seconds, is_before=is_before))
+        return list(search.read(self.client, paths, change, max_bytes, seconds, is_before=is_before))
 
     def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
         """List the files below a folder by `files` (see `Source.tree`)."""
-        return search.tree(self._client, change, below, most, seconds)
+        return search.tree(self.client, change, below, most, seconds)
 
     def holding(self, words: Sequence[str], change: Change, *, seconds: float) -> None:
         """Search nothing: an ordinary account may not search a whole depot (see `Source.holding`)."""
@@ -146,7 +146,7 @@ class PerforceSource:
         return int(change.changelist_id)
 
     def _record(self, changelist_id: str, *command: str) -> dict[str, str]:
-        answer = self._client.tagged(*command)
+        answer = self.client.tagged(*command)
         record = next((found for found in answer.results if found.get("change") == changelist_id), None)
         if record is not None:
             return record
@@ -189,7 +189,7 @@ class PerforceSource:
     def _auxiliary(self, subcommand: str, *arguments: str, batch: Sequence[str]) -> Answer:
         """Run a command that only improves a listing: when it is refused, renames are missing."""
         try:
-            return self._client.tagged(subcommand, *arguments, batch=batch)
+            return self.client.tagged(subcommand, *arguments, batch=batch)
         except PermanentFailure as failure:
             if failure.context.get("pause"):
                 raise
@@ -208,7 +208,7 @@ class PerforceSource:
             return skipped(file, SkipReason.TOO_LARGE, f"{file.size_bytes} bytes, over {max_bytes}")
         note, old, new = "", None, None
         if file.old_revision is not None:
-            printed = self._client.print_file(
+            printed = self.client.print_file(
                 file.old_path or file.path, file.old_revision, max_bytes=max_bytes
             )
             if printed.verdict is not None and printed.verdict.meaning is Meaning.MISSING:
@@ -219,7 +219,7 @@ class PerforceSource:
             else:
                 old = printed.data
         if file.new_revision is not None:
-            printed = self._client.print_file(file.path, file.new_revision, max_bytes=max_bytes)
+            printed = self.client.print_file(file.path, file.new_revision, max_bytes=max_bytes)
             if (refusal := _refusal(file, printed, "new", max_bytes)) is not None:
                 return refusal
             new = printed.data
