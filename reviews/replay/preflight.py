@@ -11,9 +11,12 @@ from deadletters.types import Check, CheckKind, Failed
 from reviews import config
 from reviews.artifacts import redactor
 from reviews.models import ReviewJob
+from reviews.models.jobs import SCAN
 from reviews.replay import allowlist_recheck
+from reviews.sources.base import Source
 from reviews.sources.enforcement import SecurityViolation
 from reviews.sources.fetcher import ChangeFetcher
+from reviews.sources.registry import depot_prefix
 from reviews.states import Stage
 
 
@@ -50,6 +53,8 @@ def _listed(job: ReviewJob) -> Check:
     denied: list[SecurityViolation] = []
     try:
         source = config.source_of_job(job)
+        if job.kind == SCAN and depot_prefix(job.changelist_id) is None:
+            return _scannable(job, source)
         files = ChangeFetcher(source, config.allow_list(), denied.append).look(job.changelist_id)
     except Failure as failure:
         is_denied = failure.error_class is ErrorClass.PATH_DENIED
@@ -57,6 +62,15 @@ def _listed(job: ReviewJob) -> Check:
     return Check(
         CheckKind.ALLOW_LIST, True, f"all {files} paths of the change are allowed, and listed by its source"
     )
+
+
+def _scannable(job: ReviewJob, source: Source) -> Check:
+    """Ask for the server alone: what else the changelist touches is not scanned. Raises its failures."""
+    folder = job.scope_prefixes[0]
+    if not config.allow_list().may_touch(folder):
+        return Check(CheckKind.ALLOW_LIST, False, f"the allow-list excludes all below {folder}", is_hard=True)
+    source.check_health()
+    return Check(CheckKind.ALLOW_LIST, True, f"paths below {folder} are allowed, and the server answers")
 
 
 def _still_allowed(changelist_id: str, paths: Sequence[str]) -> Check:

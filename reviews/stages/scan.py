@@ -178,6 +178,12 @@ class _Scan:
         self.left_out |= Counter(unfetched=made.unread)
         return made.location, made.sha
 
+    def _is_ours(self) -> bool:
+        """Say whether the repository is ours, so that another attempt makes it anew; let go of a copy."""
+        if isinstance(self._source, PerforceSource):
+            depot_scan.delete(self._job.pk)
+        return isinstance(self._source, CommitSource | PerforceSource)
+
     def _left(self) -> float:
         return self._until - time.monotonic()
 
@@ -214,7 +220,7 @@ class _Scan:
                     process.send(self._answer(message))
             return ""
         except PermanentFailure as failure:
-            if isinstance(self._source, CommitSource) and failure.error_class in _OF_A_LOST_MIRROR:
+            if failure.error_class in _OF_A_LOST_MIRROR and self._is_ours():
                 raise made_anew() from None
             raise
         except ScanEnded:

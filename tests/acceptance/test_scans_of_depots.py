@@ -23,7 +23,7 @@ from reviews.stages import depot_scan, scan
 from reviews.states import JobStatus
 from tests import factories
 from tests.acceptance.test_scans import result, scanned, target, verdicts
-from tests.acceptance.world import World
+from tests.acceptance.world import MAIL, World
 from tests.fakes.p4.server import added, deleted, edited
 from tests.stack import process_environment
 
@@ -44,8 +44,8 @@ def first(world: World) -> str:
     )
 
 
-def path(name: str = "") -> Any:
-    return target(f"{ROOT}{name}...")
+def path(name: str = "", **fields: Any) -> Any:
+    return target(f"{ROOT}{name}...", **fields)
 
 
 def left() -> list[str]:
@@ -61,7 +61,7 @@ def test_a_stale_claim_of_a_depot_path_is_found_and_what_never_held_is_not(
     world: World, first: str, client: Any
 ) -> None:
     number = move_core(world)
-    of = path()
+    of = path(recipients=MAIL)
     job = scanned(world, of)
     assert job.status == JobStatus.SUCCEEDED, world.attempts(job.pk, "fetch")
     assert job.changelist_id == number
@@ -78,6 +78,10 @@ def test_a_stale_claim_of_a_depot_path_is_found_and_what_never_held_is_not(
     printed = [call.argv[-1] for call in world.depot.calls("print")]
     assert not [each for each in printed if "logo.png" in each]  # it is there, and not read
     assert left() == []
+    (mail,) = world.mails()
+    body = mail.get_body(("plain",))
+    assert body is not None
+    assert "5 claims of documents: 2 hold, 2 refuted," in " ".join(str(body.get_content()).split())
     client.force_login(factories.UserFactory(is_superuser=True))
     assert client.get(f"/reviews/{job.pk}/").status_code == 200
     assert f"{ROOT}README.md" in client.get(f"/scans/{of.pk}/").content.decode()
@@ -260,6 +264,41 @@ def test_a_scan_that_gave_way_goes_on_with_the_copy_it_has(
     printed = [call.argv[-1] for call in world.depot.calls("print")]
     assert len(printed) == len(set(printed)) == 4
     assert left() == []
+
+
+@pytest.mark.parametrize("is_objects", [False, True])
+def test_a_copy_that_is_damaged_is_made_anew(
+    world: World, first: str, monkeypatch: pytest.MonkeyPatch, is_objects: bool
+) -> None:
+    made = depot_scan.copy_of
+
+    def damaged(job: ReviewJob, *rest: Any) -> Any:
+        if len(world.attempts(job.pk, "fetch")) > 1:
+            return made(job, *rest)
+        found = made(job, *rest)
+        place = product.DATA_DIR / depot_scan.COPIES / f"{job.pk}.git"
+        for each in place.glob("objects/??/*" if is_objects else "refs/heads/scan"):
+            each.chmod(0o600)
+            each.write_bytes(b"")
+        return found if is_objects else made(job, *rest)
+
+    monkeypatch.setattr(depot_scan, "copy_of", damaged)
+    job = scanned(world, path())
+    assert job.status == JobStatus.SUCCEEDED
+    assert len(verdicts(job)) == 5
+    assert len(world.depot.calls("print")) == 8  # each file twice
+    assert left() == []
+
+
+def test_a_dead_letter_is_replayed_whatever_else_its_changelist_touches(world: World, first: str) -> None:
+    world.depot.submit(added(f"{ROOT}more.md", "More.\n"), added("//depot/secret/x.py", CORE))
+    job = intake.request(path(), "s-1", "ann").job_id
+    world.depot.misbehave("files", contains="files -a", messages=["unknown_command"])
+    world.settle()
+    assert world.status(job) == "dead_lettered"
+    world.replay(job, restart=True)
+    world.settle()
+    assert world.status(job) == "succeeded"
 
 
 def test_the_copy_of_a_job_that_ended_otherwise_is_deleted(world: World, first: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.workers.subprocesses import SEARCH_PATH, resolve_executable, run
 from reviews.sources.content import TEXT_NAME
 from reviews.sources.git_command import GitCommand
@@ -89,9 +89,18 @@ class Copier:
         """Return the copy that an earlier attempt made, or None."""
         if not (self.place / _COUNT).is_file():
             return None
-        git = self._git(self.place)
-        sha = git.output("rev-parse", f"{_BRANCH}^{{commit}}").decode("ascii").strip()
-        return DepotCopy(git, sha, int((self.place / _COUNT).read_text()))
+        try:
+            git = self._git(self.place)
+            sha = git.output("rev-parse", f"{_BRANCH}^{{commit}}").decode("ascii").strip()
+            return DepotCopy(git, sha, int((self.place / _COUNT).read_text()))
+        except (
+            PermanentFailure,
+            OSError,
+            ValueError,
+        ) as error:  # damaged by a power cut, or deleted meanwhile
+            log.warning("depot_copy_damaged", place=self.place.name, error=type(error).__name__)
+            shutil.rmtree(self.place, ignore_errors=True)
+            return None
 
     def read(self, seconds: float) -> tuple[list[Revision], dict[Revision, bytes], int]:
         """Return the revisions that may be seen, the contents that were read, and how many were not.
