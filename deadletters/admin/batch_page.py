@@ -13,6 +13,7 @@ from django.urls import reverse
 from criticizer.admin_site.search_query import MAX_CHARACTERS, row_number
 from criticizer.wording import plural_count
 from deadletters import batches
+from deadletters.admin.batch_outcome import outcome_of
 from deadletters.admin.forms import BatchSettingsForm
 from deadletters.admin.letter_page import safe_link
 from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
@@ -189,12 +190,13 @@ def dry_run_sentence(report: Mapping[str, Any]) -> str:
     return f"dry run, nothing was replayed: {', '.join(parts) or 'there is nothing to replay'}"
 
 
-def progress_context(batch: ReplayBatch) -> dict[str, Any]:
+def progress_context(batch: ReplayBatch, *, sees_groups: bool) -> dict[str, Any]:
     """Return what changes while a batch runs. `goes_on`: it runs, or a job of it still does."""
     progress = batches.progress(batch.pk)
     return {
         "goes_on": batch.status == BatchStatus.RUNNING or ItemStatus.REPLAYING in progress.by_status,
         "done": progress.done,
+        "outcome": outcome_of(batch, progress.by_status, sees_groups=sees_groups),
         "new_since": progress.newer,
         "new_since_address": _newer_address(progress),
         "tally": [
@@ -226,6 +228,7 @@ def items_page(batch: ReplayBatch, outcome: str, after: str) -> dict[str, Any]:
     more = {"after": shown[-1].pk} if len(found) > ITEMS_PER_PAGE else {}
     return {
         "items": shown,
+        "has_verdicts": any(item.verdict for item in shown),
         "older": _query(wanted, **more) if more else "",
         "is_older_page": bool(start),
         "first_query": _query(wanted),

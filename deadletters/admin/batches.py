@@ -222,6 +222,7 @@ class ReplayBatchAdmin(DeadLetterPages):
         return self.render(request, "change_form.html", context, status=200 if changed is None else 409)
 
     def _live_context(self, request: HttpRequest, batch: ReplayBatch) -> dict[str, Any]:
+        sees_all = visible_to(request.user) is None
         return {
             "batch": batch,
             "actions": self.buttons(request, batch),
@@ -229,8 +230,8 @@ class ReplayBatchAdmin(DeadLetterPages):
             "is_paced": self.may_replay(request) and batch.status in _PACED,
             **facts_of(batch),
             "events": events_of(batch),
-            **progress_context(batch),
-            **({} if visible_to(request.user) is None else {"new_since": 0}),  # counts all reviews
+            **progress_context(batch, sees_groups=sees_all),
+            **({} if sees_all else {"new_since": 0}),  # counts all reviews
             **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),
         }
 

@@ -215,7 +215,8 @@ class DeadLetterGroupAdmin(DeadLetterPages):
         started = batches.replay_fixed(pk, actor=actor, evidence=form.cleaned_data["evidence"])
         if started.batch_id is None:
             return self.back(request, pk, started.result)
-        self.report(request, started.result)
+        if not started.is_running:  # the page of a running batch says so itself, and how it ends
+            self.report(request, started.result)
         return HttpResponseRedirect(reverse("admin:deadletters_replaybatch_change", args=[started.batch_id]))
 
 

@@ -29,10 +29,11 @@ NO_TEXT = Result(False, "say what was done about the cause, or link a ticket")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What was started; `batch_id` is None if nothing is replayed."""
+    """What was started; `batch_id` is None if nothing is replayed, `is_running` unless it waits."""
 
     result: Result
     batch_id: int | None = None
+    is_running: bool = False
 
 
 def replayable(group: DeadLetterGroup) -> QuerySet[DeadLetter]:
@@ -98,4 +99,4 @@ def _start(letters: list[int], chosen_by: dict[str, object], actor: str, text: s
     )
     waits = needs_approval(batch)
     result = submit(batch.pk, actor=actor)
-    return Started(result if waits or not result.ok else Result(True, "the replay has started"), batch.pk)
+    return Started(result, batch.pk, is_running=result.ok and not waits)

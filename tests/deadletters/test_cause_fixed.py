@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,6 +42,10 @@ def press(client: Client, group_id: int, text: str = "OPS-7: the key was rotated
     )
 
 
+def batch_page(client: Client, batch: ReplayBatch) -> str:
+    return client.get(f"/admin/deadletters/replaybatch/{batch.pk}/change/").content.decode()
+
+
 def test_one_text_takes_all_letters_of_a_group_through_every_step_to_resolved(
     ann: Client, fail: Fail, look: Look, work: Work
 ) -> None:
@@ -48,8 +53,9 @@ def test_one_text_takes_all_letters_of_a_group_through_every_step_to_resolved(
     group_id = letters[0].group_id
     page = ann.get(f"/admin/deadletters/deadlettergroup/{group_id}/change/").content.decode()
     assert "The cause is fixed: replay 4" in page
-    assert messages_of(press(ann, group_id)) == ["The replay has started."]
+    assert messages_of(press(ann, group_id)) == []  # it would stay on the page, whatever happens
     batch = ReplayBatch.objects.get()
+    assert "batch-outcome" not in batch_page(ann, batch)
     assert _run(batch, look, work).status == BatchStatus.FINISHED
     for letter in DeadLetter.objects.all():
         assert (letter.status, letter.resolution) == (LetterStatus.RESOLVED, "OPS-7: the key was rotated")
@@ -59,6 +65,11 @@ def test_one_text_takes_all_letters_of_a_group_through_every_step_to_resolved(
     group = DeadLetterGroup.objects.get()
     assert (group.status, group.open_count) == ("resolved", 0)
     assert group.events.latest("id").reason == "OPS-7: the key was rotated"
+    page = batch_page(ann, batch)
+    assert "<strong>4 resolved.</strong>" in page
+    assert re.search(rf'deadlettergroup/{group_id}/change/">AUTH_DENIED in stage llm</a> is resolved\.', page)
+    assert f'href="/reviews/{letters[0].job_id}/"' in page
+    assert re.findall("Afterwards|>Verdict<|<dt>Reason", page) == []
 
 
 def test_a_letter_that_fails_again_stays_open_and_so_does_its_group(
@@ -70,6 +81,12 @@ def test_a_letter_that_fails_again_stays_open_and_so_does_its_group(
     batch = _run(ReplayBatch.objects.get(), look, work)
     assert sorted(DeadLetter.objects.values_list("status", flat=True)) == ["new", "resolved"]
     assert (DeadLetterGroup.objects.get().status, batch.status) == ("open", BatchStatus.FINISHED)
+    page = batch_page(ann, batch)
+    assert "<strong>1 resolved, 1 failed again.</strong>" in page
+    assert "</a> has 1 open dead letter." in page
+    assert "Remove that cause and replay." in page
+    assert '<span class="state" data-state="partial">Finished</span>' in page  # no green tick
+    assert "Canary size" not in page  # both were replayed first
 
 
 @pytest.mark.parametrize("error_class", ["INTERNAL_BUG", "SCHEMA_INVALID"])
