@@ -68,8 +68,9 @@ class Chart:
 
     @property
     def ticks(self) -> list[str]:
-        """Return three labels of the axis: first, middle, last."""
-        return [self.slots[0], self.slots[len(self.slots) // 2], self.slots[-1]] if self.slots else []
+        """Return the labels of the axis: first, middle, last, each slot once."""
+        count = len(self.slots)
+        return [self.slots[index] for index in sorted({0, count // 2, count - 1})] if count else []
 
     @property
     def drawn(self) -> SafeString:

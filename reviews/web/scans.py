@@ -28,13 +28,14 @@ from reviews.drift import wording
 from reviews.drift.claims import Verdict
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
-from reviews.recipients.scopes import scope_of
+from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import READ, REQUEST
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web import rerun
 from reviews.web.actions import too_many
 from reviews.web.live import BUSY_SECONDS
 from reviews.web.reader_page import reader_page
+from reviews.web.scan_claims import ClaimRow, finding_about, findings_of
 
 PAGE_DOCUMENTS = 25
 PAGE_TARGETS = 200
@@ -46,6 +47,8 @@ _CLAIMS_THAT = {
     "holds": "hold", "refuted": "are refuted", "ambiguous": "are ambiguous",
     "uncheckable": "are not checkable",
 }  # fmt: skip
+# Conclusion -> its words: "failure" would be read as a failed scan.
+_CONCLUSIONS = {"success": "up to date", "failure": "out of date", "neutral": "undecided", "": "running"}
 # Verdict or conclusion -> CSS state with the same meaning (states.css).
 _LOOKS = {
     "holds": "verified", "refuted": "failed", "ambiguous": "ambiguous", "uncheckable": "skipped",
@@ -66,6 +69,10 @@ class ScanRow:
     @property
     def health(self) -> str:
         return health_in_words(self.result)
+
+    @property
+    def label(self) -> str:
+        return _CONCLUSIONS[self.conclusion]
 
     @property
     def meaning(self) -> str:
@@ -104,20 +111,6 @@ class TargetRow:
 
     target: ScanTarget
     newest: ScanRow | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRow:
-    """A claim as the page shows it. `since`: the first of the compared scans that had this verdict too."""
-
-    fields: Mapping[str, Any]
-    look: str
-    since: datetime
-
-    @property
-    def without_reason(self) -> str:
-        """Return what stands for a verdict whose claim has no words of its own."""
-        return "it is not there now" if self.fields["verdict"] == Verdict.REFUTED else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +209,9 @@ def _target_context(request: HttpRequest, target: ScanTarget) -> dict[str, Any]:
     if chosen is not None:
         context |= {
             "verdicts": [(name, _WORDS[name], chosen.result.counts[name]) for name in _WORDS],
-            "part": _documents(chosen.scan, verdict, request.GET.get("after", ""), ids),
+            "part": _documents(
+                chosen.scan, verdict, request.GET.get("after", ""), ids, scope_of(request.user)
+            ),
             "charts": _trend(history, reverse("reviews:scan-target", args=[target.pk])),
         }
     return context
@@ -274,7 +269,7 @@ def _chosen(wanted: str, history: Sequence[ScanRow]) -> ScanRow | None:
     return next(with_documents, history[0] if history else None)
 
 
-def _documents(scan: Scan, verdict: str, after: str, ids: Sequence[int]) -> dict[str, Any]:
+def _documents(scan: Scan, verdict: str, after: str, ids: Sequence[int], scope: Scope) -> dict[str, Any]:
     """Return a page of a scan's documents: those with a claim of the verdict, or all."""
     place = int(after) if after.isdecimal() and len(after) <= 18 else 0
     rows = scan.documents.filter(pk__gt=place).order_by("pk")
@@ -282,13 +277,18 @@ def _documents(scan: Scan, verdict: str, after: str, ids: Sequence[int]) -> dict
         rows = rows.filter(**{f"{verdict}__gt": 0})
     found = list(rows[: PAGE_DOCUMENTS + 1])
     shown = found[:PAGE_DOCUMENTS]
-    since = _since(scan, shown, ids)
+    since, reported = _since(scan, shown, ids), findings_of(scan, shown, scope)
     return {
         "rows": [
             DocumentRow(
                 row,
                 [
-                    ClaimRow(claim, _LOOKS[claim["verdict"]], since[row.digest, claim["id"]])
+                    ClaimRow(
+                        claim,
+                        _LOOKS[claim["verdict"]],
+                        since[row.digest, claim["id"]],
+                        finding_about(claim, row, reported),
+                    )
                     for claim in row.claims
                     if verdict in ("", claim["verdict"])
                 ],
@@ -334,7 +334,15 @@ def _trend(history: Sequence[ScanRow], path: str) -> list[Chart]:
     ]
     sentence = "Share of held and refuted claims that hold, by scan"
     return [
-        charts.lines("health", "Health", slots, [health], lambda value: f"{value:.0f}%", sentence, top=100),
+        charts.lines(
+            "health",
+            "Documentation health",
+            slots,
+            [health],
+            lambda value: f"{value:.0f}%",
+            sentence,
+            top=100,
+        ),
         charts.stacked_bars("verdicts", "Claims by verdict", slots, counted),
     ]
 

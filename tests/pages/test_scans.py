@@ -124,7 +124,9 @@ def test_a_neutral_scan_says_what_was_not_read(bob: Client) -> None:
     target = factories.ScanTargetFactory()
     scan_of(target, HELD, documents={"beyond": 7, "left_out": 3})
     shown = text_of(bob, f"/scans/{target.pk}/")
-    assert "neutral</span> It neither passed nor failed: not every document and statement was read." in shown
+    assert (
+        "undecided</span> It neither passed nor failed: not every document and statement was read." in shown
+    )
     assert "Not read: 7 documents. Left out beyond the limits: 3 statements." in shown
     assert bob.get(f"/scans/{target.pk}/").context["chosen"].conclusion == "neutral"
 
@@ -132,19 +134,27 @@ def test_a_neutral_scan_says_what_was_not_read(bob: Client) -> None:
 @pytest.mark.parametrize(
     ("claims", "fields", "said"),
     [
-        ([HELD], {}, "success</span> Every claim was verified, and none is refuted."),
-        ([HELD, GONE], {}, "failure</span> Every claim was verified, and 1 is refuted."),
-        ([GONE, ("refuted", "b", "c-9")], {}, "failure</span> Every claim was verified, and 2 are refuted."),
-        ([HELD], {"total": 3}, "neutral</span> It neither passed nor failed: not every claim was verified."),
+        ([HELD], {}, "up to date</span> Every claim was verified, and none is refuted."),
+        ([HELD, GONE], {}, "out of date</span> Every claim was verified, and 1 is refuted."),
+        (
+            [GONE, ("refuted", "b", "c-9")],
+            {},
+            "out of date</span> Every claim was verified, and 2 are refuted.",
+        ),
+        (
+            [HELD],
+            {"total": 3},
+            "undecided</span> It neither passed nor failed: not every claim was verified.",
+        ),
         (
             [("ambiguous", "core.py", "c-3")],
             {},
-            "neutral</span> It neither passed nor failed: no claim could be decided.",
+            "undecided</span> It neither passed nor failed: no claim could be decided.",
         ),
         (
             [HELD],
             {"status": JobStatus.TIMED_OUT},
-            "neutral</span> It neither passed nor failed: the scan did not finish.",
+            "undecided</span> It neither passed nor failed: the scan did not finish.",
         ),
         ([HELD], {"status": JobStatus.IN_PROGRESS}, "running</span></p>"),
     ],
@@ -155,7 +165,57 @@ def test_a_result_says_what_it_means(
     target = factories.ScanTargetFactory()
     scan_of(target, *claims, **fields)
     assert said in text_of(bob, f"/scans/{target.pk}/")
-    assert "Neutral: neither, as not everything was read" in text_of(bob, "/scans/")
+    assert "Undecided: not everything was read or verified" in text_of(bob, "/scans/")
+
+
+def test_a_refuted_claim_says_what_to_do_and_leads_to_its_finding(bob: Client) -> None:
+    target = factories.ScanTargetFactory(path="//demo/...")
+    scan = scan_of(target, HELD, GONE, ("refuted", "make tset", "c-3"))
+    ScanDocument.objects.update(
+        claims=[
+            {**claim, "says": "", "kind": "path_reference" if claim["id"] == "c-2" else "command"}
+            for claim in ScanDocument.objects.get().claims
+        ]
+    )
+    of_claim = {
+        "job": scan.job,
+        "file": "//demo/README.md",
+        "line": 3,
+        "title": "Not so any more: `src/<core>.py`",
+    }
+    factories.FindingRowFactory(**{**of_claim, "line": 4})
+    reported = factories.FindingRowFactory(**of_claim, evidence=[])
+    shown = text_of(bob, f"/scans/{target.pk}/")
+    assert "No file or folder is there with this name. Correct or remove the statement." in shown
+    assert "This does not hold now. Correct or remove the statement." in shown
+    links = re.findall(r'href="(/reviews/\d+/findings/\d+/)">Open the finding', shown)
+    assert links == [f"/reviews/{scan.pk}/findings/{reported.pk}/"]
+    assert bob.get(links[0]).status_code == 200
+
+
+def test_a_finding_that_rests_on_a_file_out_of_sight_is_not_linked() -> None:
+    target = factories.ScanTargetFactory(path="//demo/...")
+    scan = scan_of(target, GONE)
+    factories.FindingRowFactory(
+        job=scan.job,
+        file="//demo/README.md",
+        line=3,
+        title="Not so any more: `src/<core>.py`",
+        evidence=["//other/a"],
+    )
+    dora = client_of(reviewer("dora", "//demo/..."))
+    shown = text_of(dora, f"/scans/{target.pk}/")
+    assert "Correct or remove the statement." in shown
+    assert "Open the finding" not in shown
+
+
+def test_the_axis_of_scans_names_each_scan_once(bob: Client) -> None:
+    target = factories.ScanTargetFactory()
+    scan_of(target, HELD, days_ago=9)
+    for scans, ticks in ((1, 1), (2, 2), (3, 3), (4, 3)):
+        health, verdicts = bob.get(f"/scans/{target.pk}/").context["charts"]
+        assert (len(health.slots), len(health.ticks), len(verdicts.ticks)) == (scans, ticks, ticks)
+        scan_of(target, HELD, days_ago=scans)
 
 
 def test_the_axis_of_scans_of_one_day_has_times_of_day(bob: Client) -> None:
@@ -222,7 +282,7 @@ def test_nothing_verifiable_and_partial_results_are_said(bob: Client) -> None:
     shown = text_of(bob, f"/scans/{target.pk}/")
     assert "nothing verifiable" in shown
     assert "Scan timed out after verifying 1 of 5 claims." in shown
-    assert 'data-state="partial">neutral<' in shown
+    assert 'data-state="partial">undecided<' in shown
     assert "4 claims, not verified" in shown
 
 
