@@ -74,6 +74,10 @@ SCAN_NO_CLAIMS = Text(
     "a scan found no claim in any document",
     "No verifiable claims found in the documentation files.", _SCAN, "E208",
 )  # fmt: skip
+SCAN_NO_DOCUMENTS = Text(
+    "a scan was given no document",
+    "No document was read: the path has none, or the allow-list or a skipped path shuts them out.", _SCAN,
+)  # fmt: skip
 CLAIMS = Text(
     "claims of documents were verified",
     "{claims} of documents: {holds} hold, {refuted} refuted, {ambiguous} ambiguous, {unclear} not checkable.",

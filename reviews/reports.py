@@ -106,7 +106,7 @@ def limited_to(job: ReviewJob) -> str:
     """Return which files a review covers that was requested by a key with prefixes, or a scan."""
     trees = ", ".join(f"{prefix}..." for prefix in job.scope_prefixes)
     if job.kind == SCAN:
-        return f"This scan verified the documents of {trees}: no file elsewhere was looked at."
+        return f"This scan is limited to the documents of {trees}: no file elsewhere was looked at."
     return f"The API key that requested this review is limited to {trees}: no other file was read."
 
 

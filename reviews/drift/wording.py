@@ -23,7 +23,7 @@ _BEYOND = (
 def summary(counts: Mapping[str, Any]) -> str:
     """Return the counts of one or several comparisons in one line; "" where there is nothing to say."""
     total = sum(counts.get(verdict, 0) for verdict in Verdict)
-    parts = [counts.get("note", "")]
+    parts = [scan_note(counts)]
     if total:
         verdicts = (counts.get(verdict, 0) for verdict in Verdict)
         numbers = dict(zip(("holds", "refuted", "ambiguous", "unclear"), verdicts, strict=True))
@@ -33,6 +33,14 @@ def summary(counts: Mapping[str, Any]) -> str:
     parts.append(left_out(counts))
     parts.append(meaning_summary(counts.get("meaning", {})))
     return " ".join(filter(None, parts))
+
+
+def scan_note(counts: Mapping[str, Any]) -> str:
+    """Return the note of a comparison, or why a scan has no document; "" where there is neither."""
+    if note := str(counts.get("note", "")):
+        return note
+    is_empty = _is_scan(counts) and not counts.get("documents") and not left_out(counts)
+    return texts.SCAN_NO_DOCUMENTS.text if is_empty else ""
 
 
 def _is_scan(counts: Mapping[str, Any]) -> bool:

@@ -86,11 +86,18 @@ class ScanRow:
             )
         if self.scan.job.status != JobStatus.SUCCEEDED:
             return "It neither passed nor failed: the scan did not finish."
+        if self.is_empty:
+            return "It neither passed nor failed: no document was read."
         if self.result.is_partial:
             return "It neither passed nor failed: not every claim was verified."
         if not self.result.is_whole:
             return "It neither passed nor failed: not every document and statement was read."
         return "It neither passed nor failed: no claim could be decided."
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the scan ended without having read any document."""
+        return bool(self.conclusion) and self.result.documents == self.result.unread
 
     @property
     def note(self) -> str:
@@ -102,7 +109,7 @@ class ScanRow:
         missing = wording.left_out(
             {"unread": self.result.unread, "left_out": self.result.left_out, "cut": self.result.cut}
         )
-        return " ".join(filter(None, (self.scan.job.documents.get("note", ""), missing)))
+        return " ".join(filter(None, (wording.scan_note(self.scan.job.documents), missing)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +208,7 @@ def _target_context(request: HttpRequest, target: ScanTarget) -> dict[str, Any]:
         "target": target,
         "history": history,
         "chosen": chosen,
+        "empty_newest": _empty_newest(request.GET.get("scan", ""), history, chosen),
         "verdict": verdict,
         "claims_that": _CLAIMS_THAT.get(verdict, ""),
         "may_scan": request.user.has_perm(REQUEST),
@@ -267,6 +275,13 @@ def _chosen(wanted: str, history: Sequence[ScanRow]) -> ScanRow | None:
         return named[0]
     with_documents = (row for row in history if row.result.documents)
     return next(with_documents, history[0] if history else None)
+
+
+def _empty_newest(wanted: str, history: Sequence[ScanRow], chosen: ScanRow | None) -> ScanRow | None:
+    """Return the newest scan that ended, if an older one is shown instead because it read nothing."""
+    ended = next((row for row in history if row.conclusion), None)
+    is_before = ended is not None and chosen is not None and chosen.scan.pk < ended.scan.pk
+    return ended if is_before and not wanted else None
 
 
 def _documents(scan: Scan, verdict: str, after: str, ids: Sequence[int], scope: Scope) -> dict[str, Any]:

@@ -168,6 +168,38 @@ def test_a_result_says_what_it_means(
     assert "Undecided: not everything was read or verified" in text_of(bob, "/scans/")
 
 
+def empty_scan_of(target: ScanTarget, **documents: Any) -> Scan:
+    counts = {"documents": 0, "unread": 0, "unlisted": 0, **documents}
+    scan = scan_of(target, scope_prefixes=[target.folder], documents=counts)
+    scan.documents.all().delete()
+    return scan
+
+
+def test_a_newest_scan_that_read_nothing_is_said_above_the_one_before(bob: Client) -> None:
+    target = factories.ScanTargetFactory(path="//demo/...")
+    scan_of(target, HELD, days_ago=1)
+    assert "read nothing" not in text_of(bob, f"/scans/{target.pk}/")
+    empty = empty_scan_of(target)
+    shown = text_of(bob, f"/scans/{target.pk}/")
+    assert f'<a href="?scan={empty.pk}">The newest scan</a>' in shown
+    assert "read nothing; shown is the one before. No document was read: the path has none, or" in shown
+    assert "100%" in shown
+    itself = text_of(bob, f"/scans/{target.pk}/?scan={empty.pk}")
+    assert "undecided</span> It neither passed nor failed: no document was read." in itself
+    assert "shown is the one before" not in itself
+    review = text_of(bob, f"/reviews/{empty.pk}/")
+    assert "No document was read: the path has none, or the allow-list or a skipped path" in review
+    assert "This scan verified" not in review
+
+
+def test_what_else_an_empty_scan_says_stands_alone(bob: Client) -> None:
+    target = factories.ScanTargetFactory(path="//demo/...")
+    empty_scan_of(target, note="Scan timed out before its documents were listed.", unlisted=1)
+    shown = text_of(bob, f"/scans/{target.pk}/")
+    assert "Scan timed out before" in shown
+    assert "No document was read" not in shown
+
+
 def test_a_refuted_claim_says_what_to_do_and_leads_to_its_finding(bob: Client) -> None:
     target = factories.ScanTargetFactory(path="//demo/...")
     scan = scan_of(target, HELD, GONE, ("refuted", "make tset", "c-3"))
