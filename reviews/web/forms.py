@@ -51,6 +51,12 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
         help_text="An excluded path is not skipped: every change that touches it ends as PATH_DENIED, with"
         " all its other files. To keep files from the model only, add them to Skipped paths instead.",
     )
+    denies_others = forms.BooleanField(
+        required=False,
+        label="Deny all other paths (for the first Include)",
+        help_text="As long as no line includes a path, all of the ceiling may be read. From the first Include"
+        " on, only paths that a line includes may.",
+    )
 
     class Meta:
         model = AllowListEntry
@@ -74,7 +80,22 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
             )
         if not self.errors:
             self._check_line(self.cleaned_data["kind"], self.cleaned_data["pattern"])
+        if not self.errors and not self.cleaned_data["denies_others"] and (denied := self._newly_denied()):
+            self.add_error(
+                "denies_others",
+                f"This is the first Include. All other paths of the ceiling ({', '.join(denied)}) will be"
+                " denied, and changes that touch them end as PATH_DENIED: tick this if they should.",
+            )
         return cleaned
+
+    def _newly_denied(self) -> list[str]:
+        """Return the lines of the ceiling that this line, as the first Include, denies at least in part."""
+        includes = AllowListEntry.objects.filter(kind=AllowListEntry.Kind.INCLUDE)
+        if self.cleaned_data["kind"] != AllowListEntry.Kind.INCLUDE or includes.exists():
+            return []
+        allowed = AllowList([self.cleaned_data["pattern"]])
+        lines = (line for line in settings.DEPOT_ALLOW_LIST if not line.startswith("-"))
+        return [line for line in lines if not allowed.decide(_example(line)).allowed]
 
     def _check_line(self, kind: str, pattern: str) -> None:
         exclude = kind == AllowListEntry.Kind.EXCLUDE

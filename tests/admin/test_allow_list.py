@@ -12,7 +12,13 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/reviews/allowlistentry/"
-LINE = {"kind": "include", "pattern": "//depot/main/tiles/...", "position": 1, "reason": "TICKET-7"}
+LINE = {
+    "kind": "include",
+    "pattern": "//depot/main/tiles/...",
+    "position": 1,
+    "reason": "TICKET-7",
+    "denies_others": "on",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +85,34 @@ def test_an_exclusion_may_point_anywhere_and_is_written_without_its_sign(ann: Cl
     assert not AllowListEntry.objects.exists()
     add(ann, kind="exclude", pattern="//depot/main/x/...", stops_changes="on")
     assert AllowListEntry.objects.get().kind == "exclude"
+
+
+def test_the_first_include_asks_before_it_denies_all_other_paths(ann: Client) -> None:
+    factories.AllowListEntryFactory(kind="exclude", pattern="//depot/main/x/...")
+    asked = add(ann, denies_others="")
+    assert "All other paths of the ceiling (//depot/main/..., //art/*/textures/..., //one/level/*.c)" in asked
+    assert "tick this if they should" in asked
+    assert not AllowListEntry.objects.filter(kind="include").exists()
+    add(ann)
+    add(ann, pattern="//depot/main/maps/...", denies_others="")  # the first has denied the others already
+    assert AllowListEntry.objects.filter(kind="include").count() == 2
+
+
+def test_turning_the_only_line_into_an_include_asks_too(ann: Client) -> None:
+    line = factories.AllowListEntryFactory(kind="exclude", pattern="//depot/main/x/...")
+    form = {**LINE, "reason": "TICKET-8", "denies_others": ""}
+    asked = ann.post(f"{LIST}{line.pk}/change/", form, follow=True).content.decode()
+    assert "This is the first Include." in asked
+    assert AllowListEntry.objects.get().kind == "exclude"
+
+
+def test_an_include_of_the_whole_ceiling_asks_nothing(ann: Client, settings: object) -> None:
+    settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "-//depot/main/x/..."]  # type: ignore[attr-defined]
+    add(ann, pattern="//depot/main/...", denies_others="")
+    assert AllowListEntry.objects.exists()
+    changed = {"pattern": "//depot/main/...", "position": 2, "reason": "TICKET-8", "denies_others": ""}
+    ann.post(f"{LIST}{AllowListEntry.objects.get().pk}/change/", {**LINE, **changed})
+    assert AllowListEntry.objects.get().position == 2
 
 
 @pytest.mark.parametrize("reason", ["", " ", "x"])
