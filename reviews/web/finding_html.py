@@ -196,12 +196,13 @@ def _forms(finding: FindingView, address: str, judging: Judging) -> Iterator[str
         )
     more = "Dismiss" if is_alone else "Dismiss with a reason"
     reach = _reach(finding, may_be_wide=judging.may_be_wide) if is_alone else ""
+    no_default = "<button disabled hidden></button>"  # Enter in a field chooses none of the verdicts
     yield (
-        f"{form}{buttons}</form> <details><summary>{more}\N{HORIZONTAL ELLIPSIS}</summary>{form}"
+        f"{form}{buttons}</form> <details><summary>{more}\N{HORIZONTAL ELLIPSIS}</summary>{form}{no_default}"
         f'<label>Reason <input name="reason" maxlength="{MAX_REASON}" autocomplete="off" required></label>'
         f'{reach}<button name="verdict" value="wont_fix">{_WONT_FIX}</button>'
-        '<button class="quiet" name="verdict" value="wrong">Wrong, for this reason</button>'
-        '<button class="quiet" name="verdict" value="intended">Intended, for this reason</button>'
+        '<button name="verdict" value="wrong">Wrong, for this reason</button>'
+        '<button name="verdict" value="intended">Intended, for this reason</button>'
         "</form></details>"
     )
 

@@ -93,6 +93,31 @@ def press(page: Page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
+@pytest.mark.parametrize(("is_alone", "width"), [(False, 390), (True, 1280)])
+def test_enter_in_the_reason_of_a_dismissal_chooses_no_verdict(
+    visit: Visit, is_alone: bool, width: int
+) -> None:
+    scenes.live_workers()
+    job = scenes.finished_review()
+    row = job.findings.exclude(severity="critical").earliest("pk")
+    address = f"/reviews/{job.pk}/findings/{row.pk}/" if is_alone else f"/reviews/{job.pk}/?view=findings"
+    page = visit(address, reviewer(), width=width)
+    verdict = page.locator(f"#finding-{row.pk} .verdict")
+    verdict.locator("summary").click()
+    expect(verdict.get_by_label("Reason")).to_be_focused()
+    page.keyboard.type("by design")
+    press(page, "Enter")
+    looks = [
+        verdict.get_by_role("button", name=name).evaluate("e => getComputedStyle(e).background + e.className")
+        for name in ("Won\N{RIGHT SINGLE QUOTATION MARK}t fix", "Wrong, for this", "Intended, for this")
+    ]
+    assert len(set(looks)) == 1
+    picture(page, f"dismiss-{is_alone}")
+    verdict.get_by_role("button", name="Wrong, for this reason").click()
+    expect(page.locator(f"#finding-{row.pk} summary").first).to_contain_text("Dismissed as wrong by bob")
+    assert list(FindingEvent.objects.values_list("kind", "text")) == [("wrong", "by design")]
+
+
 def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     visit: Visit, tmp_path: Path
 ) -> None:

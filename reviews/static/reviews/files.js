@@ -115,6 +115,7 @@
       const details = finding.querySelector(".verdict details");
       if (!details) return;
       details.open = true;
+      details.querySelector("button[disabled]")?.remove(); // this key has chosen: Enter says "Won't fix"
       details.querySelector("input[name=reason]").focus();
       return;
     }
