@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from django.contrib import admin
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.http import HttpRequest
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
+from criticizer.resilience.failures import PermanentFailure
+from reviews import config
 from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import SkippedPathEvent
-from reviews.models import SkippedPath
-from reviews.web.forms import ReasonedEdit, checked_pattern
+from reviews.models import AllowListEntry, SkippedPath
+from reviews.sources.skipped_paths import SkippedPaths
+from reviews.web.forms import ReasonedEdit, checked_pattern, example_path
 
 
 class SkippedPathForm(ReasonedEdit[SkippedPath]):
@@ -36,6 +43,30 @@ class SkippedPathAdmin(AuditedAdmin):
     list_display = (list_column("pattern", "pattern", "path"), "reason")
     search_fields = ("pattern__startswith",)
     ordering = ("pattern",)
+
+    def save_model(self, request: HttpRequest, obj: SkippedPath, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if "pattern" in form.changed_data and (warning := reach_warning(obj.pattern)):
+            self.message_user(request, warning, messages.WARNING)
+
+
+def reach_warning(pattern: str) -> str:
+    """Return what to say of a pattern that skips nothing, or all that may be read; else ""."""
+    try:
+        allowed = config.allow_list()
+    except PermanentFailure:
+        return ""  # a stored line of the allow-list is not valid, and every fetch says so
+    includes = AllowListEntry.objects.filter(kind=AllowListEntry.Kind.INCLUDE)
+    lines = list(includes.values_list("pattern", flat=True)) or [
+        line for line in settings.DEPOT_ALLOW_LIST if not line.startswith("-")
+    ]
+    skipped = SkippedPaths([pattern])
+    if all(skipped.reason(example_path(line)) for line in lines):
+        return f"{pattern} keeps every path from the model: from now on only the checks read a change."
+    fixed, star, _ = pattern.partition("*")
+    folder = pattern.removesuffix("...") if not star else f"{fixed.rpartition('/')[0]}/"
+    is_reached = allowed.may_touch(folder) if star or folder != pattern else allowed.decide(pattern).allowed
+    return "" if is_reached else f"{pattern} matches nothing that may be read. Check how it is written."
 
 
 register_edits(

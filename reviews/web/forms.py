@@ -39,7 +39,8 @@ def checked_pattern(text: str) -> str:
     try:
         return validate_line(pattern)
     except ValueError as error:
-        raise forms.ValidationError(str(error).replace("allow-list line", "pattern")) from error
+        words = str(error).replace("allow-list line", "pattern").replace(" (with - in front to exclude)", "")
+        raise forms.ValidationError(words) from error
 
 
 class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
@@ -95,7 +96,7 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
             return []
         allowed = AllowList([self.cleaned_data["pattern"]])
         lines = (line for line in settings.DEPOT_ALLOW_LIST if not line.startswith("-"))
-        return [line for line in lines if not allowed.decide(_example(line)).allowed]
+        return [line for line in lines if not allowed.decide(example_path(line)).allowed]
 
     def _check_line(self, kind: str, pattern: str) -> None:
         exclude = kind == AllowListEntry.Kind.EXCLUDE
@@ -105,7 +106,7 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
             self.add_error("pattern", str(error))
             return
         # A line that excludes can only narrow, wherever it points.
-        if not exclude and not AllowList(settings.DEPOT_ALLOW_LIST).decide(_example(pattern)).allowed:
+        if not exclude and not AllowList(settings.DEPOT_ALLOW_LIST).decide(example_path(pattern)).allowed:
             self.add_error(
                 "pattern",
                 "This is outside the ceiling that DEPOT_ALLOW_LIST sets: "
@@ -114,7 +115,7 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
             )
 
 
-def _example(pattern: str) -> str:
+def example_path(pattern: str) -> str:
     """Return one path that the pattern matches and that no ceiling line names by accident."""
     name = "~any~"
     if pattern.endswith("..."):

@@ -15,6 +15,7 @@ from django.urls import reverse
 from notifications.config import host
 from notifications.models import Delivery
 from notifications.providers.payload import linkable
+from notifications.rendering import Ending
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
 from reviews import fixes, linter_results
@@ -164,6 +165,7 @@ class Results:
     coverage: ListPart[CoverageRow]
     deliveries: Sequence[Delivery]
     ended: Sequence[FindingRow]  # of the version before, which this one does not report
+    ended_unread: int  # of these, in files that this version did not read
     rules: Sequence[RuleUse]
     linter_results: Sequence[LinterResultRow]
     linter_count: int
@@ -218,6 +220,7 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
     by_status: dict[str, int] = Counter(row.status for row in covered)
     if first_file or len(covered) == MAX_COVERED:  # there may be more
         by_status = dict(coverage.order_by().values_list("status").annotate(n=Count("id")))
+    ended = _ended(job, scope) if job.compared_with else ()
     return Results(
         findings=ListPart(views, start, matching),
         groups=[
@@ -232,7 +235,8 @@ def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, st
         finding_count=sum(by_severity.values()),
         files=ReadFiles.count(by_status, hidden_files([job.pk], scope).get(job.pk, 0)),
         coverage=ListPart(covered, first_file, sum(by_status.values())),
-        ended=_ended(job, scope) if job.compared_with else (),
+        ended=ended,
+        ended_unread=sum(row.ending == Ending.NOT_READ for row in ended),
         deliveries=list(job.deliveries.order_by("recipient").defer("payload")[:MAX_DELIVERIES]),
         linter_results=reported[:MAX_LINTER_RESULTS],
         linter_count=len(reported),

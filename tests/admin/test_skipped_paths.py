@@ -39,6 +39,43 @@ def test_a_pattern_in_another_form_is_refused(ann: Client, pattern: str) -> None
     assert not SkippedPath.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("//depto/main/docs/...", "matches nothing that may be read"),
+        ("//depto/main/*/a.md", "matches nothing that may be read"),
+        ("//depot/other/a.md", "matches nothing that may be read"),
+        ("//depot/main/secret/...", "matches nothing that may be read"),
+        ("//depot/...", "keeps every path from the model"),
+        ("//depot/main/docs/...", ""),
+        ("//depot/main/d*/...", ""),
+        ("//depot/main/docs/a.md", ""),
+    ],
+)
+def test_a_pattern_that_skips_nothing_or_everything_is_saved_with_a_warning(
+    ann: Client, settings: object, pattern: str, words: str
+) -> None:
+    settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "-//depot/main/secret/..."]  # type: ignore[attr-defined]
+    text = add(ann, pattern=pattern)
+    assert SkippedPath.objects.get().pattern == pattern
+    for warning in ("matches nothing that may be read", "keeps every path from the model"):
+        assert (warning in text) == (warning == words)
+
+
+def test_the_first_include_counts_for_what_is_every_path(ann: Client, settings: object) -> None:
+    settings.DEPOT_ALLOW_LIST = ["//depot/main/...", "//art/..."]  # type: ignore[attr-defined]
+    assert "every path" not in add(ann, pattern="//depot/main/...")
+    SkippedPath.objects.all().delete()
+    factories.AllowListEntryFactory(pattern="//depot/main/tiles/...")
+    assert "keeps every path from the model" in add(ann, pattern="//depot/main/...")
+
+
+def test_the_error_of_a_relative_pattern_offers_no_exclude(ann: Client) -> None:
+    text = add(ann, pattern="web/*.png")
+    assert "is not a depot path: write //depot/directory/..." in text
+    assert "in front to exclude" not in text
+
+
 @pytest.mark.parametrize("reason", ["", " ", "x"])
 def test_every_path_needs_a_reason(ann: Client, reason: str) -> None:
     add(ann, reason=reason)

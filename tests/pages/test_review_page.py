@@ -168,6 +168,17 @@ def test_findings_that_the_version_before_had_are_listed_with_what_became_of_the
     assert ">Fixed<" in text_of(bob, before)  # the badge of the finding itself
 
 
+def test_findings_of_files_that_were_not_read_again_are_not_said_to_be_gone(bob: Client) -> None:
+    job = factories.ReviewJobFactory(status="succeeded", review_version=2, compared_with=1)
+    before = factories.ReviewJobFactory(changelist_id=job.changelist_id, status="succeeded")
+    factories.FindingRowFactory(job=before, ending="not_read", ended_in=job)
+    text = text_of(bob, job)
+    assert "Not read again since version 1 (1)" in text
+    assert "No longer reported" not in text
+    factories.FindingRowFactory(job=before, ending="fixed", ended_in=job)
+    assert "No longer reported since version 1 (2, 1 of them not read again)" in text_of(bob, job)
+
+
 def test_pages_and_messages_count_read_files_alike(bob: Client) -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     factories.StageRunFactory(job=job, stage="llm", status="succeeded")
