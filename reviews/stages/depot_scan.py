@@ -5,7 +5,6 @@ The scanning process has no way to Perforce: it reads this copy, and nothing els
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from django.conf import settings
@@ -54,7 +53,7 @@ def copy_of(job: ReviewJob, source: PerforceSource, sight: Sight, seconds: float
 
 def delete(job_id: int) -> None:
     """Delete the copy of a job whose scan is over."""
-    shutil.rmtree(_place(job_id), ignore_errors=True)
+    depot_copy.delete(_place(job_id))
 
 
 def delete_left() -> int:
@@ -67,7 +66,7 @@ def delete_left() -> int:
     over = found.keys() - set(active)
     for job_id in over:
         for path in found[job_id]:
-            shutil.rmtree(path, ignore_errors=True)
+            depot_copy.delete(path)
     return len(over)
 
 

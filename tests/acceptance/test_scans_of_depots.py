@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,6 +200,33 @@ def test_a_server_that_ends_in_the_middle_is_asked_again(world: World, first: st
     assert left() == []
 
 
+def test_what_another_scan_may_read_of_an_earlier_revision_is_counted(
+    world: World, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = README + "More.\n" * 200
+    world.depot.submit(edited(f"{ROOT}README.md", README, longer))
+    world.depot.submit(edited(f"{ROOT}README.md", longer, README))
+    printed = depot_copy.Copier._printed
+    monkeypatch.setattr(
+        depot_copy.Copier, "_printed", lambda self, one, room, seconds: printed(self, one, room, 1.0)
+    )
+    heads = sum(map(len, (README, GUIDE, CORE, "lint:\n\ttrue\n")))
+    monkeypatch.setattr(depot_copy, "MAX_BYTES", heads + len(README))
+    world.depot.misbehave("print", contains="README.md#1", hang=True)
+    job = scanned(world, path())
+    assert job.documents["unfetched"] == 2  # one hung, for the other there was no room
+    assert scans.conclusion_of(job, result(job)) == "neutral"
+
+
+@pytest.mark.parametrize("name", ["*", "a@1", "a#1", "a%41"])
+def test_a_path_that_is_no_path_of_a_file_is_not_printed(world: World, first: str, name: str) -> None:
+    record = {"depotFile": ROOT + name, "rev": "1", "change": "101", "action": "add", "type": "text"}
+    world.depot.misbehave("files", contains="files -a", stdout=json.dumps(record) + "\n")
+    job = scanned(world, path())
+    assert job.status == JobStatus.SUCCEEDED
+    assert world.depot.calls("print") == []
+
+
 _KILLED = """
 import os, signal, django
 django.setup()
@@ -287,6 +316,28 @@ def test_a_copy_that_is_damaged_is_made_anew(
     assert job.status == JobStatus.SUCCEEDED
     assert len(verdicts(job)) == 5
     assert len(world.depot.calls("print")) == 8  # each file twice
+    assert left() == []
+
+
+def test_what_a_worker_left_that_died_deleting_a_copy_is_no_copy(
+    world: World, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = depot_scan.copy_of
+
+    def died_deleting(job: ReviewJob, *rest: Any) -> Any:
+        if len(world.attempts(job.pk, "fetch")) > 1:
+            return made(job, *rest)
+        made(job, *rest)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+            depot_scan.delete(job.pk)
+        return made(job, *rest)
+
+    monkeypatch.setattr(depot_scan, "copy_of", died_deleting)
+    job = scanned(world, path())
+    assert job.status == JobStatus.SUCCEEDED
+    assert len(world.depot.calls("print")) == 8  # each file twice
+    assert [one.outcome for one in world.attempts(job.pk, "fetch")] == ["succeeded"]
     assert left() == []
 
 

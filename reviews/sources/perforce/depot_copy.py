@@ -9,6 +9,7 @@ beside its place. Its owner deletes it.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -22,8 +23,8 @@ from criticizer.resilience.failures import Component, ErrorClass, PermanentFailu
 from criticizer.workers.subprocesses import SEARCH_PATH, resolve_executable, run
 from reviews.sources.content import TEXT_NAME
 from reviews.sources.git_command import GitCommand
-from reviews.sources.paths import canonical_case, decode_path
-from reviews.sources.perforce.client import P4Client
+from reviews.sources.paths import canonical_case, decode_path, encode_path
+from reviews.sources.perforce.client import P4Client, Printed
 from reviews.sources.perforce.records import number_in
 from reviews.sources.perforce.search import DELETED, EMPTIED
 from reviews.sources.perforce.types import FileType
@@ -99,7 +100,7 @@ class Copier:
             ValueError,
         ) as error:  # damaged by a power cut, or deleted meanwhile
             log.warning("depot_copy_damaged", place=self.place.name, error=type(error).__name__)
-            shutil.rmtree(self.place, ignore_errors=True)
+            delete(self.place)
             return None
 
     def read(self, seconds: float) -> tuple[list[Revision], dict[Revision, bytes], int]:
@@ -132,12 +133,14 @@ class Copier:
                 unread += 1
                 continue
             printed += 1
-            data = self._printed(each, min(self.max_file_bytes, room), left)
-            if data is None:
+            found = self._printed(each, min(self.max_file_bytes, room), left)
+            if found is None or (found.too_large and room < self.max_file_bytes):
+                unread += 1  # another scan may read it
+            elif found.data is None:
                 unread += is_head
             else:
-                contents[each] = data
-                room -= len(data)
+                contents[each] = found.data
+                room -= len(found.data)
         log.info("depot_path_read", folder=self.folder, revisions=len(listed), printed=printed, unread=unread)
         return listed, contents, unread
 
@@ -152,7 +155,8 @@ class Copier:
                 draft.rename(self.place)
             except OSError:  # another worker has the job meanwhile, and its copy is as good
                 if not (self.place / _COUNT).is_file():
-                    raise
+                    delete(self.place)  # the rest of one that a worker died deleting
+                    draft.rename(self.place)
         except OSError as error:
             raise _unwritable(error.strerror or "") from error
         finally:
@@ -172,16 +176,20 @@ class Copier:
             if not (is_below and number and change) or change > self.change:
                 continue
             name = decode_path(path[len(self.folder) :])
+            if canonical_case(path, case_sensitive=True) != canonical_case(
+                path[: len(self.folder)] + encode_path(name), case_sensitive=True
+            ):
+                continue  # the path would be printed, and that of its name was allowed
             if not self.sees(name) or any(part.lower() == ".git" for part in name.split("/")):
                 continue  # git has no such files
             kind = FileType.parse(record.get("type", ""))
             yield Revision(path, name, number, change, action in DELETED, action in EMPTIED, kind)
 
-    def _printed(self, revision: Revision, max_bytes: int, seconds: float) -> bytes | None:
-        """Return the bytes of a revision; None where it is too large, denied, gone, or takes too long."""
+    def _printed(self, revision: Revision, max_bytes: int, seconds: float) -> Printed | None:
+        """Return what the server gives of a revision; None where it takes too long."""
         seconds = min(seconds, self.client.config.print_timeout_seconds)
         try:
-            printed = self.client.print_file(
+            return self.client.print_file(
                 revision.path, f"#{revision.number}", max_bytes=max_bytes, timeout_seconds=seconds
             )
         except RetryableFailure as failure:
@@ -189,7 +197,6 @@ class Copier:
                 raise
             log.warning("revision_not_read", path=revision.path, **failure.facts)
             return None
-        return printed.data
 
     def _import(self, draft: Path, stream: bytes) -> None:
         made = run(
@@ -206,6 +213,13 @@ class Copier:
 
     def _git(self, directory: Path) -> GitCommand:
         return GitCommand(directory.name, directory, self.git_executable, 60.0)
+
+
+def delete(place: Path) -> None:
+    """Delete a copy. What is left where this dies in the middle is taken for none."""
+    with contextlib.suppress(OSError):
+        (place / _COUNT).unlink()
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _stream(listed: Collection[Revision], contents: dict[Revision, bytes], change: int) -> Iterator[bytes]:
