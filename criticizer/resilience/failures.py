@@ -212,6 +212,16 @@ def kind_with_code(code: str) -> FailureKind | None:
     return next((kind for kind in TABLE.values() if kind.code == code), None)
 
 
+NO_CREDIT = "the account of the model server has no credit"
+# Details that need another advice than the row of their class.
+_HINTS: Mapping[str, str] = {NO_CREDIT: "Add credit to the account at the model server, then replay."}
+
+
+def hint_for(kind: FailureKind, detail: str) -> str:
+    """Return what an operator is to do about a failure with this detail."""
+    return _HINTS.get(detail.strip(), kind.hint)
+
+
 class Failure(Exception):
     """A classified failure.
 

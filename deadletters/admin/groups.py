@@ -25,13 +25,14 @@ from criticizer.admin_site.search_query import Term, age, exact, flags, full_tex
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.models import Circuit
-from criticizer.resilience.failures import ErrorClass, kind_with_code
+from criticizer.resilience.failures import ErrorClass
 from criticizer.security import reauthentication
 from deadletters import batches, groups
 from deadletters.admin.base import DeadLetterPages, OpenFirst
 from deadletters.admin.forms import CauseFixedForm
 from deadletters.admin.group_actions import GROUP_ACTIONS, WORK, actions_for
 from deadletters.admin.letter_actions import BATCH_OF_GROUPS, REPLAY
+from deadletters.admin.letter_advice import advice_on, named_in
 from deadletters.admin.letter_page import safe_link
 from deadletters.admin.sparkline import DAYS, counts_by_day, sentence, sparkline
 from deadletters.groups import is_snoozed
@@ -197,7 +198,7 @@ class DeadLetterGroupAdmin(DeadLetterPages):
             **reauthentication.asking(
                 request, "admin:deadletters_deadlettergroup_fixed", self.address_of(row.pk)
             ),
-            **_group_context(row),
+            **_group_context(row, request.user),
         }
         return self.render(request, "change_form.html", context)
 
@@ -235,7 +236,7 @@ def letters_address(query: str, *, by: str = "") -> str:
     return urlencode({"q": query, **({"by": by} if by else {})})
 
 
-def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
+def _group_context(group: DeadLetterGroup, user: Any) -> dict[str, Any]:
     counts = days_of([group.pk])[group.pk]
     newest = DeadLetter.objects.filter(group=group).select_related("job").order_by("-last_failure_at", "-id")
     letters = list(newest[:LETTERS_SHOWN])
@@ -246,7 +247,8 @@ def _group_context(group: DeadLetterGroup) -> dict[str, Any]:
     to_fix = batches.replayable(group)[:MAX_STATES_COUNTED].count()
     is_recovered = bool(by_state) and not to_replay and all(row["state"] == _VERIFIED for row in by_state)
     return {
-        "kind": kind_with_code(letters[0].code) if letters else None,
+        **(advice_on(letters[0]) if letters else {"kind": None}),
+        "named": named_in(letters[0], user) if letters else None,
         "group": group,
         "open_count": group.open_count,
         "is_snoozed": is_snoozed(group),

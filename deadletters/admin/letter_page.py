@@ -16,12 +16,10 @@ from criticizer.admin_site.base import named_values
 from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.admin_site.list_rendering import badge
 from criticizer.admin_site.search_query import row_number
-from criticizer.admin_site.viewing_scope import visible_to
-from criticizer.models import SecurityEvent
-from criticizer.resilience.failures import ErrorClass, kind_with_code
 from criticizer.security import reauthentication
 from deadletters import batches, workflow
 from deadletters.admin.forms import OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
+from deadletters.admin.letter_advice import advice_on
 from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter
 from deadletters.retention.policy import batch_in_hand
@@ -76,7 +74,6 @@ _REPEATABLE: Mapping[str, tuple[str, ...]] = {
 SOON = timedelta(days=1)
 MAX_ATTEMPTS_SHOWN = 200
 MAX_TOGETHER = 10_000  # letters of a group that are counted
-MAX_NAMED = 20  # paths or recipients
 EVENTS_PER_PAGE = 50
 
 
@@ -309,48 +306,12 @@ def _waiting(letter: DeadLetter) -> dict[str, str] | None:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """Paths or recipients that a failure is about; `hidden` counts those outside the user's scope."""
-
-    title: str
-    lines: Sequence[str]
-    hidden: int = 0
-
-
-def named_in(letter: DeadLetter, user: Any) -> Named | None:
-    """Return what the letter's own text leaves out: denied paths, and recipients that were not told.
-
-    Both only to users who may see them elsewhere.
-    """
-    if letter.error_class == ErrorClass.PATH_DENIED:
-        about = (
-            letter.last_failure_at - timedelta(minutes=10),
-            letter.last_failure_at + timedelta(minutes=1),
-        )
-        events = SecurityEvent.objects.filter(
-            kind=SecurityEvent.Kind.PATH_DENIED,
-            changelist_id=letter.job.changelist_id,
-            created_at__range=about,
-        )
-        rows = events.order_by("-id").values_list("path", "reason")[:MAX_NAMED]
-        visible = visible_to(user)
-        seen = {path: why for path, why in rows if visible is None or visible.allows(path)}
-        hidden = len({path for path, _ in rows} - set(seen))
-        return Named("Denied", [f"{path}: {why}" for path, why in seen.items()], hidden)
-    if letter.stage == "notify" and user.has_perm("notifications.view_delivery"):
-        failed = letter.job.deliveries.exclude(error_class="").filter(status__in=("failed", "uncertain"))
-        names = failed.order_by("id").values_list("recipient", "error_class")[:MAX_NAMED]
-        return Named("Not delivered", [f"{name}: {error}" for name, error in names]) if names else None
-    return None
-
-
 def letter_context(letter: DeadLetter) -> dict[str, Any]:
     runs = letter.job.stages.filter(stage=letter.stage)
     return {
         "letter": letter,
         **_reopening(letter),
-        "kind": kind_with_code(letter.code),
+        **advice_on(letter),
         "steps": steps_of(letter),
         "facts": facts_of(letter),
         "kept": kept(letter),

@@ -46,6 +46,7 @@ from deadletters.admin.base import (
 )
 from deadletters.admin.edits import edit_view
 from deadletters.admin.forms import RowVersion
+from deadletters.admin.letter_advice import named_in
 from deadletters.admin.letter_page import (
     AT_WORK,
     STEPS,
@@ -54,7 +55,6 @@ from deadletters.admin.letter_page import (
     form_of,
     letter_chip,
     letter_context,
-    named_in,
     redone,
     step_context,
     together,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from criticizer.wording import plural_count
-from deadletters import batches
+from deadletters import batches, groups
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER, LetterStatus
 from reviews import scans, verdicts
@@ -18,6 +18,10 @@ from reviews.states import ACTIVE_JOB, JobStatus
 
 ACTOR = "demo"
 EVIDENCE = "The account of the model server has credit again (part of the demo)"
+NOTE = (
+    "Part of the demo: the cause is removed already, the account of the model server has credit again. "
+    "Say so in the form of the failure group, and the review is replayed."
+)
 WRONG = "The gateway's errors carry the order only (part of the demo)"
 RECORDED = """\
 The language model is a recording: its answers were written for these two commits,
@@ -70,8 +74,11 @@ def play(
 def _leave_open(client: Client, commit: Commit, tend: Callable[[], None]) -> None:
     """Request a review that the model refuses, and wait for its dead letter."""
     (job,) = client.follow([client.post(commit)], tend)
-    if not DeadLetter.objects.filter(job_id=job["id"], status__in=OPEN_LETTER).exists():
+    letter = DeadLetter.objects.filter(job_id=job["id"], status__in=OPEN_LETTER).first()
+    if letter is None:
         raise DemoError(f"review {job['id']} ended as {job['status']}, without an open dead letter.")
+    if letter.group_id:
+        groups.annotate(letter.group_id, actor=ACTOR, note=NOTE)
 
 
 def _scan(tend: Callable[[], None]) -> str:

@@ -12,11 +12,18 @@ import time
 from collections.abc import Callable, Mapping
 
 from criticizer.http_client import retry_after
-from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import (
+    NO_CREDIT,
+    Component,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+)
 
 _BY_STATUS: Mapping[int, tuple[ErrorClass, str]] = {
     401: (ErrorClass.AUTH_DENIED, "the model server refused our key"),
-    402: (ErrorClass.PERMISSION_DENIED, "the account of the model server has no credit"),
+    402: (ErrorClass.PERMISSION_DENIED, NO_CREDIT),
     403: (ErrorClass.PERMISSION_DENIED, "the model server does not permit this to our key"),
     404: (ErrorClass.NOT_FOUND, "the model server does not know this model or address"),
     407: (ErrorClass.AUTH_DENIED, "the proxy before the model server refused us"),

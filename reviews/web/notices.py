@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.urls import reverse
 
-from criticizer.resilience.failures import kind_with_code
+from criticizer.resilience.failures import hint_for, kind_with_code
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
 from notifications.rendering.report import suppressed_line
@@ -92,7 +92,7 @@ def _dead_letters(job: ReviewJob, *, for_operator: bool) -> list[Notice]:
     letters = (
         job.dead_letters.filter(status__in=OPEN_LETTER)
         .order_by("-id")
-        .only("id", "code", "error_class", "stage")
+        .only("id", "code", "error_class", "stage", "detail")
     )
     return [_dead_letter(letter, for_operator=for_operator) for letter in letters] or [
         Notice("danger", "This review stopped, and an operator discarded its dead letter.", job.status_reason)
@@ -109,7 +109,7 @@ def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
     return Notice(
         "danger",
         text,
-        f"{kind.hint if kind else letter.error_class} ({letter.code})",
+        f"{hint_for(kind, letter.detail) if kind else letter.error_class} ({letter.code})",
         url=reverse("admin:deadletters_deadletter_change", args=[letter.pk]),
         link="Open the dead letter",
     )

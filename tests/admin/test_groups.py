@@ -14,11 +14,14 @@ from django.test import Client
 from django.utils import timezone
 
 from criticizer.db import prepared
+from criticizer.models import SecurityEvent
+from criticizer.resilience.failures import Component, ErrorClass, kind_of
 from deadletters import groups
 from deadletters.admin import groups as admin_groups
 from deadletters.admin.sparkline import counts_by_day, sentence, sparkline
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
+from reviews.reviewers.provider_errors import failure_of_answer
 from tests import emptying, factories
 from tests.admin.test_letters import answer, messages_of
 
@@ -49,6 +52,45 @@ def decide(client: Client, action: str, group: DeadLetterGroup, **fields: Any) -
 
 def listed(client: Client, query: str = "") -> list[int]:
     return [row.pk for row in client.get(LIST + query).context["cl"].result_list]
+
+
+# -- the advice ---------------------------------------------------------------------------------
+
+
+def test_the_advice_fits_a_model_account_without_credit(ann: Client) -> None:
+    code = kind_of(ErrorClass.PERMISSION_DENIED, Component.REVIEWER).code
+    refused = failure_of_answer(402, {}, b"", "call-1")
+    fields = {"error_class": refused.error_class, "code": code, "stage": "llm"}
+    letter = factories.DeadLetterFactory(detail=refused.detail, **fields)
+    for address in (f"{LIST}{letter.group_id}/change/", f"/admin/deadletters/deadletter/{letter.pk}/change/"):
+        shown = ann.get(address).content.decode()
+        assert "Add credit to the account at the model server, then replay." in shown
+        assert "Grant the account" not in shown
+    other = factories.DeadLetterFactory(detail="the model server does not permit this to our key", **fields)
+    assert "Grant the account" in ann.get(f"{LIST}{other.group_id}/change/").content.decode()
+
+
+def test_denied_paths_and_the_allow_list_are_on_the_page_of_the_group(ann: Client) -> None:
+    audit = factories.staff_client("carol", "auditor")
+    letter = factories.DeadLetterFactory(error_class="PATH_DENIED", code="CRITICIZER_E402", stage="fetch")
+    SecurityEvent.objects.create(
+        kind=SecurityEvent.Kind.PATH_DENIED,
+        changelist_id=letter.job.changelist_id,
+        path="//app/<secret>.md",
+        reason="no line of the allow-list matches",
+    )
+    for address in (f"{LIST}{letter.group_id}/change/", f"/admin/deadletters/deadletter/{letter.pk}/change/"):
+        assert "allowlistentry" not in ann.get(address).content.decode()  # an operator may not read it
+        shown = audit.get(address).content.decode()
+        assert "//app/&lt;secret&gt;.md: no line of the allow-list matches" in shown
+        assert '<a href="/admin/reviews/allowlistentry/explain/">Would this path be allowed?</a>' in shown
+
+
+def test_the_note_of_a_group_stands_with_the_advice(ann: Client, group: DeadLetterGroup) -> None:
+    groups.annotate(group.pk, actor="bob", note="call the <vendor>")
+    letter = group.letters.get()
+    for address in (f"{LIST}{group.pk}/change/", f"/admin/deadletters/deadletter/{letter.pk}/change/"):
+        assert '<p class="whole">call the &lt;vendor&gt;</p>' in ann.get(address).content.decode()
 
 
 # -- the drawing ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from criticizer.security import reauthentication
 from deadletters import workflow
 from deadletters.admin import letter_page
 from deadletters.admin import letters as letters_admin
-from deadletters.admin.letter_page import named_in
+from deadletters.admin.letter_advice import named_in
 from deadletters.models import DeadLetter, ReplayBatch
 from deadletters.states import LetterStatus
 from reviews.config import record_violation
