@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from criticizer.admin_site.base import list_column, state_column
 from criticizer.admin_site.bulk_actions import ActionResult, BulkAction, ConfirmedActionsMixin
 from criticizer.admin_site.keyset import KeysetAdmin
-from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.viewing_scope import RowScope, Visible
 from notifications.admin import (
     delivery_search,
@@ -102,7 +102,7 @@ class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
 
     @admin.display(description="state")
     def state_with_error(self, row: Delivery) -> SafeString:
-        word = self.state(row)
+        word = badge(row.status, row.state_words)
         if not row.error_class:
             return word
         return format_html_fast('{}<br><span class="quiet">{}</span>', word, row.error_class)

@@ -13,6 +13,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer.mail import MAILDIR
 from notifications.states import (
     DELIVERY_TRANSITIONS,
     SETTLED_DELIVERY,
@@ -111,6 +112,13 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.changelist_id} v{self.review_version} to {self.recipient}"
+
+    @property
+    def state_words(self) -> str:
+        """The status for people; a message in a maildir was written, not sent."""
+        if self.status == DeliveryStatus.SENT and self.provider == MAILDIR:
+            return "Written to a folder of this server"
+        return str(DeliveryStatus(self.status).label)
 
     @property
     def waits_until(self) -> datetime | None:

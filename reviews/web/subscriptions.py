@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from criticizer import mail
 from notifications.preferences import policy
 from notifications.preferences.policy import DigestMinutes, Threshold
 from reviews.audit.history import origin
@@ -106,6 +107,7 @@ def subscriptions(request: HttpRequest) -> HttpResponse:
         "address": address.partition(":")[2],
         "preference": preference,
         "outlook": found,
+        "is_written_to_folder": mail.provider() == mail.MAILDIR,
         "rows": [(row, found.matches.get(row.pk, 0)) for row in own] if found else (),
         "threshold_form": ThresholdForm(
             initial={"threshold": preference.threshold if preference else ""}, label_suffix=""

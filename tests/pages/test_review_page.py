@@ -232,6 +232,24 @@ def test_the_number_of_notified_recipients_leads_to_the_deliveries(bob: Client) 
     assert "notified</a>" not in text_of(bob, factories.ReviewJobFactory(**ended))
 
 
+def test_a_message_in_a_folder_is_not_said_to_be_sent() -> None:
+    root = factories.staff_client("root", "operator", is_superuser=True)
+    delivery = factories.DeliveryFactory(status="sent", provider="maildir", recipient="mail:ann@example.com")
+    page = f"/admin/notifications/delivery/{delivery.pk}/change/"
+    lists = (f"/reviews/{delivery.job_id}/", "/admin/notifications/delivery/")
+    for address in (page, *lists):
+        text = root.get(address).content.decode()
+        assert "Written to a folder of this server</span>" in text, address
+        assert 'data-state="sent">Sent<' not in text, address
+    assert "No mail was sent: no mail server is set up." in root.get(page).content.decode()
+    Delivery.objects.update(provider="smtp")
+    assert "Whether it reached the mailbox is not known" in root.get(page).content.decode()
+    for address in (page, *lists):
+        assert 'data-state="sent">Sent<' in root.get(address).content.decode(), address
+    Delivery.objects.update(delivery_state="delivered")
+    assert "is not known" not in root.get(page).content.decode()
+
+
 def test_a_delivery_leads_to_its_page_for_those_who_may_open_it(ann: Client) -> None:
     delivery = factories.DeliveryFactory(status="sent")
     factories.CoverageRowFactory(job=delivery.job, file="//depot/main/a.py")

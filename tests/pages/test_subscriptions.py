@@ -148,7 +148,9 @@ def test_the_page_says_why_no_mail_comes_whatever_matches(settings: Any) -> None
     ann = person()
     settings.MAIL_PROVIDER, settings.SMTP_HOST = "", ""
     assert "No mail is sent: messages are only written into a folder of this server." in outlook_of(ann)
+    assert "Mail goes to" not in said(ann.get(PAGE))
     settings.MAIL_PROVIDER, settings.SMTP_HOST = "smtp", "mail.example.com"
+    assert "Mail goes to" in said(ann.get(PAGE))
     ann.post(PAGE, {"action": "mute", "days": ""})
     assert "No mail is sent to you: you are muted." in outlook_of(ann)
     factories.SuppressionFactory(address="ann@example.com")
