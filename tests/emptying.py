@@ -8,16 +8,19 @@ that makes new files for the table, for its indexes and for all that refers to i
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from django.contrib.contenttypes.models import ContentType
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from psycopg import sql
+from psycopg.errors import DeadlockDetected
 
 _COPIES = "as_migrated"
 _MIGRATED = ("django_content_type", "auth_permission", "auth_group", "auth_group_permissions")
 _NEVER = ("django_migrations",)
 _SMALL_BYTES = 128 * 1024  # what removed rows still take up in a table, at most
+_TURNS = 20  # after as many deadlocks in a row it is no chance
 _USED_TABLES = """
 SELECT relname, pg_table_size(oid) FROM pg_class
  WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND NOT relname = ANY(%s)
@@ -34,16 +37,31 @@ def keep_what_migrations_made(database: str = "default") -> None:
 
 
 def empty(database: str = "default") -> None:
-    """Leave the database as its migrations left it, whatever refuses TRUNCATE or holds references."""
+    """Leave the database as its migrations left it, whatever refuses TRUNCATE or holds references.
+
+    A cluster that serves a whole module may be at work: in a deadlock with it this session gives way, and
+    begins again.
+    """
+    for turn in count(1):
+        try:
+            _empty(database)
+        except OperationalError as error:
+            if turn == _TURNS or not isinstance(error.__cause__, DeadlockDetected):
+                raise
+        else:
+            break
+    ContentType.objects.clear_cache()
+
+
+def _empty(database: str) -> None:
     with transaction.atomic(using=database), connections[database].cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("SET LOCAL session_replication_role = replica; SET LOCAL deadlock_timeout = '50ms'")
         cursor.execute(_USED_TABLES, [[*_MIGRATED, *_NEVER]])
         if used := dict(cursor.fetchall()):
             cursor.execute(sql.SQL(" UNION ALL ").join(map(_has_rows, used)))
             _remove_rows(cursor, {name: used[name] for (name,) in cursor.fetchall()})
         for name in _MIGRATED:
             _restore(cursor, name)
-    ContentType.objects.clear_cache()
 
 
 def make_as_new(*tables: str) -> None:
