@@ -28,7 +28,7 @@ endif
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   review two commits with recorded answers (REPO=/path: a repository of yours; KEEP=1: stays up)"
+	@echo "make demo   review two commits with recorded answers (REPO=/path: your repository; KEEP=1: stays up; PORT=8000)"
 	@echo "make up     run web, workers and database until Ctrl-C (PORT=8000 DATA_DIR=var)"
 	@echo "make test   what a contributor needs: checks and the test suite, browser tests included"
 	@echo "make test-all  make test, the long proofs, and branch coverage with its floor (nightly)"
@@ -39,7 +39,7 @@ help:
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
-	@$(BIN)/python manage.py demo $(if $(REPO),--repo "$(REPO)") $(if $(filter-out 0 no false,$(KEEP)),--keep)
+	@$(BIN)/python manage.py demo $(if $(filter command environment,$(origin PORT)),--port "$(PORT)") $(if $(REPO),--repo "$(REPO)") $(if $(filter-out 0 no false,$(KEEP)),--keep)
 
 up: $(VENV)/base
 	@$(BIN)/python manage.py up --show-login --host "$(HOST)" --port "$(PORT)"

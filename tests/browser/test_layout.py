@@ -11,7 +11,7 @@ from reviews.models import Attempt, ReviewJob
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import is_too_wide, settled
+from tests.browser.looking import is_too_wide, picture, settled
 from tests.browser.test_lists import LISTS, one_row_of_each
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -146,3 +146,32 @@ def test_no_tile_of_the_dashboard_is_left_alone(visit: Visit) -> None:
         assert len(tiles) >= 7, width
         assert len(last) > 1 or last[0] > 2 * tiles[0][1], width
         assert not is_too_wide(page), width
+
+
+def test_every_page_of_a_task_is_in_sight_on_a_telephone(visit: Visit) -> None:
+    page = visit("/admin/reviews/skippedpath/", scenes.ann(is_superuser=True), width=390)
+    links = page.locator(".task-pages a")
+    assert links.count() > 3
+    for link in links.all():
+        box = link.bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 390, link.inner_text()
+    picture(page, "task-pages-390")
+
+
+def test_the_change_below_a_title_breaks_off_as_a_whole(visit: Visit) -> None:
+    job = factories.ReviewJobFactory(
+        changelist_id=f"git:payments@{'a' * 40}",
+        title="Retry payments that the gateway refuses once more",
+        author="Ann / Example of the Payments",
+        review_version=2,
+    )
+    page = visit("/", scenes.bob(), width=1280)
+    row = page.locator(f"#job-{job.pk} th")
+    lines, below, left, title = row.evaluate(
+        "th => { const [a, div] = [...th.children].map((each) => each.getBoundingClientRect());"
+        " return [th.children[1].getClientRects().length, div.top > a.top + 5, div.left, a.left]; }"
+    )
+    assert (lines, below) == (1, True)
+    assert abs(left - title) < 1
+    picture(page, "list-1280")

@@ -36,9 +36,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--repo", type=Path, help="a git repository (default: the demo's own)")
         parser.add_argument("--commits", type=int, default=demo.COMMITS)
+        parser.add_argument("--port", type=int, help="the port of the web server (default: a free one)")
         parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
 
-    def handle(self, *, repo: Path | None, commits: int, keep: bool, **options: object) -> None:
+    def handle(
+        self, *, repo: Path | None, commits: int, keep: bool, port: int | None = None, **options: object
+    ) -> None:
+        if port is not None and (problem := demo.port_problem(port)):
+            raise CommandError(problem)
         # `manage.py` has set the demo's environment before settings were read.
         repository = repo and repo.expanduser().absolute()
         server = EmbeddedServer(settings.DATA_DIR)
@@ -54,7 +59,7 @@ class Command(BaseCommand):
                 self._say(f"Database starts in {settings.DATA_DIR}")
                 server.start()
                 call_command("migrate", verbosity=0)
-                self._run(repository, chosen, keep=keep)
+                self._run(repository, chosen, port or demo.free_port(), keep=keep)
             except (demo.DemoError, EmbeddedError) as error:
                 raise CommandError(f"The demo failed: {error}") from error
             except KeyboardInterrupt:
@@ -69,8 +74,7 @@ class Command(BaseCommand):
         for name in ("postgres", "artifacts", "mail", "logs"):
             shutil.rmtree(settings.DATA_DIR / name, ignore_errors=True)
 
-    def _run(self, repository: Path | None, commits: list[demo.Commit], *, keep: bool) -> None:
-        port = demo.free_port()
+    def _run(self, repository: Path | None, commits: list[demo.Commit], port: int, *, keep: bool) -> None:
         base_url = f"http://127.0.0.1:{port}"
         environment = {**os.environ, "BASE_URL": base_url, "DJANGO_SETTINGS_MODULE": "criticizer.settings"}
         key = io.StringIO()
