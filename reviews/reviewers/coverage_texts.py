@@ -30,6 +30,11 @@ SKIPPED: Mapping[SkipReason, str] = {
     SkipReason.IDENTICAL: "renamed or integrated without a change of content",
     SkipReason.BUDGET: "the change as a whole is over its size budget",
 }
+# A further review of the same change leaves these files out as well.
+LASTING = tuple(
+    SKIPPED[why]
+    for why in (SkipReason.BINARY, SkipReason.SYMLINK, SkipReason.SUBMODULE, SkipReason.IDENTICAL)
+)
 TOO_LARGE = "too large to compare: only the checks read it"
 GENERATED = "generated file, only the checks read it"
 LOCK_FILE = "lock file, only the checks read it"

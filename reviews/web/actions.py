@@ -20,6 +20,8 @@ from deadletters.states import OPEN_LETTER
 from reviews import pipeline
 from reviews.models import ReviewJob
 from reviews.recipients.scopes import Scope, scope_of
+from reviews.reviewers.base import CoverageStatus
+from reviews.reviewers.coverage_texts import LASTING
 from reviews.roles import CANCEL, READ, REQUEST
 from reviews.states import JobStatus
 from reviews.web import rerun
@@ -27,6 +29,7 @@ from reviews.web.labels import state_for_readers
 from reviews.web.notices import Notice
 
 MAX_AN_HOUR = 10  # reviews that one reviewer requests
+_MAX_REASONS = 100  # looked at; each names its file's own details
 
 
 class CancelForm(forms.Form):
@@ -70,7 +73,18 @@ def with_rerun_links(notices: list[Notice], job: ReviewJob, *, may_review_again:
 def _calls_for_another(notice: Notice, job: ReviewJob) -> bool:
     if notice.url or job.is_active:
         return False
-    return notice.text == job.banner or job.status in (JobStatus.CANCELLED, JobStatus.TIMED_OUT)
+    if job.status in (JobStatus.CANCELLED, JobStatus.TIMED_OUT):
+        return True
+    return notice.text == job.banner and not _is_left_out_for_good(job)
+
+
+def _is_left_out_for_good(job: ReviewJob) -> bool:
+    """Return whether all that was not read has no text, so that no further review would read it."""
+    if job.stopped:
+        return False
+    unread = job.coverage.exclude(status=CoverageStatus.REVIEWED)
+    reasons = list(unread.order_by().values_list("reason", flat=True).distinct()[:_MAX_REASONS])
+    return bool(reasons) and all(reason.startswith(LASTING) for reason in reasons)
 
 
 @never_cache

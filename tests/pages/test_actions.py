@@ -317,6 +317,21 @@ def test_banner_links_to_a_rerun_or_names_the_operator(ann: Client, bob: Client)
     assert "An operator can" not in page(bob, job)
 
 
+def test_no_rerun_is_offered_for_files_that_have_no_text(ann: Client, bob: Client) -> None:
+    job = ended(banner="1 of 2 files read: 1 skipped (binary file).")
+    factories.CoverageRowFactory(job=job, status="reviewed")
+    factories.CoverageRowFactory(
+        job=job, status="skipped", reason="binary file: the new side is not text", file="//depot/main/a.png"
+    )
+    link = f'<a href="/reviews/{job.pk}/again/">Review again</a>'
+    assert "1 skipped (binary file)" in page(ann, job)
+    assert link not in page(ann, job)
+    assert "An operator can" not in page(bob, job)
+    factories.CoverageRowFactory(job=job, status="skipped", reason="content could not be read")
+    assert link in page(ann, job)
+    assert "An operator can" in page(bob, job)
+
+
 @pytest.mark.parametrize("status", [JobStatus.CANCELLED, JobStatus.TIMED_OUT])
 def test_cancelled_and_timed_out_reviews_link_to_a_rerun(ann: Client, status: JobStatus) -> None:
     job = factories.ReviewJobFactory(status=status)
