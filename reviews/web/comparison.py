@@ -88,6 +88,12 @@ class ComparedFiles:
     not_compared: Sequence[LeftOut]
 
     @property
+    def why_not_compared(self) -> str:
+        """The reason of all the files that are not compared, if they have one in common."""
+        reasons = {file.reason for file in self.not_compared}
+        return (reasons.pop() or "its diff has no lines") if len(reasons) == 1 else "each with its reason"
+
+    @property
     def first_left_out(self) -> Sequence[LeftOut]:
         return self.not_compared[:MAX_LEFT_OUT]
 

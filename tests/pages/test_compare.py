@@ -317,7 +317,7 @@ def test_files_without_stored_lines_are_not_called_the_same(bob: Client) -> None
     text = page(bob, later)
     assert "1 differs, 2 the same in both versions, 1 not compared" in text
     named = text.split('id="not-compared"')[1].split("</details>")[0]
-    assert "Not compared (1): not all of the lines are stored" in named
+    assert "Not compared (1): binary file" in named
     assert re.findall(r'class="path">(.*?)</th><td role="cell">(.*?)</td>', named) == [
         ("//depot/main/logo.png", "binary file")
     ]
