@@ -126,6 +126,8 @@ def test_the_page_says_whether_anything_will_be_mailed(settings: Any) -> None:
     assert "Mail is set up. None of the newest reviews that you may see was begun by a trigger" in outlook_of(
         ann
     )
+    matches = "none begun by a trigger, a code host or polling yet</span>"
+    assert said(ann.get(PAGE)).count(matches) == 2
     begun("//depot/main/lib/b.c", author="carol")
     shown = outlook_of(ann)
     assert "The only review that a trigger, a code host or polling began matches your paths." in shown
