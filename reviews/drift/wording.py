@@ -11,7 +11,7 @@ from reviews.drift.claims import Verdict
 from reviews.drift.meaning.wording import counted, meaning_summary
 
 _BEYOND = (
-    ("not_indexed", "Not indexed: syntax error in {}.", "file"),
+    ("not_indexed", "Documents were not verified against the code of {} because of a syntax error.", "file"),
     ("unread", "Not read: {}.", "document"),
     ("unfetched", "Not read from the depot: {}.", "file revision"),
     ("left_out", "Left out beyond the limits: {}.", "statement"),

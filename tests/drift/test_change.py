@@ -107,7 +107,7 @@ def test_a_file_that_does_not_parse_confirms_and_refutes_nothing() -> None:
     assert [one.claim.subject for one in report.drifted] == ["src/b.py"]
     assert report.reasons[Reason.NOT_INDEXED] == 2
     assert report.not_indexed == ("app/core.py",)
-    assert "syntax error in 1 file" in report.summary
+    assert "against the code of 1 file because of a syntax error." in report.summary
 
 
 def test_without_grammars_python_and_paths_are_verified_and_the_rest_refutes_nothing(
