@@ -43,6 +43,7 @@ def copy_of(job: ReviewJob, source: PerforceSource, sight: Sight, seconds: float
         max_file_bytes=MAX_FILE_BYTES,
         sees=lambda name: sight.sees(folder + encode_path(name)),
         comes_first=is_document_or_manifest,
+        sees_all=sight.is_whole(folder),
     )
     if (made := copier.existing()) is not None:
         return made

@@ -146,6 +146,7 @@ class _Scan:
         self._source = source
         self._until = time.monotonic() + claim.soft_deadline_in
         self._slice_until = math.inf
+        self._is_whole = sight.is_whole(root)
         self.is_listed = False  # which documents there are is known
         # `beyond`: documents; `left_out`: statements; `cut`: sentences; `not_indexed`: files;
         # `unfetched`: revisions of files. An earlier attempt may know more.
@@ -176,6 +177,7 @@ class _Scan:
             return self._source.location, self._job.changelist_id.rpartition("@")[2]
         made = depot_scan.copy_of(self._job, self._source, self._sight, self._left() / 2)
         self.left_out |= Counter(unfetched=made.unread)
+        self._is_whole &= made.is_whole  # the allow-list may have included less then
         return made.location, made.sha
 
     def _is_ours(self) -> bool:
@@ -194,7 +196,7 @@ class _Scan:
             "git": list(location),
             "sha": sha,
             # What was not read from a depot may say anything: that it does not hold a word refutes nothing.
-            "is_whole": self._sight.is_whole(self._root) and not self.left_out["unfetched"],
+            "is_whole": self._is_whole and not self.left_out["unfetched"],
             "kinds": list(self._rules.kinds),
         }
         current, document_until = "", 0.0

@@ -14,7 +14,7 @@ from django.conf import settings as product
 from django.utils import timezone
 
 from criticizer.resilience import overrides
-from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.resilience.states import CircuitState
 from reviews import config, scans
 from reviews.intake import scan_schedule
@@ -110,6 +110,38 @@ def test_a_denied_path_is_neither_printed_nor_missing(world: World, first: str) 
     assert found[f"{ROOT}README.md", "src/core.py"] == "uncheckable"
     assert found[f"{ROOT}README.md", "make lint"] == "holds"
     assert not [call.argv for call in world.depot.calls("print") if "/src/" in call.argv[-1]]
+
+
+def test_what_was_denied_when_the_copy_was_made_is_not_missing_once_it_is_allowed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = "import os\nRETRIES = os.environ['ACME_RETRIES']\n"
+    world.depot.submit(
+        added(f"{ROOT}README.md", "The environment variable `ACME_RETRIES` sets the retries.\n"),
+        added(f"{ROOT}app.py", reads),
+    )
+    world.depot.submit(deleted(f"{ROOT}app.py", reads), added(f"{ROOT}src/app.py", reads))
+    AllowListEntry.objects.create(kind="include", pattern=f"{ROOT}...", reason="OPS-1")
+    AllowListEntry.objects.create(kind="exclude", pattern=f"{ROOT}src/...", position=1, reason="OPS-1")
+    made = depot_scan.copy_of
+
+    def allowed_meanwhile(job: ReviewJob, *rest: Any) -> Any:
+        if len(world.attempts(job.pk, "fetch")) > 1:
+            return made(job, *rest)
+        made(job, *rest)
+        AllowListEntry.objects.filter(kind="exclude").delete()
+        raise RetryableFailure(ErrorClass.WORKER_LOST, Component.QUEUE, "lost")
+
+    monkeypatch.setattr(depot_scan, "copy_of", allowed_meanwhile)
+    found = verdicts(scanned(world, path()))
+    assert set(found.values()) == {"uncheckable"}, found
+
+
+def test_a_file_that_is_deleted_takes_no_folder_of_its_name_with_it(world: World, first: str) -> None:
+    world.depot.submit(added(f"{ROOT}docs/part", "x\n"))
+    world.depot.submit(added(f"{ROOT}docs/part/guide.md", "See `../../src/core.py`.\n"))
+    world.depot.submit(deleted(f"{ROOT}docs/part", "x\n"))
+    assert verdicts(scanned(world, path()))[f"{ROOT}docs/part/guide.md", "../../src/core.py"] == "holds"
 
 
 def test_a_folder_of_a_depot_is_scanned_by_itself(world: World, first: str) -> None:

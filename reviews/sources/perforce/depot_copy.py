@@ -13,6 +13,7 @@ import contextlib
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ SECONDS = 300.0  # of printing
 LISTING_SECONDS = 120.0
 _BRANCH = "refs/heads/scan"
 _NO_TEXT = b"\0"  # what stands for a file that is not printed: it is there, and says nothing
-_COUNT = "unread"  # the file of a copy that says how many revisions are not in it
+_COUNT = "unread"  # the file of a copy that says how many revisions are not in it, and whether all may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,12 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class DepotCopy:
-    """A copy in its place. `unread`: text revisions that it has no text of."""
+    """A copy in its place. `unread`: text revisions without text; `is_whole`: none was out of sight."""
 
     git: GitCommand
     sha: str
     unread: int
+    is_whole: bool
 
     @property
     def location(self) -> tuple[str, str, str]:
@@ -75,7 +77,7 @@ class DepotCopy:
 @dataclass(frozen=True, slots=True)
 class Copier:
     """Copies `folder` at a changelist to `place`. `sees` and `comes_first` are asked about raw
-    names below it: may it be read, and does it matter most?"""
+    names below it: may it be read, and does it matter most? `sees_all`: each may be read."""
 
     client: P4Client
     git_executable: str | Path
@@ -85,6 +87,7 @@ class Copier:
     max_file_bytes: int
     sees: Callable[[str], bool]
     comes_first: Callable[[str], bool]
+    sees_all: bool
 
     def existing(self) -> DepotCopy | None:
         """Return the copy that an earlier attempt made, or None."""
@@ -93,7 +96,8 @@ class Copier:
         try:
             git = self._git(self.place)
             sha = git.output("rev-parse", f"{_BRANCH}^{{commit}}").decode("ascii").strip()
-            return DepotCopy(git, sha, int((self.place / _COUNT).read_text()))
+            unread, is_whole = map(int, (self.place / _COUNT).read_text().split())
+            return DepotCopy(git, sha, unread, bool(is_whole))
         except (
             PermanentFailure,
             OSError,
@@ -150,7 +154,7 @@ class Copier:
         draft = Path(tempfile.mkdtemp(prefix=f"{self.place.name}.", dir=self.place.parent))
         try:
             self._import(draft, b"".join(_stream(listed, contents, self.change)))
-            (draft / _COUNT).write_text(str(unread))
+            (draft / _COUNT).write_text(f"{unread} {int(self.sees_all)}")
             try:
                 draft.rename(self.place)
             except OSError:  # another worker has the job meanwhile, and its copy is as good
@@ -224,6 +228,7 @@ def delete(place: Path) -> None:
 
 def _stream(listed: Collection[Revision], contents: dict[Revision, bytes], change: int) -> Iterator[bytes]:
     """Yield the commands of git fast-import: a commit for each changelist, and one for the newest."""
+    alive, below = set[str](), Counter[str]()  # `below`: how many of these are in a folder
     by_change: dict[int, list[Revision]] = {change: []}
     for each in listed:
         by_change.setdefault(each.change, []).append(each)
@@ -232,8 +237,17 @@ def _stream(listed: Collection[Revision], contents: dict[Revision, bytes], chang
         yield f"commit {_BRANCH}\ncommitter p4 <p4> {number} +0000\ndata 0\n".encode()
         # Deletions first: a folder may have taken the place of a file.
         for each in sorted(by_change[number], key=lambda one: (not one.is_deleted, one.name)):
-            yield from _lines(each, contents)
+            if not below[each.name]:  # a depot may have a folder of the same name beside a file, git may not
+                yield from _lines(each, contents)
+            if each.is_deleted is (each.name in alive):
+                alive ^= {each.name}
+                below.update(dict.fromkeys(_folders(each.name), -1 if each.is_deleted else 1))
     yield b"done\n"
+
+
+def _folders(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _lines(revision: Revision, contents: dict[Revision, bytes]) -> Sequence[bytes]:
