@@ -153,7 +153,7 @@ def _steps(figures: Figures) -> dict[str, dict[int, Sequence[int]]]:
 
 
 def _title(name: str) -> str:
-    return "whole review" if name == REVIEW else name
+    return "whole review, waits included" if name == REVIEW else name
 
 
 def latency_lines(window: Window, figures: Figures) -> Chart:
@@ -175,7 +175,8 @@ def latency_lines(window: Window, figures: Figures) -> Chart:
         _names(window, figures),
         series,
         charts.seconds,
-        "95th percentile (p95) of the time of successful attempts, by stage, and of whole reviews",
+        "95th percentile (p95) of the time of successful attempts, by stage, and of whole reviews with "
+        "all that they waited for, such as an operator",
     )
 
 

@@ -213,7 +213,9 @@ def test_every_number_links_to_its_rows(operator: Client) -> None:
     ]
     timed = {line.name: line.href for line in shown["latencies"]}
     assert timed == {series.name: series.href for series in shown["latency"].series if series.name in timed}
-    assert [row.pk for row in operator.get(timed["whole review"]).context["cl"].result_list] == [good.pk]
+    assert [
+        row.pk for row in operator.get(timed["whole review, waits included"]).context["cl"].result_list
+    ] == [good.pk]
 
 
 @pytest.mark.parametrize("window", [*WINDOWS, "", "x", "24h' OR 1"])
@@ -221,6 +223,21 @@ def test_unknown_window_falls_back_to_the_default(operator: Client, window: str)
     answer = operator.get("/admin/", {"window": window})
     assert answer.status_code == 200
     assert dashboard(window)["window"].name == (window if window in WINDOWS else "24h")
+
+
+def test_what_was_counted_is_told_apart_from_what_is_now(operator: Client) -> None:
+    ended(JobStatus.DEAD_LETTERED, 20)
+    tiles = {tile.title: tile for tile in dashboard("24h")["tiles"]}
+    assert tiles["Success rate"].note == "none had ended when counted"
+    assert tiles["Reviews ended"].note.endswith(", when counted")
+    attempted()
+    rollup.roll_up()
+    tiles = {tile.title: tile for tile in dashboard("24h")["tiles"]}
+    assert tiles["Success rate"].note == "1 failed when counted"
+    page = operator.get("/admin/").content.decode()
+    assert "What has ended was counted" in page
+    assert "; what is open, waits or runs is of now." in page
+    assert "hole review, waits included" in page
 
 
 def test_empty_dashboard_explains_itself(operator: Client) -> None:
