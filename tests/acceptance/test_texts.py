@@ -258,6 +258,15 @@ def scan_without_claims(shown: Shown) -> None:
     _scanned(shown)
 
 
+@shows(
+    SCAN_NO_DOCUMENTS="No document was read: the path has none, or the allow-list or a skipped path"
+    " shuts them out."
+)
+def scan_without_documents(shown: Shown) -> None:
+    shown.repo.commit_files(dict.fromkeys(FILES) | {"src/retry.py": "PAUSE = 3\n"})
+    _scanned(shown)
+
+
 @shows(DOCUMENTS_OFF="The repository's configuration switches the verification of documents off.")
 def documents_off(shown: Shown) -> None:
     shown.repo.commit_files({".criticizer.yml": "docs: {enabled: false}\n"})
