@@ -6,6 +6,8 @@ locked while a scan of it is requested, so that two requests at once find the sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import structlog
@@ -124,14 +126,8 @@ def _depot_head(target: ScanTarget) -> str:
     assert perforce is not None
     # Another client than that of reviews: somebody may wait for the answer.
     listing = listing_of(replace(perforce, describe_timeout_seconds=HEAD_SECONDS))
-    try:
-        with gate.guarded(config.perforce_dependency()):
-            newest = listing.newest_submitted([target.path], 1)
-    except DependencyUnavailable as waiting:
-        if isinstance(waiting.__cause__, Failure):
-            raise waiting.__cause__ from None  # it was called, and this is what it said
-        detail = "the Perforce server is not called at the moment"
-        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from waiting
+    with _asked(config.perforce_dependency(), "the Perforce server"):
+        newest = listing.newest_submitted([target.path], 1)
     if not newest:
         raise not_found("no submitted changelist touches the depot path: correct its name, or submit to it")
     return str(newest[0])
@@ -147,17 +143,24 @@ def _hosted_head(hosted: HostChange) -> str:
         )
     )
     dependency = config.source_dependency(commit_id(hosted.host, hosted.full_name, "0" * 40))
-    try:
-        with gate.guarded(dependency):
-            found = commit_id(hosted.host, hosted.full_name, mirror.default_head())
-    except DependencyUnavailable as waiting:  # its git server, or its API for the token
-        if isinstance(waiting.__cause__, Failure):
-            raise waiting.__cause__ from None  # it was called, and this is what it said
-        detail = "the code host is not called at the moment"
-        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from waiting
+    with _asked(dependency, "the code host"):  # its git server, and its API for the token
+        found = commit_id(hosted.host, hosted.full_name, mirror.default_head())
     if len(found) > MAX_ID:
         raise misconfigured("the name of the repository is too long for a scan")
     return found
+
+
+@contextmanager
+def _asked(dependency: str, name: str) -> Iterator[None]:
+    """Ask a server through its circuit. Raises what it said, and UPSTREAM_UNAVAILABLE if it is not called."""
+    try:
+        with gate.guarded(dependency):
+            yield
+    except DependencyUnavailable as waiting:
+        if isinstance(waiting.__cause__, Failure):
+            raise waiting.__cause__ from None  # it was called, and this is what it said
+        detail = f"{name} is not called at the moment"
+        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from waiting
 
 
 def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:

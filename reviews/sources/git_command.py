@@ -263,6 +263,16 @@ def _git_directory(repository: Path) -> Path:
     )
 
 
+def make_bare(executable: str | Path, directory: Path) -> CommandResult:
+    """Make an empty bare repository; no template and no configuration of this machine has a part in it."""
+    return run(
+        [str(resolve_executable(executable)), "init", "--quiet", "--bare", "--template=", str(directory)],
+        environment={"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/nonexistent",
+                     "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
+        timeout_seconds=30,
+    )  # fmt: skip
+
+
 def not_found(detail: str) -> PermanentFailure:
     return PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
 

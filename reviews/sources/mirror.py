@@ -30,9 +30,17 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
-from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
+from criticizer.workers.subprocesses import CommandResult
 from reviews.sources import mirror_space
-from reviews.sources.git_command import SHA, GitCommand, GitObject, Remote, misconfigured, not_found
+from reviews.sources.git_command import (
+    SHA,
+    GitCommand,
+    GitObject,
+    Remote,
+    make_bare,
+    misconfigured,
+    not_found,
+)
 from reviews.sources.paths import printable
 
 log = structlog.get_logger(__name__)
@@ -257,13 +265,7 @@ class Mirror:
         if not (directory / "HEAD").is_file():
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(parents=True, mode=0o700)
-            made = run(
-                [str(resolve_executable(self._config.executable)), "init", "--quiet", "--bare", "--template=",
-                 str(directory)],
-                environment={"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/nonexistent",
-                             "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
-                timeout_seconds=30,
-            )  # fmt: skip
+            made = make_bare(self._config.executable, directory)
             if made.exit_code != 0:
                 raise misconfigured("no mirror can be made in the data directory", exit=made.exit_code)
         for left in (*directory.rglob("*.lock"), *(directory / "objects" / "pack").glob("tmp_*")):

@@ -21,9 +21,8 @@ from pathlib import Path
 import structlog
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
-from criticizer.workers.subprocesses import SEARCH_PATH, resolve_executable, run
 from reviews.sources.content import TEXT_NAME
-from reviews.sources.git_command import GitCommand
+from reviews.sources.git_command import GitCommand, make_bare
 from reviews.sources.paths import canonical_case, decode_path, encode_path
 from reviews.sources.perforce.client import P4Client, Printed
 from reviews.sources.perforce.records import number_in
@@ -203,13 +202,7 @@ class Copier:
             return None
 
     def _import(self, draft: Path, stream: bytes) -> None:
-        made = run(
-            [str(resolve_executable(self.git_executable)), "init", "--quiet", "--bare", "--template=",
-             str(draft)],
-            environment={"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/nonexistent",
-                         "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
-            timeout_seconds=30,
-        )  # fmt: skip
+        made = make_bare(self.git_executable, draft)
         if made.exit_code != 0:
             raise _unwritable("git init failed")
         if self._git(draft).run("fast-import", "--quiet", stdin=stream).exit_code != 0:
