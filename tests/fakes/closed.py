@@ -8,8 +8,12 @@ from contextlib import contextmanager
 
 
 def held() -> socket.socket:
-    """Return a socket that holds a port and does not listen, so that no other process gets the port."""
+    """Return a socket that holds a port and does not listen, so that no other process gets the port.
+
+    A server that sets SO_REUSEADDR, as Python's do, can still be given the port by its number.
+    """
     holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
     return holder
 

@@ -8,9 +8,11 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.fakes.closed import held
+
 
 class Service:
-    """Listens from `start` to `stop`; the port stays the same, so it can go away and come back."""
+    """Listens from `start` to `stop`, and can come back: nobody else gets its port while it is away."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -20,7 +22,8 @@ class Service:
         self.lives = 200  # what /livez answers
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self.port = 0
+        self._holder = held()
+        self.port = self._holder.getsockname()[1]
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -58,7 +61,6 @@ class Service:
                 pass  # a client that gave up is part of the tests
 
         self._server = Server(("127.0.0.1", self.port), Handler)
-        self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
@@ -69,6 +71,11 @@ class Service:
             self._server.server_close()
             self._thread.join()
             self._server = None
+
+    def close(self) -> None:
+        """Stop, and give the port back."""
+        self.stop()
+        self._holder.close()
 
     def next_change(self) -> int:
         """Return the number in the next event, waiting for it."""

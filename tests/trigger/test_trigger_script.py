@@ -26,7 +26,7 @@ def service() -> Iterator[Service]:
     made = Service()
     made.start()
     yield made
-    made.stop()
+    made.close()
 
 
 class Installation:

@@ -27,7 +27,7 @@ def service() -> Iterator[Service]:
     made.status, made.body = 400, GOOD
     made.start()
     yield made
-    made.stop()
+    made.close()
 
 
 @pytest.fixture
