@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 
 class RotatingSecrets(Generic[S]):
-    """When the secret in use is refused, the next one is tried, and stays in use if it is accepted."""
+    """When the secret in use is refused, the next one is tried, and stays in use if it is accepted.
+
+    Each call tries every secret at most once, whatever other threads find out meanwhile.
+    """
 
     def __init__(self, event: str, secrets: Sequence[S], unset: S) -> None:
         """`event` is the log event of a refused secret; calls get `unset` where there is none."""
@@ -27,8 +30,9 @@ class RotatingSecrets(Generic[S]):
     def call(self, call: Callable[[S], T]) -> T:
         """Call with the last accepted secret, then the others; raise the last AUTH_DENIED."""
         secrets = list(self._secrets) or [self._unset]
+        first = self._in_use  # once: another thread may find the accepted one meanwhile
         for turn in range(len(secrets)):
-            index = (self._in_use + turn) % len(secrets)
+            index = (first + turn) % len(secrets)
             try:
                 result = call(secrets[index])
             except PermanentFailure as failure:

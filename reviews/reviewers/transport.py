@@ -98,8 +98,9 @@ class Transport:
         content = json.dumps(build(guard(text))).encode()
         keys = list(self._config.api_keys) or [""]
         first: Failure | None = None
+        begun_with = self._key_in_use  # once: another call may find the accepted one meanwhile
         for turn in range(len(keys)):
-            index = (self._key_in_use + turn) % len(keys)
+            index = (begun_with + turn) % len(keys)
             answer = await self._send(path, content, self._credentials(keys[index]), call_id)
             if answer.status < 300 or answer.status in {400, 422}:
                 self._key_in_use = index

@@ -282,6 +282,30 @@ def test_the_second_key_serves_when_the_first_is_refused_and_stays_in_use() -> N
     assert keys == ["Bearer key-one", "Bearer key-two", "Bearer key-two", "Bearer key-two"]
 
 
+def test_a_call_whose_key_is_refused_while_another_finds_the_next_key_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both begin with the revoked key, and one is through before the other learns of its refusal."""
+    send = transport.Transport._send
+
+    async def run() -> None:
+        async with OpenAIClient(config_for(llm.base_url, api_keys=("key-one", "key-two"))) as client:
+
+            async def slowly(self: transport.Transport, *given: Any) -> Any:
+                answer = await send(self, *given)
+                monkeypatch.setattr(transport.Transport, "_send", send)
+                await client.complete("rules", redact("another"), SCHEMA, "call-2")
+                return answer
+
+            monkeypatch.setattr(transport.Transport, "_send", slowly)
+            await client.complete("rules", redact("hello"), SCHEMA, "call-1")
+
+    with FakeLlm(refused_keys=frozenset({"key-one"})) as llm:
+        asyncio.run(run())
+        keys = [request.headers["authorization"].removeprefix("Bearer key-") for request in llm.requests]
+    assert keys == ["one", "one", "two", "two"]
+
+
 def test_two_refused_keys_are_an_auth_failure_without_the_keys_in_it() -> None:
     with FakeLlm(refused_keys=frozenset({"key-one", "key-two"})) as llm:
         raised = failure(llm, api_keys=("key-one", "key-two"))
