@@ -17,6 +17,7 @@ and wrong_state are 0. A drill that fails keeps its directory. The same SEED rep
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ from benchmarks.drill_stack import Installation, api_keys, environment, make_com
 from benchmarks.figures import percentile, say
 from criticizer.queue.outbox import LEASE_SECONDS
 from reviews.demo import free_port
+from tests.hosts.kinds import KINDS
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Drill:
     scale: float
     files: Path
     only: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = tuple(KINDS)
 
     def run(self) -> tuple[dict[str, object], Verdict]:
         """Run the drill; return its summary and what the books say."""
@@ -51,7 +54,7 @@ class Drill:
         repository = self.files / "repository"
         flood = int(FLOOD_SHARE * self.jobs)
         commits = make_commits(repository, self.jobs + flood)
-        with drill_peers.running(self.files) as peers:
+        with drill_peers.running(self.files, self.hosts) as peers:
             installation = Installation(
                 self.files, free_port(), environment(self.files, repository, options_of(peers, self.scale))
             )
@@ -115,13 +118,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=0.1, help="RETRY_TIME_SCALE of the run")
     parser.add_argument("--only", default="", help="kinds of faults, comma-separated; default: all")
+    parser.add_argument("--hosts", nargs="+", default=list(KINDS), choices=list(KINDS), help="default: all")
     parser.add_argument("--keep", action="store_true", help="keep the directory of a good run as well")
     given = parser.parse_args()
     only = tuple(given.only.split(",")) if given.only else ()
-    repeat = f"make drill JOBS={given.jobs} FAULTS={given.faults} SEED={given.seed}"
+    repeat = shlex.join([".venv/bin/python", "-m", "benchmarks.drill", *sys.argv[1:]])
 
     def run(files: Path) -> tuple[dict[str, object], Verdict]:
-        return Drill(given.jobs, given.faults, given.seed, given.scale, files, only).run()
+        return Drill(given.jobs, given.faults, given.seed, given.scale, files, only, tuple(given.hosts)).run()
 
     return kept_unless_good(run, repeat, is_kept=given.keep)
 

@@ -31,6 +31,7 @@ PULL_SHARE = 0.1  # of the jobs: pull requests besides those that faults open
 SETTLE_SECONDS = 180.0  # after the last fault, and after the last job that ended: what is left then is stuck
 OVERTIME_SECONDS = 180.0  # for the faults, on a slow machine
 COUNTED = ("lost", "duplicated", "stuck", "wrong_state")
+_REFUSALS = "SELECT coalesce(sum(refusals), 0) FROM paces WHERE name LIKE %s"
 Database = psycopg.Connection[Any]
 
 
@@ -72,7 +73,16 @@ class Course:
         for stream in self.streams:
             stream.start()
         pulls = max(1, int(PULL_SHARE * len(self.requests)))
-        self.peers.hosts.start(addresses, pulls, 0.95 * self.length)
+        self.peers.hosts.start(addresses, pulls, 0.95 * self.length, self._is_limited)
+
+    def _is_limited(self, host: str) -> bool:
+        """Say whether a code host's limit refused the product's last call, as the product counts it."""
+        try:
+            with self.installation.connect() as connection:
+                row = connection.execute(_REFUSALS, [f"{host}:%"]).fetchone()
+        except psycopg.OperationalError:
+            return True
+        return row is not None and row[0] > 0
 
     def is_late(self) -> bool:
         """Say whether no further fault is to begin."""

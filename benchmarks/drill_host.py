@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,6 +66,8 @@ class CodeHost:
         self._limits: deque[Said] = deque()  # the next answers
         self._has_answered = threading.Event()  # since the last limit
         self._has_answered.set()
+        self._rotating = threading.Lock()
+        self._is_limited: Callable[[str], bool] = lambda name: False
         self._drops = 0
         self._heads: list[tuple[int, str]] = []
         self._taken_in: set[str] = set()
@@ -100,9 +102,15 @@ class CodeHost:
 
     # -- pull requests ------------------------------------------------------------------------
 
-    def start(self, addresses: Sequence[str], count: int, seconds: float) -> None:
-        """Open `count` pull requests evenly over `seconds`, with webhooks to the addresses in turns."""
+    def start(
+        self, addresses: Sequence[str], count: int, seconds: float, is_limited: Callable[[str], bool]
+    ) -> None:
+        """Open `count` pull requests evenly over `seconds`, with webhooks to the addresses in turns.
+
+        `is_limited` says of a host whether the product still counts its refusals in a row.
+        """
         self._hooks = itertools.cycle([address + self.kind.path for address in addresses])
+        self._is_limited = is_limited
 
         def open_all() -> None:
             for _ in range(count):
@@ -119,7 +127,7 @@ class CodeHost:
         elif fault.kind == "host_drop":
             self._drops += DROPPED
         elif fault.kind == "host_revoke":
-            self._revoke()
+            self._revoke(fault.seconds)
         elif fault.kind == "host_lose":
             self._push()
         elif fault.kind == "host_redeliver":
@@ -128,18 +136,23 @@ class CodeHost:
             self._push_during_review(self._push())
 
     def _limit(self) -> None:
-        """Refuse some calls, once a write was done since the last time: refusals in a row double the wait."""
-        while not self._has_answered.wait(0.5):
-            if self._stopping.is_set():
+        """Refuse some calls, once the product is over the time before: refusals in a row double the wait."""
+        while not self._has_answered.is_set() or self._is_limited(self.kind.name):
+            if self._stopping.wait(0.5):
                 return
         self._has_answered.clear()
         self._limits.extend(_ACCOUNT_STORM if isinstance(self.api, AccountServer) else _STORM)
 
-    def _revoke(self) -> None:
-        if isinstance(self.api, AccountServer):
-            self.api.accepted = {TOKEN, _NEXT_TOKEN} - self.api.accepted
-        else:
+    def _revoke(self, overlap: float) -> None:
+        """Revoke the tokens; of an account the one, so many seconds after the other has begun to count."""
+        if not isinstance(self.api, AccountServer):
             self.api.tokens.clear()
+            return
+        with self._rotating:  # one after another
+            revoked = self.api.accepted
+            self.api.accepted = {TOKEN, _NEXT_TOKEN}
+            self._stopping.wait(overlap)
+            self.api.accepted = {TOKEN, _NEXT_TOKEN} - revoked
 
     def cease(self) -> None:
         """Open no further pull request, and behave from now on."""
@@ -216,12 +229,13 @@ class CodeHost:
             self.limited += 1
             return limit
         said = self.api.answer(asked)
-        # Only writes are all of one dependency: the App's calls, and those for git, wait for others.
-        if said.status < 300 and asked.method != "GET" and not asked.path.startswith("/app"):
-            self._has_answered.set()
-        if self._drops and asked.method != "GET" and said.status < 300:
-            self._drops -= 1
-            return Said(502, {"message": "Server Error"})
+        if said.status < 300 and asked.method != "GET":
+            if self._drops:
+                self._drops -= 1
+                return Said(502, {"message": "Server Error"})
+            # Only writes are all of one dependency: the App's calls, and those for git, wait for others.
+            if not asked.path.startswith("/app"):
+                self._has_answered.set()
         return said
 
     # -- the ledger ---------------------------------------------------------------------------
@@ -298,10 +312,12 @@ class CodeHosts:
     def limited(self) -> int:
         return sum(host.limited for host in self.hosts)
 
-    def start(self, addresses: Sequence[str], count: int, seconds: float) -> None:
-        """Open about `count` pull requests, at least one on each."""
+    def start(
+        self, addresses: Sequence[str], count: int, seconds: float, is_limited: Callable[[str], bool]
+    ) -> None:
+        """Open about `count` pull requests, at least one on each; `is_limited` as `CodeHost.start`."""
         for host in self.hosts:
-            host.start(addresses, -(-count // len(self.hosts)), seconds)
+            host.start(addresses, -(-count // len(self.hosts)), seconds, is_limited)
 
     def begin(self, fault: Fault) -> None:
         next(self._turns[fault.kind]).begin(fault)
@@ -323,11 +339,11 @@ class CodeHosts:
 
 
 @contextlib.contextmanager
-def running(directory: Path) -> Iterator[CodeHosts]:
-    """Start the hosts with their repositories below `directory`; stop them afterwards."""
+def running(directory: Path, names: Sequence[str] = tuple(KINDS)) -> Iterator[CodeHosts]:
+    """Start these hosts with their repositories below `directory`; stop them afterwards."""
     with contextlib.ExitStack() as stack:
         hosts = []
-        for name, kind in KINDS.items():
+        for name, kind in ((name, KINDS[name]) for name in names):
             git = stack.enter_context(GitHost(directory / name / "repositories"))
             hosts.append(CodeHost(kind, git, stack.enter_context(kind.server()), directory / name))
         yield CodeHosts(hosts)

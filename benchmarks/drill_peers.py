@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from benchmarks.drill_schedule import Fault
 from tests.fakes.llm import FakeLlm, Recorded, Reply, error
 from tests.fakes.smtp import SmtpServer, Switches
 from tests.fakes.webhook import Behaviour, Received, WebhookReceiver, is_signed
+from tests.hosts.kinds import KINDS
 
 MODEL_SECONDS = 0.25  # an answer takes so long, so that kills find calls in flight
 WEBHOOK_SECONDS = 0.04
@@ -158,7 +159,7 @@ class Peers:
 
 
 @contextlib.contextmanager
-def running(files: Path) -> Iterator[Peers]:
+def running(files: Path, code_hosts: Sequence[str] = tuple(KINDS)) -> Iterator[Peers]:
     """Start the peers; stop them afterwards. `files`: the drill's directory."""
     wrong = {name: Mischief() for name in ("model", "webhook0", "webhook1", "smtp")}
 
@@ -175,6 +176,6 @@ def running(files: Path) -> Iterator[Peers]:
         receiver("webhook1") as second,
         WebhookReceiver(respond=_stuck) as tarpit,
         SmtpServer() as mail,
-        drill_host.running(files / "hosts") as hosts,
+        drill_host.running(files / "hosts", code_hosts) as hosts,
     ):
         yield Peers(model, (first, second), tarpit, mail, files / "mail", hosts, secret, wrong)
