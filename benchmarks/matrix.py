@@ -193,6 +193,9 @@ def main() -> int:
     wrong = [cell for cell in cells if cell["verdict"] != "truthful"]
     for cell in wrong:
         print(f"WRONG {cell}")
+    for cell in cells:
+        if cell["lives"] > 1:  # a slow machine: its first worker had too little time
+            print(f"told late: {cell}")
     verdicts: Counter[str] = Counter(cell["verdict"] for cell in cells)
     for storm in storms:
         verdicts.update(storm["verdicts"])
@@ -208,6 +211,8 @@ def main() -> int:
         "kills": sum(storm["kills"] for storm in storms),
         "seconds": round(time.monotonic() - began),
     }
+    if late := sum(cell["lives"] > 1 for cell in cells):
+        summary["told_late"] = late
     if found.unfinished:
         summary["unfinished"] = sorted(found.unfinished)
     if found.failed:

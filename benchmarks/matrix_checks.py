@@ -98,10 +98,10 @@ def host_of_spec(spec: list[str]) -> Any:
     return hosts.host_at(channel.removesuffix(hosts.CHECK), url, key=key, limits=LIMITS)
 
 
-def live(job_id: int, host: Any) -> bool:
+def live(job_id: int, host: Any) -> tuple[bool, str]:
     """Tell a check run that its review runs, end the review, and tell that, until both was told.
 
-    Return whether time was up before that.
+    Return whether time was up before that, and the last failure.
     """
     from criticizer.models import PaceSlot
     from reviews import check_runs
@@ -119,10 +119,14 @@ def live(job_id: int, host: Any) -> bool:
             if row is not None and row.told in wanted:
                 break
             if row is not None and row.error_class in _REFUSED:
-                return False
+                return False, _failure_of(row)
             time.sleep(0.01)
         ReviewJob.objects.filter(pk=job_id).update(status=JobStatus.SUCCEEDED, finished_at=timezone.now())
-    return time.monotonic() >= end
+    return time.monotonic() >= end, _failure_of(HostCheck.objects.filter(version__job_id=job_id).first())
+
+
+def _failure_of(row: Any) -> str:
+    return "no row" if row is None else f"{row.error_class}: {row.detail}" if row.error_class else ""
 
 
 def watched(host: Any) -> Iterator[tuple[Any, str]]:

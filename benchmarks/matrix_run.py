@@ -39,13 +39,16 @@ from benchmarks.matrix_worker import ACCEPTED
 
 TIME_SCALE = 0.0005  # of every wait for an index or an archive; a network's timeouts stay as they are
 _LINES_PER_POINT = 10  # normal behaviour is cheap: its limit allows for every line
-_LIVES = 3  # of the worker that comes after: what is not told then is stuck, however slow the machine
+_LIVES = 15  # of the worker that comes after, of 20 s: what is not told then is stuck, on a slow machine too
 CHAOS = (RESET, BROKEN, NOT_TAKEN, SLOWER)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One delivery. `point` is the statement before which its first worker was killed, or empty."""
+    """One delivery. `point` is the statement before which its first worker was killed, or empty.
+
+    `lives`: how many workers came after it until all was told; `said`: what the last of them met.
+    """
 
     provider: str
     behaviour: str
@@ -54,6 +57,8 @@ class Cell:
     verdict: str
     status: str
     arrived: int
+    lives: int = 0
+    said: str = ""
 
 
 def verdict_of(status: str, arrived: int, *, is_marked: bool, refuses: bool, may_hold: bool) -> str:
@@ -214,12 +219,13 @@ class Bench:
         job = self.job()
         self.rig.behave[behaviour]()
         missed = run(job)
-        if not missed:
-            for _ in range(_LIVES):
-                if not self.workers.run(**self.order(job, is_second=True))["ran_out"]:
-                    break
+        lives, ended = 0, {"ran_out": not missed, "said": ""}
+        while ended["ran_out"] and lives < _LIVES:
+            lives += 1
+            ended = self.workers.run(**self.order(job, is_second=True))
         verdict, status, arrived = self.judge(job, refuses=behaviour == REFUSES)
-        return Cell(self.rig.name, behaviour, phase, point, missed or verdict, status, arrived)
+        said = "" if verdict == "truthful" else str(ended["said"])
+        return Cell(self.rig.name, behaviour, phase, point, missed or verdict, status, arrived, lives, said)
 
     @staticmethod
     def _forgive() -> None:

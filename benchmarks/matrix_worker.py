@@ -115,10 +115,10 @@ def _functions(
                 yield f"{owner.__name__.rpartition('.')[2]}.{function.__name__}", (owner, function)
 
 
-def live(job_id: int, channel: str, provider: Any) -> bool:
+def live(job_id: int, channel: str, provider: Any) -> tuple[bool, str]:
     """Deliver a job as its stage would, again and again, until it has ended one way or the other.
 
-    Return whether time was up before that.
+    Return whether time was up before that, and what the last try said, "" after one that ended well.
     """
     from criticizer.resilience.failures import (
         DependencyUnavailable,
@@ -128,19 +128,21 @@ def live(job_id: int, channel: str, provider: Any) -> bool:
     )
     from notifications.delivery import send
 
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end, said = time.monotonic() + _PATIENCE_SECONDS, "no try"
     while time.monotonic() < end:
         try:
             send.deliver(job_id, {channel: provider}, may_continue=lambda: True)
-        except RetryableFailure:
+        except RetryableFailure as failure:
+            said = f"{failure.error_class}: {failure.detail}"
             time.sleep(0.002)
         except DependencyUnavailable as waiting:
+            said = f"{waiting.seconds:.3f} s: {waiting}"
             time.sleep(min(max(waiting.seconds, 0.001), 0.5))
-        except (UncertainFailure, PermanentFailure):
-            return False
+        except (UncertainFailure, PermanentFailure) as failure:
+            return False, f"{failure.error_class}: {failure.detail}"
         else:
-            return False
-    return True
+            return False, ""
+    return True, said
 
 
 def work(order: dict[str, Any], events: int) -> None:
@@ -160,14 +162,16 @@ def work(order: dict[str, Any], events: int) -> None:
         watched = matrix_checks.watched(acting) if tells_checks else _watched(type(acting))
         tracer = Tracer(watched, order.get("kill_at"))
         tracer.watch(each_line=order["watch"] == "lines")
-    ran_out = False
-    for job_id in order["jobs"]:
-        if tells_checks:
-            ran_out |= matrix_checks.live(job_id, acting)
-        else:
-            ran_out |= live(job_id, order["channel"], acting)
+    lives = [
+        matrix_checks.live(job_id, acting) if tells_checks else live(job_id, order["channel"], acting)
+        for job_id in order["jobs"]
+    ]
     sys.settrace(None)
-    said = {"ran_out": ran_out, "events": tracer.events if tracer is not None else []}
+    said = {
+        "ran_out": any(ran_out for ran_out, _ in lives),
+        "said": "; ".join(filter(None, (last for _, last in lives))),
+        "events": tracer.events if tracer is not None else [],
+    }
     os.write(events, json.dumps(said).encode())
 
 
