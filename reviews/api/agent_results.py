@@ -16,7 +16,7 @@ from rest_framework.exceptions import ValidationError
 from criticizer.redaction import clean
 from reviews.agents.submit import Invalid, NotJson, Result
 from reviews.api.parsers import refuse_constant
-from reviews.api.serializers import Flag, StrictSerializer, Whole
+from reviews.api.serializers import Flag, Number, StrictSerializer, Whole
 from reviews.reviewers.answer import UnusableAnswer, parse_answer
 from reviews.reviewers.answer_names import CATEGORIES
 from reviews.reviewers.base import FindingSeverity
@@ -37,18 +37,6 @@ class Prose(serializers.CharField):
         if not isinstance(data, str):
             self.fail("invalid")
         return str(data)
-
-
-class Share(serializers.FloatField):
-    """A JSON number from 0 to 1."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(min_value=0, max_value=1, **options)
-
-    def to_internal_value(self, data: Any) -> float:
-        if isinstance(data, bool) or not isinstance(data, (int, float)):
-            self.fail("invalid")
-        return float(data)
 
 
 def _optional(length: int, **options: Any) -> Prose:
@@ -112,7 +100,7 @@ class VerificationSerializer(StrictSerializer):
 
     type = serializers.ChoiceField(choices=[AgentTaskType.VERIFICATION.value])
     verdict = serializers.ChoiceField(choices=["verified", "drifted", "uncertain"])
-    confidence = Share()
+    confidence = Number(min_value=0, max_value=1)
     reasoning = Prose(max_length=5000)
     evidence_files = serializers.ListField(child=Prose(max_length=512), max_length=50)
     specific_mismatch = _optional(2000)
@@ -128,7 +116,7 @@ class ExtractedClaimSerializer(StrictSerializer):
     claim_type = Prose(max_length=64)
     source_file = Prose(max_length=1024)
     source_line = Whole(min_value=1)
-    confidence = Share()
+    confidence = Number(min_value=0, max_value=1)
     keywords = serializers.ListField(child=Prose(max_length=100), max_length=50)
 
 
@@ -166,7 +154,7 @@ class MetadataSerializer(StrictSerializer):
     tokens_used = Whole(
         min_value=0, max_value=10**10, required=False, allow_null=True, help_text="Of all calls."
     )
-    cost_usd = serializers.FloatField(
+    cost_usd = Number(
         min_value=0, max_value=1e6, required=False, allow_null=True, help_text="Of all calls."
     )
 

@@ -5,6 +5,7 @@ JSON types are not converted: "1" is not 1, and 1 is not true.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,18 @@ class Whole(serializers.IntegerField):
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("invalid")
         return int(data)
+
+
+class Number(serializers.FloatField):
+    """A JSON number. One of more digits than a float has room for is refused like one above the maximum."""
+
+    def to_internal_value(self, data: Any) -> float:
+        if isinstance(data, bool) or not isinstance(data, (int, float)):
+            self.fail("invalid")
+        try:
+            return float(data)
+        except OverflowError:
+            return math.inf if data > 0 else -math.inf
 
 
 class Flag(serializers.BooleanField):

@@ -255,6 +255,20 @@ def test_a_body_over_the_limit_is_refused_unread_and_a_depth_bomb_is_no_json(age
     assert foreign.status_code == 404
 
 
+@pytest.mark.parametrize("number", ["9" * 4000, "-" + "9" * 4000, "1e400", "9" * 5000])
+def test_a_number_beyond_every_type_is_refused(agent: ApiClient, number: str) -> None:
+    verification, chunk = add_tasks(waiting_job(), 2)
+    AgentTask.objects.filter(pk=verification.pk).update(type="verification")
+    judged = {"type": "verification", "verdict": "uncertain", "reasoning": "r", "evidence_files": []}
+    for task, body in (
+        (verification, {"data": {**judged, "confidence": "HERE"}}),
+        (chunk, {"metadata": {"cost_usd": "HERE"}}),
+    ):
+        raw = json.dumps(result(claimed(agent, task), **body)).replace('"HERE"', number)
+        answer: Any = agent.post(f"{URL}{task.pk}/result/", raw, content_type="application/json")
+        assert told(answer)[1] in {"RESULT_INVALID", "RESULT_NOT_JSON"}
+
+
 def test_parameters_of_the_list_are_checked(agent: ApiClient) -> None:
     for query in ("wait=26", "wait=x", "type=other", "job=0", "agent=x"):
         response: Any = agent.get(f"{URL}?{query}")
