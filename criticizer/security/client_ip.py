@@ -16,11 +16,16 @@ _HOPS = 20
 
 def client_ip(request: HttpRequest) -> str:
     """Return the client's IP address; "" when it is not valid."""
-    address = _clean(str(request.META.get("REMOTE_ADDR", "")))
+    remote, forwarded = (request.META.get(name, "") for name in ("REMOTE_ADDR", "HTTP_X_FORWARDED_FOR"))
+    return address_behind(str(remote), str(forwarded))
+
+
+def address_behind(remote: str, forwarded: str) -> str:
+    """Return the client's IP address: `remote`, or what a trusted proxy says in `X-Forwarded-For`."""
+    address = _clean(remote)
     if not _is_proxy(address):
         return address
-    forwarded = str(request.META.get("HTTP_X_FORWARDED_FOR", ""))[:1000].split(",")
-    for hop in reversed(forwarded[-_HOPS:]):
+    for hop in reversed(forwarded[:1000].split(",")[-_HOPS:]):
         found = _clean(hop)
         if not found:
             break

@@ -29,6 +29,7 @@ from waitress.utilities import RequestEntityTooLarge
 
 from criticizer.workers.parent_death import die_with_parent
 from criticizer.workers.parking import ENVIRON, Connect, Parked, Parking, parked
+from criticizer.workers.request_turns import FairDispatcher, Turn, turn_of
 
 log = structlog.get_logger(__name__)
 
@@ -119,6 +120,13 @@ class Connection(HTTPChannel):  # type: ignore[misc]
         self.deadline = time.monotonic() + REQUEST_SECONDS
         super().__init__(*given, **named)
 
+    def turn(self) -> Turn:
+        """Return the turn of the request that is to be worked on."""
+        request = self.requests[0]  # one that could not be read has no command
+        return turn_of(
+            str(self.addr[0]), getattr(request, "command", ""), getattr(request, "path", ""), request.headers
+        )
+
     def received(self, data: bytes) -> bool:
         if self.request is None:
             self.deadline = time.monotonic() + REQUEST_SECONDS
@@ -163,8 +171,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         )
         name = (listening.family, listening.type, listening.proto, listening.getsockname())
         super().__init__(
-            parked(application), _sock=listening, bind_socket=False, adj=adjustments, sockinfo=name
-        )
+            parked(application), _sock=listening, bind_socket=False, adj=adjustments, sockinfo=name,
+            dispatcher=FairDispatcher(threads),
+        )  # fmt: skip
 
     def handle_accept(self) -> None:
         """Accept one connection, so that the processes share them evenly; many while a crowd waits."""

@@ -154,9 +154,7 @@ class MetadataSerializer(StrictSerializer):
     tokens_used = Whole(
         min_value=0, max_value=10**10, required=False, allow_null=True, help_text="Of all calls."
     )
-    cost_usd = Number(
-        min_value=0, max_value=1e6, required=False, allow_null=True, help_text="Of all calls."
-    )
+    cost_usd = Number(min_value=0, max_value=1e6, required=False, allow_null=True, help_text="Of all calls.")
 
 
 class AgentResultSerializer(StrictSerializer):
