@@ -18,7 +18,10 @@ from notifications import recipients
 from reviews.sources.registry import validate_changelist_id
 from reviews.states import VERDICTS, DismissalScope, FindingEventKind
 
-MAX_VERSION = 2_147_483_647
+MAX_CHANGE = 2_147_483_647
+MAX_VERSION = (
+    2_000_000_000  # less: reviews that a webhook, a trigger or a person requests need versions above
+)
 _ECHOED_FIELDS = 20
 
 
@@ -205,7 +208,7 @@ class PerforceEventSerializer(StrictSerializer):
         choices=["change-commit", "shelve-commit"],
         help_text="The trigger's type: change-commit for a submit, shelve-commit for a shelf.",
     )
-    change = Whole(min_value=1, max_value=MAX_VERSION, help_text="The changelist's number.")
+    change = Whole(min_value=1, max_value=MAX_CHANGE, help_text="The changelist's number.")
     server = serializers.RegexField(
         r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z", trim_whitespace=False,
         help_text="The server's id (%serverid%); changelist numbers of different servers are kept apart.",

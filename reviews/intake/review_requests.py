@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 from django.db import OperationalError, connection, transaction
+from django.utils.crypto import salted_hmac
 from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared
@@ -226,6 +227,11 @@ def _original(
         not_added=tuple(recipient for recipient in request.recipients if recipient not in named),
         is_same_version=(row["changelist_id"], row["review_version"]) == wanted,
     )
+
+
+def signed(name: str) -> str:
+    """Return an idempotency key of this name that no API client can claim beforehand."""
+    return f"{name}:{salted_hmac('reviews.web.rerun', name, algorithm='sha256').hexdigest()[:16]}"
 
 
 def lock_changelist(changelist_id: str) -> None:

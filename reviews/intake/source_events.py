@@ -238,10 +238,12 @@ def _was_left_to_poll(event: Event) -> bool:
 
 def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
     """Make the event's job and write both."""
+    is_taken = False
     for _ in range(_TRIES):
         newest = _newest_version(event.changelist_id)
+        key = idempotency_key(event, newest + 1)
         request = ReviewRequest(
-            idempotency_key(event, newest + 1),
+            review_requests.signed(key) if is_taken else key,
             event.changelist_id,
             review_version=newest + 1,
             recipients=event.recipients,
@@ -256,7 +258,10 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
             made = Outcome.CREATED if has_trigger else Outcome.FOUND_BY_POLL
             return _write(event, origin, made, result.job_id)
         if result.outcome is IntakeOutcome.DUPLICATE_KEY:
-            return _write(event, origin, Outcome.SEEN_BEFORE, result.job_id)
+            if _versions(event.changelist_id).filter(id__in=[result.job_id]).exists():
+                return _write(event, origin, Outcome.SEEN_BEFORE, result.job_id)
+            is_taken = True  # a client of the API gave this name to a review of another change
+            continue
         # A request through the API took this version between the look and the insert: look again.
     raise Overtaken
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
-from django.utils.crypto import salted_hmac
 
 from reviews import config
 from reviews.intake import review_requests
@@ -31,12 +30,7 @@ class RerunResult:
 
 def key_of(changelist_id: str, version: int) -> str:
     """Return the idempotency key of a version that a person requests."""
-    return signed(f"page:{changelist_id}:v{version}")
-
-
-def signed(name: str) -> str:
-    """Return an idempotency key of this name that no API client can claim beforehand."""
-    return f"{name}:{salted_hmac('reviews.web.rerun', name, algorithm='sha256').hexdigest()[:16]}"
+    return review_requests.signed(f"page:{changelist_id}:v{version}")
 
 
 def newer_than(job: ReviewJob) -> ReviewJob | None:

@@ -26,12 +26,12 @@ from criticizer.resilience.failures import Failure
 from reviews import scans
 from reviews.drift import wording
 from reviews.drift.claims import Verdict
+from reviews.intake import review_requests
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import READ, REQUEST
 from reviews.states import ACTIVE_JOB, JobStatus
-from reviews.web import rerun
 from reviews.web.actions import too_many
 from reviews.web.live import BUSY_SECONDS
 from reviews.web.reader_page import reader_page
@@ -238,7 +238,7 @@ def scan_now(request: HttpRequest, pk: int) -> HttpResponse:
         return there
     newest = target.scans.aggregate(newest=Max("job_id"))["newest"] or 0
     try:
-        key = rerun.signed(f"page:{target.pk}:after {newest}")
+        key = review_requests.signed(f"page:{target.pk}:after {newest}")
         answer = intake.request(target, key, request.user.get_username())
     except ScanTarget.DoesNotExist as error:
         raise Http404 from error

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from reviews.api.parsers import MAX_BODY_BYTES
-from reviews.intake import api_keys, unknown_changes
+from reviews.intake import api_keys, source_events, unknown_changes
+from reviews.intake.source_events import Event, Kind
 from reviews.models import ReviewJob
 from reviews.states import JobStatus
 from tests.api.conftest import ApiClient, Maker, assert_error, review
@@ -437,7 +438,15 @@ def test_empty_body_names_all_missing_fields(trigger: ApiClient) -> None:
 
 
 def test_greatest_version_is_accepted(trigger: ApiClient) -> None:
-    assert trigger.post_json(URL, review(review_version=2_147_483_647)).status_code == 201
+    assert trigger.post_json(URL, review(review_version=2_000_000_000)).status_code == 201
+
+
+def test_a_version_that_leaves_no_room_for_the_next_is_refused(trigger: ApiClient) -> None:
+    answer = trigger.post_json(URL, review(changelist_id="12345", review_version=2_147_483_647))
+    assert list(assert_error(answer, 400, "SCHEMA_INVALID")) == ["review_version"]
+    trigger.post_json(URL, review(changelist_id="12345", review_version=2_000_000_000))
+    entry = source_events.receive(Event(Kind.SHELVE, "12345", "main"))
+    assert ReviewJob.objects.get(pk=entry.job_id).review_version == 2_000_000_001
 
 
 def test_all_invalid_fields_are_reported_at_once(trigger: ApiClient) -> None:

@@ -387,6 +387,20 @@ def test_commit_is_reviewed_once_by_api_and_poll(post: Callable[..., Any]) -> No
 # -- the rows ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", [Kind.SHELVE, Kind.CHANGE, Kind.COMMIT])
+def test_a_review_of_another_change_with_the_name_of_an_event_hides_no_change(
+    kind: Kind, post: Callable[..., Any]
+) -> None:
+    changelist = f"git:demo@{'a' * 40}" if kind is Kind.COMMIT else "12345"
+    event = Event(kind, changelist, "main")
+    squatter = post(source_events.idempotency_key(event, 1), "777")
+    entry = source_events.receive(event)
+    assert entry.job_id not in (None, squatter.job_id)
+    assert ReviewJob.objects.get(pk=entry.job_id).changelist_id == changelist
+    again = source_events.receive(event)
+    assert (again.job_id, ReviewJob.objects.filter(changelist_id=changelist).count()) == (entry.job_id, 1)
+
+
 def test_job_and_row_are_written_together_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(SourceEvent.objects, "create", lambda **row: 1 / 0)
