@@ -305,7 +305,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=200, help="claims of a queue, and requests")
     parser.add_argument("--rounds", type=int, default=1, help="of each page")
     parser.add_argument("--seconds", type=float, default=4, help="of requests to the web server; 0: none")
-    parser.add_argument("--shared-buffers", default="128MB", help="of PostgreSQL; 128MB: as it is embedded")
+    parser.add_argument("--shared-buffers", help="of PostgreSQL, such as 128MB; its share, as it is embedded")
     parser.add_argument("--data", type=Path, help="a directory that keeps the full database for another run")
     given = parser.parse_args()
     if not 0 < given.queued <= given.history:
@@ -317,7 +317,8 @@ def main() -> None:
         place.use_kept(FULL_NAME)
         if not is_loaded():
             load(place, given)
-        place.restart(shared_buffers=given.shared_buffers)
+        place.restart(**({"shared_buffers": given.shared_buffers} if given.shared_buffers else {}))
+        say(f"growth: {place.server.settings['shared_buffers']} of shared buffers")
         full = side_of("full database")
         with place.database():
             # A third for each queue, and none twice: the first claim of a job writes more.

@@ -24,6 +24,7 @@ from typing import Any
 
 import structlog
 
+from criticizer.db import memory
 from criticizer.resilience.failures import Failure
 from criticizer.workers import subprocesses
 
@@ -37,7 +38,6 @@ _SOCKET_LIMIT = 90  # sockaddr_un holds 107 bytes; the socket's own name takes 1
 _SETTINGS = {
     "listen_addresses": "",
     "max_connections": "200",
-    "shared_buffers": "128MB",
     "idle_in_transaction_session_timeout": "5min",
     "log_min_messages": "fatal",
 }
@@ -95,11 +95,12 @@ def _account() -> pwd.struct_passwd:
 class EmbeddedServer:
     """One PostgreSQL server in one data directory. Every method may be called twice.
 
-    `settings` are PostgreSQL parameters beside our own.
+    `settings` are PostgreSQL parameters beside our own; `shared_buffers` is a share of the machine's memory.
     """
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
-        self.settings = {**_SETTINGS, **settings}
+        sized = {"shared_buffers": memory.shared_buffers(memory.memory_bytes())}
+        self.settings = {**_SETTINGS, **sized, **settings}
         self.data_dir = data_dir.absolute()
         self.cluster_dir = self.data_dir / "postgres"
         self.socket_dir = _socket_directory(self.data_dir)
