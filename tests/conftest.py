@@ -100,7 +100,7 @@ def _seconds(item: pytest.Item) -> int:
 def postgres(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
     """The real PostgreSQL of this run."""
     # Processes are killed here, machines are not: what a server wrote is there, flushed or not.
-    # Small: emptying tables and dropping databases looks through all buffers, and several runs share a machine.
+    # Small: emptying tables looks through all buffers, and several runs share a machine.
     fast = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "shared_buffers": "128MB"}
     server = EmbeddedServer(settings.DATA_DIR, **fast)
     with django_db_blocker.unblock():
