@@ -47,12 +47,17 @@ def row_number(text: str) -> int | None:
 class Key:
     """A key of the grammar: the condition for a value, its meaning and an example.
 
-    `condition` raises SearchProblem for a value that it cannot read.
+    `condition` raises SearchProblem for a value that it cannot read, and so does `opposite`: the condition of
+    the key behind a minus, where it is not found as that of the key is.
     """
 
     condition: Callable[[str], Q]
     meaning: str
     example: str
+    opposite: Callable[[str], Q] | None = None
+
+    def negated(self, text: str) -> Q:
+        return ~self.condition(text) if self.opposite is None else self.opposite(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +169,20 @@ def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | Non
             raise SearchProblem(f"{key}: needs a value, for example {key}:{keys[key].example}.")
         if key:
             try:
-                condition = keys[key].condition(value)
+                wanted &= keys[key].negated(value) if term.is_negated else keys[key].condition(value)
             except SearchProblem as problem:
                 raise SearchProblem(f"{key}: {problem}.") from problem
-        elif words is None:
+            continue
+        if words is None:
             raise SearchProblem(
                 f"This list has no full-text search. Use {', '.join(f'{name}:' for name in keys)}."
             )
-        else:
-            parts = [part for part in value.split() if any(map(str.isalnum, part))]
-            signs = signs if parts else value
-            if not term.is_negated:
-                free += parts  # looked for all at once: together they are rare
-            if not term.is_negated or not parts:
-                continue
-            condition = words.condition(parts)
-        wanted &= ~condition if term.is_negated else condition
+        parts = [part for part in value.split() if any(map(str.isalnum, part))]
+        signs = signs if parts else value
+        if not term.is_negated:
+            free += parts  # looked for all at once: together they are rare
+        elif parts:
+            wanted &= ~words.condition(parts)
     if free and words is not None:
         wanted &= words.condition(free)
     if signs and not wanted:

@@ -26,7 +26,7 @@ from reviews import pipeline
 from reviews.admin import message_preview
 from reviews.models import FindingFate, ReviewJob, StageRun
 from reviews.recipients.scopes import scope_of
-from reviews.search import JOB_WORDS, jobs_with_stages
+from reviews.search import JOB_WORDS, in_states, jobs_with_stages, jobs_without_stages
 from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
 from reviews.web.fates import ledger_of
 from reviews.web.progress import stages_of
@@ -46,9 +46,23 @@ def _stage_key(key: Key, **also: Any) -> Key:
     return replace(key, condition=condition)
 
 
+def _state_key(key: Key) -> Key:
+    """Return a key of states whose list of ended reviews begins behind the backlog."""
+
+    def condition(text: str) -> Q:
+        key.condition(text)  # it refuses what is no state
+        return in_states([state.strip().lower() for state in text.split(",")])
+
+    return replace(key, condition=condition)
+
+
 def _error_key(key: Key) -> Key:
     """Return a key of the error classes of stages, which have an index, as a key of jobs."""
-    return replace(key, condition=lambda text: jobs_with_stages(StageRun.objects.filter(key.condition(text))))
+    return replace(
+        key,
+        condition=lambda text: jobs_with_stages(StageRun.objects.filter(key.condition(text))),
+        opposite=lambda text: jobs_without_stages(StageRun.objects.filter(key.condition(text))),
+    )
 
 
 def _fates(job: ReviewJob) -> QuerySet[FindingFate]:
@@ -81,7 +95,7 @@ class ReviewJobAdmin(KeysetAdmin):
     }
     search_keys = {
         "cl": exact("changelist_id", "The changelist", example="12345"),
-        "state": exact("status", "The state; several with commas", choices=JobStatus.choices),
+        "state": _state_key(exact("status", "The state; several with commas", choices=JobStatus.choices)),
         "stage": _stage_key(
             exact("stage", "The current stage, or the one that failed", choices=Stage.choices, example="llm"),
             status__in=(StageStatus.RUNNING, StageStatus.RETRY_WAIT, StageStatus.FAILED),

@@ -15,12 +15,12 @@ from criticizer.redaction import clean
 from reviews.agents import rows
 from reviews.agents.offer import AFRESH, seconds_left
 from reviews.models import AgentTask, JobEvent, StageRun
+from reviews.models.jobs import OFFERED_TASKS
 from reviews.states import OPEN_TASK, UNFINISHED_STAGE, AgentTaskStatus
 
 log = structlog.get_logger(__name__)
 
-# In the progress of a stage that offered tasks and has not read their results yet.
-OFFERED = "agents"
+OFFERED = OFFERED_TASKS
 LOST, TIMEOUT = "agent_lost", "agent_timeout"  # it was claimed when its lease ran out, or it was not
 _AT_ONCE = 500
 
@@ -53,9 +53,10 @@ _STAGES = rows.statement(
     """
 SELECT DISTINCT t.stage_run_id AS id FROM agent_tasks t WHERE t.status IN $OPEN AND $DEAD
 UNION
-SELECT s.id FROM outbox_messages o JOIN stage_runs s ON s.id = o.aggregate_id
- WHERE o.aggregate_type = 'stage_run' AND o.lease_token IS NULL AND o.available_at > now()
-   AND s.status = 'pending' AND s.progress ? '$OFFERED'
+SELECT s.id FROM stage_runs s
+  JOIN outbox_messages o ON o.aggregate_type = 'stage_run' AND o.aggregate_id = s.id
+ WHERE s.progress ? '$OFFERED' AND s.status = 'pending'
+   AND o.lease_token IS NULL AND o.available_at > now()
    AND NOT EXISTS (SELECT FROM agent_tasks t WHERE t.stage_run_id = s.id AND t.status IN $OPEN)
  LIMIT $AT_ONCE""",
     OFFERED=OFFERED,

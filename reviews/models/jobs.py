@@ -45,6 +45,7 @@ def _replay_needs_letter() -> pgtrigger.Trigger:
     )
 
 
+OFFERED_TASKS = "agents"  # in the progress of a stage that offered tasks and has not read all results yet
 SCAN = "scan"  # the kind of a job that verifies the documents of a whole tree
 
 
@@ -166,6 +167,12 @@ class ReviewJob(models.Model):
                 name="jobs_not_succeeded",
             ),
             models.Index(fields=["-created_at", "-id"], condition=Q(is_late=True), name="jobs_late"),
+            # A list of ended jobs, as of those that succeeded: it begins behind the backlog.
+            models.Index(
+                fields=["-created_at", "-id"],
+                condition=Q(finished_at__isnull=False),
+                name="jobs_ended_newest",
+            ),
             # Lists of one author's changes and findings.
             models.Index(fields=["author", "-created_at"], condition=~Q(author=""), name="jobs_of_author"),
             # Full-text search. Ended jobs, whose entries stay; and those that are fetched and at work, in an
@@ -243,7 +250,11 @@ class StageRun(models.Model):
             # The admin's filter by error class. Success never touches it.
             models.Index(
                 fields=["error_class", "job"], condition=~Q(error_class=""), name="stage_runs_failed"
-            )
+            ),
+            # Stages that offered tasks to agents, for the sweep: a stage that ended has no progress.
+            models.Index(
+                fields=["id"], condition=Q(progress__has_key=OFFERED_TASKS), name="stage_runs_offered"
+            ),
         ]
         triggers = [
             pgtrigger.FSM(

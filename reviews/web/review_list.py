@@ -17,7 +17,7 @@ from notifications.rendering.summary import ReadFiles
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers.base import FindingSeverity
-from reviews.search import jobs_with_file, named, words_of_jobs
+from reviews.search import in_states, jobs_with_file, named, words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 from reviews.verdicts import DISMISSED, severity_or_dismissed
 from reviews.web.filters import of_reviews
@@ -129,7 +129,7 @@ def list_page(
         )
         jobs = jobs.filter(~Exists(newer))
     if status:
-        jobs = jobs.filter(status=status)
+        jobs = jobs.filter(in_states([status]))
     if text:
         words = text.split()[:MAX_WORDS]
         jobs = jobs.filter(words_of_jobs(words, jobs_with_file(words, scope.files())))

@@ -22,6 +22,7 @@ from criticizer.db import query_limits
 from criticizer.db.query_limits import BoundedCount, StatementTimeout, bounded_count, statement_timeout
 from criticizer.models import Circuit, SavedView
 from notifications.states import DeliveryStatus
+from reviews import search
 from reviews.models import ReviewJob, StageRun
 from reviews.states import JobStatus
 from tests import factories
@@ -239,12 +240,16 @@ def test_jobs_are_found_by_their_keys(root: Client) -> None:
         assert (text, found(root, text)) == (text, wanted)
 
 
-def test_reviews_with_an_error_are_found_behind_a_backlog(root: Client) -> None:
-    """PostgreSQL would read the whole backlog, which comes first in the order of the list."""
+@pytest.fixture
+def backlog(db: None) -> list[ReviewJob]:
+    """Return 600 reviews that failed, oldest first, behind 3,000 newer ones that wait."""
     start = timezone.now() - timedelta(days=1)
     build = factories.ReviewJobFactory.build
     failed = ReviewJob.objects.bulk_create(
-        [build(status="dead_lettered", created_at=start + timedelta(seconds=n)) for n in range(600)]
+        [
+            build(status="dead_lettered", finished_at=start, created_at=start + timedelta(seconds=n))
+            for n in range(600)
+        ]
     )
     runs = [
         factories.StageRunFactory.build(job=job, status="failed", error_class="RATE_LIMITED")
@@ -254,18 +259,87 @@ def test_reviews_with_an_error_are_found_behind_a_backlog(root: Client) -> None:
     ReviewJob.objects.bulk_create([build() for _ in range(3000)])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE jobs; ANALYZE stage_runs")
-    with CaptureQueriesContext(connection) as asked:
-        assert found(root, "error:RATE_LIMITED") == {job.pk for job in failed[-50:]}
-    (listed,) = [query["sql"] for query in asked if "RATE_LIMITED" in query["sql"] and "51" in query["sql"]]
+    return failed
+
+
+def plan_of(asked: CaptureQueriesContext, part: str) -> str:
+    """Run the query of a page again, by indexes alone; return its plan with the rows that it read."""
+    (listed,) = [query["sql"] for query in asked if part in query["sql"] and "LIMIT 51" in query["sql"]]
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {listed}")
-        plan = str(cursor.fetchall())
+        cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {listed}")
+        return "\n".join(line for (line,) in cursor.fetchall())
+
+
+def test_reviews_with_an_error_are_found_behind_a_backlog(root: Client, backlog: list[ReviewJob]) -> None:
+    """PostgreSQL would read the whole backlog, which comes first in the order of the list."""
+    with CaptureQueriesContext(connection) as asked:
+        assert found(root, "error:RATE_LIMITED") == {job.pk for job in backlog[-50:]}
+    plan = plan_of(asked, "RATE_LIMITED")
     assert "jobs_pkey" in plan
     assert "jobs_newest" not in plan
+    # One walk through the index: not one for each of 600 reviews, which lie side by side here.
+    searches = re.search(r"using jobs_pkey .*?Index Searches: ([0-9]+)", plan, re.DOTALL)
+    assert searches is not None
+    assert int(searches[1]) < 60
+
+
+def test_reviews_without_an_error_are_read_in_the_order_of_the_list(
+    root: Client, backlog: list[ReviewJob]
+) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        others = found(root, "-error:RATE_LIMITED")
+    assert len(others) == 50
+    assert not others & {job.pk for job in backlog}
+    assert "Sort Key" not in plan_of(asked, "NOT (")
+    oldest = root.get(JOBS, {"q": "-error:RATE_LIMITED", "by": "oldest"})
+    assert not set(ids(oldest)) & {job.pk for job in backlog}
+    assert len(ids(oldest)) == 50
+
+
+def test_many_reviews_with_an_error_are_read_in_the_order_of_the_list(
+    root: Client, backlog: list[ReviewJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_MOST_RARE_STAGES", 100)
+    assert found(root, "error:RATE_LIMITED") == {job.pk for job in backlog[-50:]}
     others = found(root, "-error:RATE_LIMITED")
     assert len(others) == 50
-    assert not others & {job.pk for job in failed}
+    assert not others & {job.pk for job in backlog}
+
+
+def test_a_list_of_ended_reviews_begins_behind_the_backlog(root: Client, backlog: list[ReviewJob]) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        assert found(root, "state:dead_lettered,succeeded") == {job.pk for job in backlog[-50:]}
+    plan = plan_of(asked, "dead_lettered")
+    assert "jobs_newest" not in plan
+    assert "Rows Removed by Filter" not in plan
+    assert not found(root, "state:succeeded")
+    assert len(found(root, "state:queued,dead_lettered")) == 50
+
+
+def test_words_that_never_meet_are_not_looked_for_in_the_rows_of_each(db: None) -> None:
+    """With little memory an index finds pages instead of rows, and each row on them is read."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, requested_by, status,"
+            " created_at, finished_at, deadline_at, author, title, recipients) SELECT 'k' || i, '', i, '',"
+            " 'succeeded', now(), now(), now(), '', CASE i % 2 WHEN 0 THEN 'rename' ELSE 'shader' END,"
+            " to_jsonb(repeat('x', 1500)) FROM generate_series(1, 10000) i"  # four on a page
+        )
+        cursor.execute("SELECT gin_clean_pending_list('jobs_words'); SET LOCAL work_mem = '64kB'")
+    with CaptureQueriesContext(connection) as asked:
+        assert not ReviewJob.objects.filter(search.words_of_jobs(["rename", "shader"])).exists()
+    (looked_up,) = [query["sql"] for query in asked if "10001" in query["sql"] and "NOT NULL" in query["sql"]]
+    limits = [query["sql"] for query in asked if "work_mem =" in query["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off")
+        cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {looked_up}")
+        assert "lossy" in str(cursor.fetchall())
+        cursor.execute(limits[0])
+        cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {looked_up}")
+        plan = str(cursor.fetchall())
+    assert "jobs_words" in plan
+    assert "Removed by Index Recheck" not in plan
 
 
 @pytest.mark.parametrize("text", ["'", "\\", "a'b", "&", "!", "a & | b", ":*", "<->", "\u202e", "(", "a:*'b"])

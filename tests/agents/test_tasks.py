@@ -373,6 +373,17 @@ def test_the_sweep_makes_a_stage_due_that_missed_its_last_task(tasks: Tasks) -> 
     assert is_due(task.job)
 
 
+def test_the_sweep_reads_no_work_that_waits_for_something_else(tasks: Tasks) -> None:
+    """A backlog of a million has a hundred thousand messages that are due later."""
+    factories.OutboxMessageFactory.create_batch(30, available_at=timezone.now() + timedelta(hours=1))
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE stage_runs; ANALYZE outbox_messages; SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {expire._STAGES}")
+        plan = str(cursor.fetchall())
+    assert "Index Scan using stage_runs_offered" in plan
+    assert "outbox_due" not in plan
+
+
 def test_the_database_refuses_transitions_that_are_not_in_the_table(tasks: Tasks) -> None:
     (task,) = tasks()
     with pytest.raises(ProgrammingError):
