@@ -177,7 +177,9 @@ INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, 
                              waiting_for)
 SELECT 'stage_run', r.id, 'run_stage', CASE r.stage WHEN 'fetch' THEN 'stages' ELSE r.stage END,
        j.requested_by,
-       now() + CASE WHEN j.id %% 8 = 0 THEN interval '1 hour' ELSE random() * interval '-1 minute' END,
+       -- Due as they were requested, give or take a minute.
+       CASE WHEN j.id %% 8 = 0 THEN now() + interval '1 day'
+            ELSE least(j.created_at + random() * interval '1 minute', now()) END,
        CASE WHEN j.id %% 8 = 0 AND r.stage = 'llm' THEN 'llm:openai' ELSE '' END
   FROM jobs j JOIN stage_runs r ON r.job_id = j.id
  WHERE j.status IN ('queued','in_progress','retryable_failed')
@@ -216,7 +218,7 @@ SELECT CASE WHEN c.oid IS NULL THEN format('DROP INDEX %s', i.indexrelid::regcla
 def load(jobs: int, letters: int, active: int = ACTIVE) -> None:
     """Fill an empty, migrated database; the connection must be a superuser's.
 
-    `active` of the jobs have not ended; each has a message for its stage, one in eight due in an hour.
+    `active` of the jobs have not ended; each has a message for its stage, one in eight due in a day.
     """
     from reviews.dashboard import rollup
 
