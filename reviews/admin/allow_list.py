@@ -22,7 +22,7 @@ from reviews.models import AllowListEntry, SkippedPath
 from reviews.sources.allowlist import AllowList, AllowListDecision
 from reviews.sources.paths import canonical_case, encode_path, path_fault, printable
 from reviews.sources.skipped_paths import SkippedPaths
-from reviews.web.forms import AllowListEntryForm, PathForm
+from reviews.web.forms import AllowListDeletionForm, AllowListEntryForm, PathForm
 
 
 @admin.register(AllowListEntry)
@@ -33,6 +33,7 @@ class AllowListEntryAdmin(AuditedAdmin):
     empty_text = "No line narrows the ceiling: every path that it allows may be read."
     events = AllowListEntryEvent
     form = AllowListEntryForm
+    deletion_form = AllowListDeletionForm
     list_display = (list_column("pattern", "pattern", "path"), "kind", "position", "reason")
     list_filter = (choice_filter("kind", "kind", AllowListEntry.Kind.choices),)
     search_fields = ("pattern__startswith",)

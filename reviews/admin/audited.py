@@ -65,6 +65,7 @@ class AuditedAdmin(HistoryMixin):
 
     paginator = BoundedPaginator
     show_full_result_count = False
+    deletion_form: ClassVar[type[DeletionForm]] = DeletionForm
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         # No bulk deletion: each deletion has a reason of its own.
@@ -83,9 +84,11 @@ class AuditedAdmin(HistoryMixin):
     ) -> HttpResponse:
         if not self.has_delete_permission(request):
             raise PermissionDenied
-        form = DeletionForm(request.POST or None)
+        row = int(object_id) if object_id.isdecimal() else None
+        form = self.deletion_form(request.POST or None, row)
         if request.method == "POST" and not form.is_valid():
-            self.message_user(request, "Nothing was deleted: a reason is required.", messages.ERROR)
+            why = " ".join(str(text) for texts in form.errors.values() for text in texts)
+            self.message_user(request, f"Nothing was deleted: {why}", messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         reason = form.cleaned_data["reason"] if form.is_valid() else ""
         with pghistory.context(**origin(request, deletion_reason=reason)):

@@ -58,6 +58,11 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
         help_text="As long as no line includes a path, all of the ceiling may be read. From the first Include"
         " on, only paths that a line includes may.",
     )
+    allows_others = forms.BooleanField(
+        required=False,
+        label="Allow all other paths (when the last Include goes)",
+        help_text="Without an Include, all of the ceiling may be read again.",
+    )
 
     class Meta:
         model = AllowListEntry
@@ -87,16 +92,21 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
                 f"This is the first Include. All other paths of the ceiling ({', '.join(denied)}) will be"
                 " denied, and changes that touch them end as PATH_DENIED: tick this if they should.",
             )
+        if not self.errors and not self.cleaned_data["allows_others"] and (opened := self._newly_allowed()):
+            self.add_error("allows_others", f"{_is_last_include(opened)} Tick this if it should.")
         return cleaned
+
+    def _newly_allowed(self) -> list[str]:
+        """Return the lines of the ceiling that open when this, the last Include, becomes an Exclude."""
+        stays = self.cleaned_data["kind"] == AllowListEntry.Kind.INCLUDE
+        return [] if stays else opened_without(self.instance.pk)
 
     def _newly_denied(self) -> list[str]:
         """Return the lines of the ceiling that this line, as the first Include, denies at least in part."""
         includes = AllowListEntry.objects.filter(kind=AllowListEntry.Kind.INCLUDE)
         if self.cleaned_data["kind"] != AllowListEntry.Kind.INCLUDE or includes.exists():
             return []
-        allowed = AllowList([self.cleaned_data["pattern"]])
-        lines = (line for line in settings.DEPOT_ALLOW_LIST if not line.startswith("-"))
-        return [line for line in lines if not allowed.decide(example_path(line)).allowed]
+        return _denied_by(self.cleaned_data["pattern"])
 
     def _check_line(self, kind: str, pattern: str) -> None:
         exclude = kind == AllowListEntry.Kind.EXCLUDE
@@ -113,6 +123,23 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
                 f"{', '.join(settings.DEPOT_ALLOW_LIST)}. "
                 "Choose a narrower path, or have the ceiling changed.",
             )
+
+
+def opened_without(line: int | None) -> list[str]:
+    """Return the lines of the ceiling of which more may be read when this line includes nothing any more."""
+    includes = list(AllowListEntry.objects.filter(kind=AllowListEntry.Kind.INCLUDE)[:2])
+    return _denied_by(includes[0].pattern) if [row.pk for row in includes] == [line] else []
+
+
+def _denied_by(include: str) -> list[str]:
+    """Return the lines of the ceiling that this pattern, as the only Include, denies at least in part."""
+    allowed = AllowList([include])
+    lines = (line for line in settings.DEPOT_ALLOW_LIST if not line.startswith("-"))
+    return [line for line in lines if not allowed.decide(example_path(line)).allowed]
+
+
+def _is_last_include(opened: list[str]) -> str:
+    return f"This is the last Include. Without it, all of the ceiling ({', '.join(opened)}) may be read."
 
 
 def example_path(pattern: str) -> str:
@@ -137,11 +164,32 @@ class PathForm(forms.Form):
 
 
 class DeletionForm(forms.Form):
-    """Reason for deleting an allow-list line."""
+    """Reason for deleting a row of an audited table."""
 
     reason = forms.CharField(
-        min_length=3, max_length=255, strip=True, help_text="A ticket, an incident or a sentence."
+        min_length=3,
+        max_length=255,
+        strip=True,
+        help_text="A ticket, an incident or a sentence.",
+        error_messages={"required": "a reason is required."},
     )
+
+    def __init__(self, data: Any, row: int | None) -> None:
+        super().__init__(data)
+        self.row = row
+
+
+class AllowListDeletionForm(DeletionForm):
+    """Reason for deleting an allow-list line; deleting the last Include needs a second consent (G223)."""
+
+    def __init__(self, data: Any, row: int | None) -> None:
+        super().__init__(data, row)
+        if opened := opened_without(row):
+            self.fields["allows_others"] = forms.BooleanField(
+                label="Allow all other paths",
+                help_text=_is_last_include(opened),
+                error_messages={"required": f"{_is_last_include(opened)} Tick the box if it should."},
+            )
 
 
 class ApiKeyForm(forms.ModelForm[ApiKey]):

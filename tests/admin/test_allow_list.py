@@ -141,7 +141,7 @@ def test_an_edit_outside_the_console_is_in_the_history_too(ann: Client) -> None:
 
 
 def test_deleting_needs_a_reason_and_leaves_a_trace(ann: Client) -> None:
-    entry = factories.AllowListEntryFactory()
+    entry = factories.AllowListEntryFactory(kind="exclude")
     address = f"{LIST}{entry.pk}/delete/"
     refused = ann.post(address, {"post": "yes"}, follow=True)
     assert "Nothing was deleted: a reason is required." in refused.content.decode()
@@ -152,8 +152,37 @@ def test_deleting_needs_a_reason_and_leaves_a_trace(ann: Client) -> None:
     assert (last.pgh_label, last.pgh_context.metadata["deletion_reason"]) == ("delete", "the part is gone")
 
 
+def test_the_last_include_asks_before_it_opens_all_of_the_ceiling(ann: Client) -> None:
+    last = factories.AllowListEntryFactory(kind="include", pattern="//depot/main/tiles/...")
+    other = factories.AllowListEntryFactory(kind="include", pattern="//depot/main/maps/...")
+    ann.post(f"{LIST}{other.pk}/delete/", {"post": "yes", "reason": "TICKET-8"})  # one Include remains
+    assert AllowListEntry.objects.get() == last
+
+    address = f"{LIST}{last.pk}/delete/"
+    assert "This is the last Include." in ann.get(address).content.decode()
+    refused = ann.post(address, {"post": "yes", "reason": "TICKET-8"}, follow=True).content.decode()
+    assert "Nothing was deleted: This is the last Include." in refused
+    as_exclude = {**LINE, "kind": "exclude", "reason": "TICKET-8", "stops_changes": "on", "denies_others": ""}
+    change = f"{LIST}{last.pk}/change/"
+    assert "This is the last Include." in ann.post(change, as_exclude, follow=True).content.decode()
+    assert AllowListEntry.objects.get().kind == "include"
+
+    ann.post(change, {**as_exclude, "allows_others": "on"})
+    assert AllowListEntry.objects.get().kind == "exclude"
+    last.save()  # an Include again
+    ann.post(address, {"post": "yes", "reason": "TICKET-9", "allows_others": "on"})
+    assert not AllowListEntry.objects.exists()
+
+
+def test_an_include_of_the_whole_ceiling_goes_without_a_question(ann: Client, settings: object) -> None:
+    settings.DEPOT_ALLOW_LIST = ["//depot/main/..."]  # type: ignore[attr-defined]
+    line = factories.AllowListEntryFactory(kind="include", pattern="//depot/main/...")
+    ann.post(f"{LIST}{line.pk}/delete/", {"post": "yes", "reason": "TICKET-8"})
+    assert not AllowListEntry.objects.exists()
+
+
 def test_the_list_of_edits_keeps_deleted_lines(ann: Client) -> None:
-    entry = factories.AllowListEntryFactory(reason="as it was added")
+    entry = factories.AllowListEntryFactory(kind="exclude", reason="as it was added")
     ann.post(f"{LIST}{entry.pk}/delete/", {"post": "yes", "reason": "the part is gone"})
     last = AllowListEntryEvent.objects.latest("pgh_id")
     one = ann.get(f"/admin/reviews/allowlistentryevent/{last.pk}/change/").content.decode()
