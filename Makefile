@@ -35,7 +35,7 @@ help:
 	@echo "make check  format, lint, types, imports, migrations, deployment checks"
 	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
 	@echo "make matrix kill workers at every statement of a delivery, by provider; DELIVERIES=10000 under random kills"
-	@echo "make cluster-drill  the same over HOSTS=4 machines with a replicated database, as root (JOBS= FAULTS= SEED=)"
+	@echo "make cluster-drill  the same over HOSTS=4 machines with a replicated database, as root (JOBS= FAULTS= SEED= ASYNCHRONOUS=1)"
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
@@ -101,7 +101,7 @@ drill: $(VENV)/dev
 
 # As root: machines are network namespaces. Status 3, with one sentence, where they cannot be made.
 cluster-drill: $(VENV)/nightly
-	@$(BIN)/python -m benchmarks.cluster_drill --hosts "$(HOSTS)" --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"
+	@$(BIN)/python -m benchmarks.cluster_drill --hosts "$(HOSTS)" --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"$(if $(ASYNCHRONOUS), --asynchronous)
 
 matrix: $(VENV)/dev
 	@.ci/imap

@@ -7,6 +7,7 @@ moment on at which that one streams; a promoted standby is alone, and waits for 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -23,6 +24,10 @@ from benchmarks.ground import CannotRun, until
 from criticizer.db.embedded import DATABASE, OWNER, ROLE, EmbeddedServer
 
 PORT = 5432
+_FOLLOWERS = """
+SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 'walreceiver'"""
+COPY_SECONDS = 180.0
+TRIES = 4  # to make a standby
 BEHIND_SECONDS = 3.0  # an asynchronous standby, when the primary dies
 _CLIENTS = (
     f"host all all {NETWORK}.0/24 trust\nhost replication all {NETWORK}.0/24 trust\nlocal all all trust\n"
@@ -107,9 +112,18 @@ class Server:
     def copy_from(self, primary: Server) -> None:
         """Become a copy of `primary` that follows it."""
         shutil.rmtree(self.data, ignore_errors=True)
-        source = f"host={primary.machine.address} port={PORT} user={OWNER}"
-        arguments = ("-d", source, "-D", str(self.data), "-R", "-X", "stream", "-c", "fast")
-        if (status := self.run("pg_basebackup", *arguments).wait(120)) != 0:
+        # A busy machine writes slowly: the primary must not take that for an end.
+        source = (
+            f"host={primary.machine.address} port={PORT} user={OWNER} options='-c wal_sender_timeout=60s'"
+        )
+        copying = self.run(
+            "pg_basebackup", "-d", source, "-D", str(self.data), "-R", "-X", "stream", "-c", "fast"
+        )
+        try:
+            status = copying.wait(COPY_SECONDS)
+        except subprocess.TimeoutExpired:
+            status = "no status in time"
+        if status != 0:
             raise CannotRun(f"pg_basebackup ended with {status}; see {self.directory}/log")
 
 
@@ -136,15 +150,34 @@ class Pair:
         for server in self.servers:
             server.machine.switch_on()
         self.primary.start()
-        self._follow()
+        self.mend()
+
+    def mend(self) -> None:
+        """Make the standby follow the primary, on an empty machine, where it does not. Raises CannotRun."""
+        for turn in range(TRIES):
+            if self.is_whole():
+                return
+            try:
+                self.standby.machine.switch_off()
+                self.standby.machine.switch_on()
+                self._follow()
+            except (CannotRun, psycopg.Error) as error:
+                say(f"drill: {self.standby.machine.name} does not follow, try {turn + 1}: {error}")
+        raise CannotRun(f"{self.standby.machine.name} could not be made a standby")
+
+    def is_whole(self) -> bool:
+        """Say whether the standby streams from the primary."""
+        try:
+            return bool(self.primary.ask(_FOLLOWERS))
+        except psycopg.OperationalError:
+            return False
 
     def _follow(self) -> None:
         """Make the standby follow the primary; then commits wait for it, if they are to."""
         self.standby.directory.mkdir(exist_ok=True)
         self.standby.copy_from(self.primary)
         self.standby.start()
-        streams = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"
-        until(lambda: bool(self.primary.ask(streams)), 60, "the standby does not follow the primary")
+        until(self.is_whole, 60, "the standby does not follow the primary")
         if self.is_synchronous:
             self.primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
             self.primary.ask("SELECT pg_reload_conf()")
@@ -152,28 +185,41 @@ class Pair:
     def fail_over(self, seconds: float) -> float:
         """Lose the primary's machine and promote the standby `seconds` later; return when, in epoch seconds.
 
-        With asynchronous replication the standby is cut off before, so that something is lost.
+        With asynchronous replication the standby is cut off before, so that something is lost. Raises
+        CannotRun where there is no standby: then the primary stays.
         """
+        with contextlib.suppress(CannotRun):
+            until(self.is_whole, 20, "the standby does not stream")  # it may be connecting again
+        self.mend()
         if not self.is_synchronous:
             self.standby.machine.cut()
             time.sleep(BEHIND_SECONDS)
         self.primary.machine.switch_off()
         self.standby.machine.heal()
         time.sleep(seconds)
-        # The standby may have copied the setting of the primary: alone, it waits for none.
-        self.standby.ask("SELECT pg_promote(true, 60)")
+        until(self._is_promoted, 120, f"{self.standby.machine.name} was not promoted")
         promoted = time.time()
+        # It may have copied the setting of the primary: alone, it waits for none.
         self.standby.ask("ALTER SYSTEM RESET synchronous_standby_names")
         self.standby.ask("SELECT pg_reload_conf()")
         self.primary, self.standby = self.standby, self.primary
         self.promotions.append(promoted)
         return promoted
 
+    def _is_promoted(self) -> bool:
+        """Promote the standby, where it is none yet; say whether it takes writes."""
+        try:
+            if self.standby.ask("SELECT pg_is_in_recovery()")[0][0]:
+                self.standby.ask("SELECT pg_promote(true, 60)")
+            return not self.standby.ask("SELECT pg_is_in_recovery()")[0][0]
+        except psycopg.Error:
+            return False
+
     def rejoin(self) -> None:
         """Make the machine that was lost the standby, after counting what only it knows."""
         self.standby.machine.switch_on()
         self.lost.append(self._left_behind())
-        self._follow()
+        self.mend()
 
     def _left_behind(self) -> Lost:
         """Return what the old primary committed after the point at which the new one took over."""

@@ -9,22 +9,29 @@ The last line on standard output is a JSON object; the status is 1 unless lost, 
 wrong_state are 0, and 3 where machines cannot be made. With asynchronous replication a promotion loses
 transactions (`lost_transactions`). Requests among them are counted apart (`lost_by_database`) and posted
 again; so are mails that were sent again because their record was lost (`repeated_mails`).
+
+A drill that is told to end (SIGTERM, SIGINT, SIGHUP), or that cannot go on, does its books as they stand: its
+summary says while what it was `cut`, and its status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+import psycopg
 
 from benchmarks import cluster_faults, cluster_hosts, cluster_network, drill_peers, drill_schedule
 from benchmarks.cluster_faults import Injector, recovery_of
 from benchmarks.cluster_hosts import Cluster
 from benchmarks.drill_course import COUNTED, FLOOD_SHARE, Course, explain, kept_unless_good, options_of
+from benchmarks.drill_cut import Cut, Phases
 from benchmarks.drill_ledger import Verdict
 from benchmarks.drill_load import make_flood, make_requests
 from benchmarks.drill_peers import Peers
@@ -35,6 +42,8 @@ from criticizer.queue.outbox import LEASE_SECONDS
 
 UPGRADE_SECONDS = 15.0  # of a host, during which load arrives
 CANNOT = 3  # exit status where machines cannot be made
+CUT_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CUT_SECONDS = 20.0  # so long a cut drill waits for a database to do its books
 
 
 @dataclass
@@ -48,10 +57,26 @@ class ClusterDrill:
     is_synchronous: bool
     only: tuple[str, ...] = ()
 
+    phases: Phases = field(default_factory=Phases)
+
     def run(self) -> tuple[dict[str, object], Verdict]:
-        """Run the drill; return its summary and what the books say."""
-        begun = time.monotonic()
+        """Run the drill; return its summary and what the books say, also of one that was cut."""
         say(f"drill: {self.hosts} hosts, {self.jobs} jobs, {self.faults} faults, seed {self.seed}")
+        summary: dict[str, object] = {
+            "hosts": self.hosts,
+            "jobs": self.jobs,
+            "seed": self.seed,
+            "replication": "synchronous" if self.is_synchronous else "asynchronous",
+        }
+        try:
+            found, verdict = self._run()
+        except Cut as cut:
+            found = {"cut": f"{self.phases.now}: {cut}"}
+            verdict = Verdict(stuck=["the drill was cut before its load began"])
+        return {**summary, **found, **self.phases.summary()}, verdict
+
+    def _run(self) -> tuple[dict[str, object], Verdict]:
+        self.phases.watch()
         cluster_network.make_bridge()
         repository = self.files / "repository"
         flood = int(FLOOD_SHARE * self.jobs)
@@ -64,61 +89,87 @@ class ClusterDrill:
             )
             try:
                 cluster.start()
-                say(f"drill: ready after {time.monotonic() - begun:.0f} s")
-                summary, verdict = self._break(cluster, peers, commits)
+                course = self._course(cluster, peers, commits)
+                return self._break(course, Injector(cluster, peers, self.scale * LEASE_SECONDS))
             finally:
                 cluster.stop()
-        return {**summary, "seconds": round(time.monotonic() - begun, 1)}, verdict
 
-    def _break(self, cluster: Cluster, peers: Peers, commits: list[str]) -> tuple[dict[str, object], Verdict]:
-        length = max(20.0, cluster_faults.SECONDS_A_FAULT * self.faults)
-        course = Course(
+    def _course(self, cluster: Cluster, peers: Peers, commits: list[str]) -> Course:
+        return Course(
             cluster,
             peers,
             # A maildir is a machine's own: another one cannot look there, so all mail goes through SMTP.
             make_requests(commits[: self.jobs], peers, self.seed, smtp_share=1.0),
             make_flood(commits[self.jobs :], peers.tarpit.port),
             api_keys(cluster.manage),
-            length + UPGRADE_SECONDS * self.hosts,
+            self._length + UPGRADE_SECONDS * self.hosts,
         )
+
+    @property
+    def _length(self) -> float:
+        return max(20.0, cluster_faults.SECONDS_A_FAULT * self.faults)
+
+    def _break(self, course: Course, injector: Injector) -> tuple[dict[str, object], Verdict]:
+        cluster, cut, unsettled, lost = injector.cluster, "", "", 0
+        drained: list[float] = []
         faults = drill_schedule.schedule(
-            self.faults, self.seed, self.only, weights=cluster_faults.WEIGHTS, length=length
+            self.faults, self.seed, self.only, weights=cluster_faults.WEIGHTS, length=self._length
         )
-        injector = Injector(cluster, peers, self.scale * LEASE_SECONDS)
-        course.start()
-        injector.run(faults, course.started, course.is_late)
-        drained = upgrade(cluster)
-        lost = _post_lost_again(cluster, course)
-        unsettled = course.settle()
-        with cluster.connect() as connection:
-            books, verdict = course.reconcile(connection, unsettled)
-            recovery = recovery_of(injector.hits, connection)
+        try:
+            self.phases.begin("faults")
+            course.start()
+            injector.run(faults, course.started, course.is_late)
+            self.phases.begin("upgrade")
+            drained += upgrade(cluster)
+            lost = _post_lost_again(cluster, course)
+            self.phases.begin("settling")
+            unsettled = course.settle()
+        except (Cut, CannotRun, psycopg.Error, subprocess.SubprocessError) as error:
+            cut = f"{self.phases.now}: {error}"
+            say(f"drill: cut while {cut}")
+        self.phases.begin("books")
+        books, verdict, recovery = _books(course, injector, unsettled, cut)
         repeated = 0 if self.is_synchronous else _take_out_repeated_mails(verdict)
         explain(verdict)
         say(f"drill: answers other than 200 and 201: {dict(course.streams[0].refusals)}")
-        recovered = round(percentile(recovery, 95), 2) if recovery else None
-        felt = round(percentile(injector.felt, 95), 2) if injector.felt else None
+        felt = injector.felt
         return {
-            "hosts": self.hosts,
-            "jobs": self.jobs,
+            **({"cut": cut} if cut else {}),
             "faults": len(injector.hits),
-            "seed": self.seed,
-            "replication": "synchronous" if self.is_synchronous else "asynchronous",
             **books,
             **{name: len(getattr(verdict, name)) for name in COUNTED},
             "failovers": len(cluster.pair.promotions),
-            "failover_felt_p95_seconds": felt,
+            "failover_felt_p95_seconds": round(percentile(felt, 95), 2) if felt else None,
+            "failover_felt_max_seconds": round(max(felt), 2) if felt else None,
             "failover_restarts": injector.restarted,
             "fenced": cluster.count("lease_lost"),
             "clusters_ended": cluster.count("cluster_ended"),  # by their watchdogs
             "recoveries": len(recovery),
-            "recovery_p95_seconds": recovered,
+            "recovery_p95_seconds": round(percentile(recovery, 95), 2) if recovery else None,
             "recovery_bound_seconds": self.scale * LEASE_SECONDS + 10,
-            "drain_max_seconds": round(max(drained), 1),
+            "drain_max_seconds": round(max(drained), 1) if drained else None,
             "lost_transactions": sum(one.transactions for one in cluster.pair.lost),
             "lost_by_database": lost,
             "repeated_mails": repeated,
         }, verdict
+
+
+def _books(
+    course: Course, injector: Injector, unsettled: str, cut: str
+) -> tuple[dict[str, object], Verdict, list[float]]:
+    """Do the books; those of a cut drill say how they stand now, if the database takes writes just now."""
+    cluster, last = injector.cluster, time.monotonic() + (CUT_SECONDS if cut else 0)
+    while True:
+        try:
+            with cluster.connect() as connection:
+                books, verdict = course.reconcile(connection, unsettled, is_cut=bool(cut))
+                return books, verdict, recovery_of(injector.hits, connection)
+        except psycopg.OperationalError as error:
+            if time.monotonic() > last:
+                if not cut:
+                    raise
+                return {}, Verdict(stuck=[f"the books were not done: {error}"]), []
+            time.sleep(0.5)
 
 
 def upgrade(cluster: Cluster) -> list[float]:
@@ -130,8 +181,8 @@ def upgrade(cluster: Cluster) -> list[float]:
         drained.append(host.drain())
         host.environment["CLUSTER_NEXT_VERSION"] = "1"
         host.start()
-        is_ready = partial(host.is_back, "/readyz")
-        until(is_ready, 120, f"{host.name} is not ready after the upgrade", 0.3)
+        is_ready = partial(host.answers, "/readyz")
+        until(is_ready, cluster_hosts.START_SECONDS, f"{host.name} is not ready after the upgrade", 0.3)
         say(f"drill: {host.name} drained in {drained[-1]:.1f} s and came back upgraded")
     return drained
 
@@ -164,6 +215,13 @@ def _take_out_repeated_mails(verdict: Verdict) -> int:
     return len(mails)
 
 
+def _cut(number: int, _: object) -> None:
+    """End the drill with a summary, once: what follows does not last long."""
+    for each in CUT_BY:
+        signal.signal(each, signal.SIG_IGN)
+    raise Cut(signal.Signals(number).name)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cluster_drill", description="The cluster drill."
@@ -182,10 +240,12 @@ def main() -> int:
     except CannotRun as error:
         say(f"cluster drill: {error}")
         return CANNOT
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in CUT_BY:
+        signal.signal(number, _cut)
     only = tuple(given.only.split(",")) if given.only else ()
     repeat = (
         f"make cluster-drill HOSTS={given.hosts} JOBS={given.jobs} FAULTS={given.faults} SEED={given.seed}"
+        + (" ASYNCHRONOUS=1" if given.asynchronous else "")
     )
 
     def run(files: Path) -> tuple[dict[str, object], Verdict]:

@@ -11,9 +11,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from criticizer.workers.supervisor import STOP_SECONDS, manage
 from reviews.demo import free_port
 
 PORT = 8000
+START_SECONDS = 300.0  # at most, on a busy machine
 _S3_KEY = "key-of-the-bucket"  # no word of the drill: the product redacts its own secrets everywhere
 _BUCKETS = ("raw", "redacted", "letters")
 _ALIVE = """
@@ -50,6 +52,7 @@ class Host:
     environment: dict[str, str]
     is_told_to_run: bool = False  # it is missed when it does not
     _up: subprocess.Popen[bytes] | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def name(self) -> str:
@@ -61,35 +64,40 @@ class Host:
 
     def start(self) -> None:
         """Switch the machine on, where it is off, and start the product on it."""
-        if not self.machine.is_on:
-            self.machine.switch_on()
-        command = manage("up", "--host", self.machine.address, "--port", str(PORT))
-        with self.log.open("ab") as log:
-            self._up = self.machine.start(command, self.environment, log)
-        self.is_told_to_run = True
+        with self._lock:
+            if not self.machine.is_on:
+                self.machine.switch_on()
+            command = manage("up", "--host", self.machine.address, "--port", str(PORT))
+            with self.log.open("ab") as log:
+                self._up = self.machine.start(command, self.environment, log)
+            self.is_told_to_run = True
+
+    def tend(self) -> None:
+        """Start the product again where it ended unasked, as its service manager does."""
+        with self._lock:
+            if self._up is not None and self._up.poll() is not None:
+                say(f"drill: manage.py up on {self.name} ended with {self._up.returncode}: started again")
+                self.start()
 
     def drain(self) -> float:
         """Stop the product as an operator does; return the seconds until it had ended."""
         begun = time.monotonic()
-        assert self._up is not None
-        for child in psutil.Process(self._up.pid).children():  # the process itself is nsenter
+        with self._lock:
+            stopped, self._up = self._up, None  # not to be tended
+        assert stopped is not None
+        for child in psutil.Process(stopped.pid).children():  # the process itself is nsenter
             child.send_signal(signal.SIGTERM)
         try:
-            self._up.wait(STOP_SECONDS + 20)
+            stopped.wait(STOP_SECONDS + 20)
         except subprocess.TimeoutExpired:
             say(f"drill: {self.name} does not stop: switched off")
             self.machine.switch_off()
         return time.monotonic() - begun
 
-    def is_back(self, path: str = "/livez") -> bool:
-        """Say whether the host serves; start again what ended on its way up, as its service manager does."""
-        if self._up is not None and self._up.poll() is not None:
-            self.start()
-        return self.answers(path)
-
     def vanish(self) -> None:
-        self.machine.switch_off()
-        self._up = None
+        with self._lock:
+            self._up = None
+            self.machine.switch_off()
 
     def answers(self, path: str = "/livez") -> bool:
         with contextlib.suppress(httpx.TransportError):
@@ -105,6 +113,7 @@ class Cluster:
     hosts: tuple[Host, ...]
     environment: Mapping[str, str]
     files: Path
+    _is_over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -116,12 +125,22 @@ class Cluster:
         self.manage("migrate", "--verbosity", "0")
         for host in self.hosts:
             host.start()
+        threading.Thread(target=self._tend, name="service managers", daemon=True).start()
         for host in self.hosts:
-            is_ready = partial(host.is_back, "/readyz")
-            until(is_ready, 180, f"{host.name} is not ready; see {host.log}", 0.3)
-        until(lambda: not self.missing(), 60, "not every cluster runs", 0.3)
+            is_ready = partial(host.answers, "/readyz")
+            until(is_ready, START_SECONDS, f"{host.name} is not ready; see {host.log}", 0.3)
+        until(lambda: not self.missing(), START_SECONDS, "not every cluster runs", 0.3)
+
+    def _tend(self) -> None:
+        while not self._is_over.wait(0.5):
+            for host in self.hosts:
+                try:
+                    host.tend()
+                except (OSError, CannotRun) as error:
+                    say(f"drill: {host.name} was not started again: {error}")
 
     def stop(self) -> None:
+        self._is_over.set()
         for machine in (host.machine for host in self.hosts):
             machine.switch_off()
         for server in self.pair.servers:

@@ -34,6 +34,7 @@ from benchmarks.ground import CannotRun, until
 
 BRIDGE = "br0"
 NETWORK = "10.77.0"
+LAST_WORDS_SECONDS = 60.0  # from a signal until the drill is killed
 _ENTERED = "CRITICIZER_DRILL_NAMESPACE"
 _TOOLS = ("ip", "unshare", "nsenter", "setpriv", "sysctl")
 _UNSHARE = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -60,15 +61,33 @@ def obstacle() -> str:
 
 
 def enter() -> None:
-    """Continue this program in namespaces of its own; return when it is in them. Raises CannotRun."""
+    """Continue this program in namespaces of its own; return when it is in them. Raises CannotRun.
+
+    The process outside waits for it, passes SIGTERM, SIGINT and SIGHUP on and ends with its status.
+    """
     if os.environ.get(_ENTERED):
         return
     if problem := obstacle():
         raise CannotRun(problem)
-    os.environ[_ENTERED] = "1"
-    # The kernel ends the drill when the caller of `make` is gone: nothing is left behind.
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    os.execvp(_UNSHARE[0], [*_UNSHARE, "--", sys.executable, *sys.orig_argv[1:]])
+    # The kernel tells the drill when the caller, such as make, is gone. In a session of their own, the
+    # machines' processes do not hear Ctrl-C.
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    process = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", "--", *_UNSHARE, "--", sys.executable, *sys.orig_argv[1:]],
+        env={**os.environ, _ENTERED: "1"}, start_new_session=True,
+    )  # fmt: skip
+
+    def tell(number: int, _: object) -> None:
+        # unshare itself blocks signals; the program that it waits for is told.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(process.pid).children():
+                child.send_signal(number)
+        signal.setitimer(signal.ITIMER_REAL, LAST_WORDS_SECONDS)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, tell)
+    signal.signal(signal.SIGALRM, lambda *_: process.kill())
+    sys.exit(process.wait())
 
 
 def make_bridge() -> None:

@@ -130,21 +130,37 @@ class Course:
                 say(f"drill: jobs, ended, queued: {row}; missing: {missing}")
             time.sleep(0.5)
 
-    def reconcile(self, connection: Database, unsettled: str) -> tuple[dict[str, object], Verdict]:
-        """Compare the books; return their part of the summary and the verdict."""
+    def reconcile(
+        self, connection: Database, unsettled: str, *, is_cut: bool = False
+    ) -> tuple[dict[str, object], Verdict]:
+        """Compare the books; return their part of the summary and the verdict.
+
+        Those of a drill that was cut in the middle leave out what only time could have settled.
+        """
         posted = [entry for stream in self.streams for entry in stream.posted]
         facts, versions = drill_ledger.read(connection), drill_host_ledger.read(connection)
         self.receipts = self.peers.receipts()
         verdict = drill_ledger.reconcile(posted, facts, self.receipts)
         books = self.peers.hosts.books()
+        if is_cut:
+            unfinished, verdict.stuck = len(verdict.stuck), ["the drill was cut"]
+            return {
+                "posted": len(posted),
+                "unfinished": unfinished,
+                **self._counts(connection, verdict),
+            }, verdict
         verdict.add(drill_host_ledger.reconcile_all(books, versions))
         unanswered = {request.key for request in (*self.requests, *self.flooded)}
         unanswered -= {entry.key for entry in posted}
         verdict.stuck += [f"{key} was never answered" for key in sorted(unanswered)]
         if unsettled and verdict.ok:
             verdict.wrong_state.append(unsettled)
+        return self._counts(connection, verdict), verdict
+
+    def _counts(self, connection: Database, verdict: Verdict) -> dict[str, object]:
+        books = self.peers.hosts.books()
         summary: dict[str, object] = {name: len(getattr(verdict, name)) for name in COUNTED}
-        summary |= {
+        return summary | {
             "uncertain": verdict.uncertain,
             "uncertain_received": verdict.uncertain_received,
             "dead_lettered": verdict.dead_lettered,
@@ -159,7 +175,6 @@ class Course:
             ),
             "limited_calls": self.peers.hosts.limited,
         }
-        return summary, verdict
 
 
 def options_of(peers: Peers, scale: float) -> dict[str, str]:

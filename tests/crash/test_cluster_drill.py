@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -23,6 +25,25 @@ def test_the_schedule_is_the_seeds() -> None:
     assert kinds(1) == kinds(1)
     assert kinds(1) != kinds(2)
     assert set(kinds(1)) == set(WEIGHTS)
+
+
+def test_a_drill_that_is_told_to_end_prints_its_summary(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.cluster_drill", "--jobs", "2", "--faults", "1"],
+        cwd=settings.BASE_DIR, env={**os.environ, "TMPDIR": str(tmp_path)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr
+    first = process.stderr.readline()
+    if first.startswith("cluster drill: "):
+        process.communicate()
+        pytest.skip(f"no machines here: {first.strip()}")
+    process.terminate()
+    printed, said = process.communicate(timeout=90)
+    summary = json.loads(printed.splitlines()[-1])
+    assert process.returncode == 1, said
+    assert summary["cut"] == "start: SIGTERM"
+    assert summary["jobs"] == 2
 
 
 @pytest.mark.cluster
