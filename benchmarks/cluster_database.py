@@ -27,6 +27,7 @@ PORT = 5432
 _FOLLOWERS = """
 SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND application_name = 'walreceiver'"""
 COPY_SECONDS = 180.0
+RECONNECT_SECONDS = 20.0  # for a standby that does not stream: it may be connecting again
 TRIES = 4  # to make a standby
 BEHIND_SECONDS = 3.0  # an asynchronous standby, when the primary dies
 _CLIENTS = (
@@ -116,9 +117,11 @@ class Server:
         source = (
             f"host={primary.machine.address} port={PORT} user={OWNER} options='-c wal_sender_timeout=60s'"
         )
+        # Without --no-sync it waits for the disk: no machine here loses what the kernel has.
         copying = self.run(
-            "pg_basebackup", "-d", source, "-D", str(self.data), "-R", "-X", "stream", "-c", "fast"
-        )
+            "pg_basebackup", "-d", source, "-D", str(self.data), "-R", "-X", "stream", "-c", "fast",
+            "--no-sync",
+        )  # fmt: skip
         try:
             status = copying.wait(COPY_SECONDS)
         except subprocess.TimeoutExpired:
@@ -189,7 +192,7 @@ class Pair:
         CannotRun where there is no standby: then the primary stays.
         """
         with contextlib.suppress(CannotRun):
-            until(self.is_whole, 20, "the standby does not stream")  # it may be connecting again
+            until(self.is_whole, RECONNECT_SECONDS, "the standby does not stream")
         self.mend()
         if not self.is_synchronous:
             self.standby.machine.cut()
