@@ -24,7 +24,7 @@ ifdef DATA_DIR
 export CRITICIZER_DATA_DIR := $(abspath $(DATA_DIR))
 endif
 
-.PHONY: help demo up test test-all check bench peers drill cluster-drill matrix lock clean
+.PHONY: help demo up test test-all check bench peers drill cluster-drill restore-drill matrix lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo "make bench  the benchmarks, with their peers, one JSON line a figure"
 	@echo "make matrix kill workers at every statement of a delivery, by provider; DELIVERIES=10000 under random kills"
 	@echo "make cluster-drill  the same over HOSTS=4 machines with a replicated database, as root (JOBS= FAULTS= SEED= ASYNCHRONOUS=1)"
+	@echo "make restore-drill  lose a machine with its database, restore it on an empty one (JOBS=200 SEED=1)"
 	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
 
 demo: $(VENV)/base
@@ -102,6 +103,9 @@ drill: $(VENV)/dev
 # As root: machines are network namespaces. Status 3, with one sentence, where they cannot be made.
 cluster-drill: $(VENV)/nightly
 	@$(BIN)/python -m benchmarks.cluster_drill --hosts "$(HOSTS)" --jobs "$(JOBS)" --faults "$(FAULTS)" --seed "$(SEED)"$(if $(ASYNCHRONOUS), --asynchronous)
+
+restore-drill: $(VENV)/dev
+	@$(BIN)/python -m benchmarks.restore_drill --jobs "$(JOBS)" --seed "$(SEED)"
 
 matrix: $(VENV)/dev
 	@.ci/imap

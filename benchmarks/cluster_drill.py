@@ -8,7 +8,8 @@ under load: first the database, then each host is drained and comes back with th
 The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck and
 wrong_state are 0, and 3 where machines cannot be made. With asynchronous replication a promotion loses
 transactions (`lost_transactions`). Requests among them are counted apart (`lost_by_database`) and posted
-again; so are mails that were sent again because their record was lost (`repeated_mails`).
+again; so are mails that were sent again because their record was lost (`repeated_mails`), and webhooks with
+the same key and another time of review (`repeated_webhooks`), which a receiver that honours the key drops.
 
 A drill that is told to end (SIGTERM, SIGINT, SIGHUP), or that cannot go on, does its books as they stand: its
 summary says while what it was `cut`, and its status is 1.
@@ -32,7 +33,7 @@ from benchmarks.cluster_faults import Injector, recovery_of
 from benchmarks.cluster_hosts import Cluster
 from benchmarks.drill_course import COUNTED, FLOOD_SHARE, Course, explain, kept_unless_good, options_of
 from benchmarks.drill_cut import Cut, Phases
-from benchmarks.drill_ledger import Verdict
+from benchmarks.drill_ledger import Verdict, take_out_repeated
 from benchmarks.drill_load import make_flood, make_requests
 from benchmarks.drill_peers import Peers
 from benchmarks.drill_stack import api_keys, environment, make_commits
@@ -131,7 +132,9 @@ class ClusterDrill:
             say(f"drill: cut while {cut}")
         self.phases.begin("books")
         books, verdict, recovery = _books(course, injector, unsettled, cut)
-        repeated = 0 if self.is_synchronous else _take_out_repeated_mails(verdict)
+        repeated = dict.fromkeys(("mail", "webhook"), 0)
+        if not self.is_synchronous:
+            repeated = {channel: take_out_repeated(verdict, channel) for channel in repeated}
         explain(verdict)
         say(f"drill: answers other than 200 and 201: {dict(course.streams[0].refusals)}")
         felt = injector.felt
@@ -152,7 +155,8 @@ class ClusterDrill:
             "drain_max_seconds": round(max(drained), 1) if drained else None,
             "lost_transactions": sum(one.transactions for one in cluster.pair.lost),
             "lost_by_database": lost,
-            "repeated_mails": repeated,
+            "repeated_mails": repeated["mail"],
+            "repeated_webhooks": repeated["webhook"],
         }, verdict
 
 
@@ -208,13 +212,6 @@ def _post_lost_again(cluster: Cluster, course: Course) -> int:
         count += len(lost)
     say(f"drill: {count} requests were lost with a primary and are posted again")
     return count
-
-
-def _take_out_repeated_mails(verdict: Verdict) -> int:
-    """Take out of `duplicated` mails whose record a promotion lost: a mail server cannot deduplicate."""
-    mails = [case for case in verdict.duplicated if case.startswith("mail:")]
-    verdict.duplicated = [case for case in verdict.duplicated if case not in mails]
-    return len(mails)
 
 
 def _cut(number: int, _: object) -> None:

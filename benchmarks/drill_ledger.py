@@ -162,6 +162,19 @@ def reconcile(posted: Sequence[Posted], facts: Facts, receipts: Receipts) -> Ver
     return verdict
 
 
+def take_out_repeated(verdict: Verdict, channel: str) -> int:
+    """Take out of `duplicated` what a receiver has again under one key, after the record of it was lost.
+
+    With its record a database lost the result too: the message is made anew, with another time of review. A
+    receiver that honours the key drops it; people see the mail again. Returns how many there were.
+    """
+    again = [
+        case for case in verdict.duplicated if case.startswith(f"{channel}:") and case.endswith(" times")
+    ]
+    verdict.duplicated = [case for case in verdict.duplicated if case not in again]
+    return len(again)
+
+
 def _compare_posted(verdict: Verdict, posted: Sequence[Posted], jobs: Mapping[int, Row]) -> None:
     answered: dict[str, set[int]] = {}
     for entry in posted:
