@@ -9,7 +9,8 @@ from notifications.preferences import views
 _staff = admin.site.admin_view
 
 urlpatterns = [
-    path("unsubscribe/<str:signed>/", views.unsubscribe, name="unsubscribe"),
+    path("unsubscribe/", views.unsubscribe, name="unsubscribe"),
+    path("unsubscribe/<str:signed>/", views.unsubscribe, name="unsubscribe-in-path"),  # of earlier mails
     # Before the admin's own URLs, which end with a catch-all.
     path(
         "admin/deliveries/<int:delivery_id>/message/",

@@ -25,7 +25,7 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'self'"
 )
-_RIGHT = re.compile(r"(/verdict/)[\w.=-]+")
+_RIGHT = re.compile(r"(/(?:verdict|unsubscribe)/\?key=)[\w.=-]+")
 _DARK = "@media (prefers-color-scheme: dark)"
 TEMPLATE = "admin/notifications/message.html"
 
@@ -90,8 +90,11 @@ def page(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
 
 
 def _without_rights(message: Message) -> Message:
-    """Return the message without the signed parts of links by which its recipient gives verdicts."""
-    return replace(message, text=_RIGHT.sub(r"\1…", message.text), html=_RIGHT.sub(r"\1…", message.html))
+    """Return the message without the signed parts of links by which its recipient judges and unsubscribes."""
+    text, html, stop = (
+        _RIGHT.sub(r"\1…", part) for part in (message.text, message.html, message.unsubscribe_url)
+    )
+    return replace(message, text=text, html=html, unsubscribe_url=stop)
 
 
 def _json(value: object, *, sort_keys: bool = False) -> str:

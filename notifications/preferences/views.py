@@ -16,12 +16,12 @@ from notifications.preferences import unsubscribe as links
 @csrf_exempt
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def unsubscribe(request: HttpRequest, signed: str) -> HttpResponse:
+def unsubscribe(request: HttpRequest, signed: str = "") -> HttpResponse:
     """Ask on GET, because programs follow links; stop the mail on POST, with one click.
 
     POST with `resume` undoes it. 404 for a link that is not ours or whose delivery is gone.
     """
-    recipient = links.recipient_of(signed)
+    recipient = links.recipient_of(signed or request.GET.get("key", ""))
     if recipient is None:
         return render(request, "notifications/unsubscribe.html", {"is_unknown": True}, status=404)
     if request.method == "POST":

@@ -99,12 +99,12 @@ def comment(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def verdict_link(request: HttpRequest, signed: str) -> HttpResponse:
+def verdict_link(request: HttpRequest, signed: str = "") -> HttpResponse:
     """Ask for the verdict on GET, because programs follow links; store it on POST (guarantee G263).
 
     404 for a link that is not ours, too old, or whose recipient may not judge the finding any more.
     """
-    opened = verdict_links.opened(signed)
+    opened = verdict_links.opened(signed or request.GET.get("key", ""))
     if opened is None:
         return render(request, "reviews/verdict_link.html", {"why": texts.LINK_NOT_VALID}, status=404)
     is_done = request.method == "POST" and _give(

@@ -548,7 +548,7 @@ def test_a_refused_request_is_answered_with_its_text(name: str) -> None:
 
 @pytest.mark.django_db
 def test_a_link_that_is_not_valid_says_so() -> None:
-    answer = Client().get("/verdict/forged/")
+    answer = Client().get("/verdict/?key=forged")
     assert answer.status_code == texts.LINK_NOT_VALID.status
     assert texts.LINK_NOT_VALID.text in answer.content.decode()
     assert texts.LINK_NOT_VALID.text.startswith("It is too old, its review is gone, or its recipient may no ")

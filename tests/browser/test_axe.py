@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import pytest
 
 from criticizer.models import Circuit, SavedView
@@ -14,6 +12,7 @@ from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import axe_says, is_too_wide
+from tests.links import path_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 COLOURS = ("color-contrast", "link-in-text-block")  # the rules that depend on the colour scheme
@@ -60,7 +59,7 @@ def test_reviewers_pages_break_no_axe_rule(visit: Visit) -> None:
     bob = scenes.bob()
     SavedView.objects.create(user=bob, page="pages.findings", name="Severe ones", query="severity=high")
     assert violations(visit, paths, bob) == []
-    stop = urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path
+    stop = path_of(unsubscribe.link(delivery.recipient, delivery.token))
     assert violations(visit, ["/login/", stop], None) == []
 
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from django.contrib import admin
@@ -29,6 +28,7 @@ from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import PICTURES, settled
 from tests.browser.test_lists import busy_day
+from tests.links import path_of
 from tests.security.addresses import addresses, parameters
 from tests.security.world import review_rows
 
@@ -147,8 +147,13 @@ def test_pictures_of_every_page(visit: Visit, part: str) -> None:
         pages = list(_admin_pages())
     else:
         delivery = scenes.delivery_with_message()
-        stop = urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path
-        pages = [("login", "/login/"), ("stop", stop), ("bad-link", "/verdict/x/"), ("missing", "/nowhere/")]
+        stop = path_of(unsubscribe.link(delivery.recipient, delivery.token))
+        pages = [
+            ("login", "/login/"),
+            ("stop", stop),
+            ("bad-link", "/verdict/?key=x"),
+            ("missing", "/nowhere/"),
+        ]
         pages += [("welcome", "/welcome/")]
     page = visit(pages[0][1], None if part == "anonymous" else ann, expects="Failed to load resource")
     wanted = re.compile(os.environ.get("CRITICIZER_PAGES", ""))

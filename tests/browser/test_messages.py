@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Frame
@@ -12,6 +11,7 @@ from notifications.preferences import policy, unsubscribe
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import is_too_wide
+from tests.links import path_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -50,7 +50,7 @@ def test_the_mail_fits_every_screen(visit: Visit, width: int, scheme: str) -> No
 
 def test_the_mail_can_be_stopped_and_resumed_on_the_page(visit: Visit) -> None:
     delivery = scenes.delivery_with_message()
-    page = visit(urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path)
+    page = visit(path_of(unsubscribe.link(delivery.recipient, delivery.token)))
     page.get_by_role("button", name="Stop the messages").click()
     page.get_by_role("heading", name="Messages stopped").wait_for()
     assert policy.preference_of(delivery.recipient).muted_until is not None

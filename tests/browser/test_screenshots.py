@@ -8,7 +8,6 @@ With the directory docs/images and `-k readme`, the pictures of README and docs/
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import Group
@@ -20,6 +19,7 @@ from reviews.models import ReviewJob
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import PICTURES, picture
+from tests.links import path_of
 
 pytestmark = [
     pytest.mark.browser,
@@ -68,7 +68,7 @@ def test_pictures_of_messages_and_providers(visit: Visit, width: int, scheme: st
         ("mail", f"/admin/deliveries/{delivery.pk}/message/html/"),
         ("message", f"/admin/deliveries/{delivery.pk}/message/"),
         ("providers", "/admin/providers/"),
-        ("unsubscribe", urlsplit(unsubscribe.link(delivery.recipient, delivery.token)).path),
+        ("unsubscribe", path_of(unsubscribe.link(delivery.recipient, delivery.token))),
     ):
         page = visit(path, ann, width=width, scheme=scheme)
         page.set_viewport_size({"width": width, "height": 3000})  # frames off the screen are not painted

@@ -22,6 +22,7 @@ from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import LOOKS, axe_says, is_too_wide, picture, structure
 from tests.changes import store_diff
+from tests.links import path_of
 from tests.reviewers.build import added
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -232,7 +233,7 @@ def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: 
     assert rules_broken(page) == []
     picture(page, f"review-dismissed-{width}-{scheme}")
     page.context.clear_cookies()
-    page.goto(urlsplit(verdict_links.link(row.pk, message.token, scenes.now())).path)
+    page.goto(path_of(verdict_links.link(row.pk, message.token, scenes.now())))
     assert rules_broken(page) == []
     picture(page, f"verdict-link-{width}-{scheme}")
     page.get_by_label("Why it is wrong or intended").fill("it is meant so")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import Group
@@ -27,6 +26,7 @@ from reviews.reports import report_of
 from reviews.stages.versions import keep_critical_shown
 from tests import factories
 from tests.api.conftest import ApiClient
+from tests.links import path_of
 from tests.pages.test_verdicts import CAROL, client_of, mail, page, reviewer, say
 from tests.pipeline.test_source_events import Beside
 
@@ -375,7 +375,7 @@ def test_no_viewer_reads_a_reason_or_a_path_of_files_that_they_may_not_see() -> 
         client.get(f"/reviews/{critical.job_id}/findings/{critical.pk}/").content.decode(),
         *(client.get(f"/reviews/{job.pk}/findings.{form}").content.decode() for form in exports.FORMS),
         *(
-            client.get(urlsplit(verdict_links.link(of.pk, token, timezone.now())).path).content.decode()
+            client.get(path_of(verdict_links.link(of.pk, token, timezone.now()))).content.decode()
             for of, token in ((row, message.token), (critical, mail(critical.job).token))
         ),
         message.text, message.html, str(message.payload),

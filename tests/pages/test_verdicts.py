@@ -6,7 +6,6 @@ import json
 import re
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import Group
@@ -21,6 +20,7 @@ from reviews.recipients import verdict_links
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reports import messages_for, report_of
 from tests import factories
+from tests.links import path_of
 from tests.pages.test_files_tab import APP, LIB, reviewed
 
 pytestmark = pytest.mark.django_db
@@ -257,8 +257,8 @@ def mail(job: ReviewJob, recipient: str = CAROL) -> Message:
 
 def link_in(message: Message, row: FindingRow) -> str:
     found = re.findall(r"https?://\S+/verdict/\S+", message.text)
-    links = [urlsplit(address).path for address in found]
-    opened = [(link, verdict_links.opened(link.split("/")[-2])) for link in links]
+    links = [path_of(address) for address in found]
+    opened = [(link, verdict_links.opened(link.partition("?key=")[2])) for link in links]
     return next(link for link, what in opened if what is not None and what.finding == row)
 
 
@@ -280,7 +280,7 @@ def test_the_link_asks_first_and_needs_no_login(carol: Any, job: ReviewJob, row:
     address = link_in(mail(job), row)
     browser = Client(enforce_csrf_checks=True)
     for method in (browser.get, browser.head):
-        assert method(f"{address}?verdict=wrong").status_code == 200
+        assert method(f"{address}&verdict=wrong").status_code == 200
     assert not FindingEvent.objects.exists()
     asked = browser.get(address)
     assert "You act as carol" in asked.content.decode()
@@ -318,10 +318,30 @@ def test_a_link_ends_with_the_right_of_its_recipient(
     elif why == "twin":  # another account with the address, which may see less
         reviewer("twin", "//depot/other/...", email="carol@example.com")
     else:
-        address = f"{address[:-2]}{'A' if address[-2] != 'A' else 'B'}/"
+        address = f"{address[:-2]}{'A' if address[-2] != 'A' else 'B'}{address[-1]}"
     assert Client().get(address).status_code == 404
     assert Client().post(address, {"verdict": "wrong"}).status_code == 404
     assert not FindingEvent.objects.exists()
+
+
+def test_no_log_has_the_right_of_a_link(
+    carol: Any, job: ReviewJob, row: FindingRow, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = mail(job)
+    verdict, stop = link_in(message, row), path_of(message.unsubscribe_url)
+    for address in (verdict, stop, f"{verdict}x", f"{stop}x"):
+        Client().get(address)
+        Client().post(address)
+        assert address.partition("?key=")[2][:40] not in caplog.text
+    assert caplog.text.count("/verdict/") >= 4
+    assert caplog.text.count("/unsubscribe/") >= 4
+
+
+def test_links_of_earlier_mails_go_on(carol: Any, job: ReviewJob, row: FindingRow) -> None:
+    message = mail(job)
+    for address, text in ((link_in(message, row), "Your verdict?"), (message.unsubscribe_url, "Stop the")):
+        base, _, key = path_of(address).partition("?key=")
+        assert text in Client().get(f"{base}{key}/").content.decode()
 
 
 def test_recipients_who_may_not_judge_get_no_link(job: ReviewJob, row: FindingRow) -> None:
@@ -335,5 +355,5 @@ def test_a_preview_for_operators_holds_nobodys_right(carol: Any, job: ReviewJob,
     message = mail(job)
     shown = " ".join(part.text for part in preview.preview_of(CAROL, message).parts)
     shown += preview.html_answer(type("R", (), {"GET": {}})(), message).content.decode()  # type: ignore[arg-type]
-    assert "/verdict/…" in shown
+    assert "/verdict/?key=…" in shown
     assert link_in(message, row) not in shown

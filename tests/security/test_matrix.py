@@ -215,9 +215,9 @@ OPEN = {"api-schema", "api-docs", "api-unknown", "metrics"}  # tested by name be
 # Signed requests of mail services only: tests/notifications/test_tracking.py.
 OPEN |= {"mail-events-resend", "mail-events-postmark"}
 OPEN |= {"api-host-webhook"}  # signed requests of code hosts only: tests/hosts/test_webhook.py
-OPEN |= {"reviews:verdict-link"}  # the signed link is the right: tests/pages/test_verdicts.py
+# The signed link is the right: tests/pages/test_verdicts.py, tests/notifications/test_unsubscribe.py.
+OPEN |= {"reviews:verdict-link", "reviews:verdict-link-in-path", "unsubscribe", "unsubscribe-in-path"}
 OPEN |= {"reviews:feed"}  # the signed key is the right: tests/pages/test_feeds.py
-OPEN |= {"unsubscribe"}  # the signed link is the right: tests/notifications/test_unsubscribe.py
 # Shown in a frame without an origin, under a policy of their own.
 MESSAGES = {"delivery-message-html", "job-message-html"}
 # Unnamed: the admin's redirect from /<id>/ to /<id>/change/, and its catch-all.
