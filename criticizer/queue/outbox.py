@@ -11,7 +11,9 @@ pipeline does the same inside its own statements, together with the stage's row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from string import Template
@@ -32,6 +34,7 @@ WAKE_PER_SECOND = 20.0  # work that waited for a dependency
 FLOW_WINDOW = 32  # flows that one claim compares; the next claim continues after them
 SYSTEM, REPLAYS = "system", "replays"  # flows of work that no requester made
 
+_in_work: ContextVar[int | None] = ContextVar("message", default=None)
 _after: dict[str, str] = {}  # by queue: the flow after which this process's next claim looks; "" is the first
 
 
@@ -153,8 +156,9 @@ woken AS (
   UPDATE outbox_messages o
      SET available_at = least(o.available_at, now() + make_interval(secs => placed.place / %(rate)s)),
          waiting_for = ''
-    FROM placed WHERE o.id = placed.id RETURNING o.queue)
-SELECT queue, count(*) AS woken, pg_notify('criticizer_' || queue, '') FROM woken GROUP BY queue"""
+    FROM placed WHERE o.id = placed.id RETURNING o.queue, o.id)
+SELECT queue, count(*) AS woken, min(id) AS first, pg_notify('criticizer_' || queue, '')
+  FROM woken GROUP BY queue"""
 
 RELEASE = """
 UPDATE outbox_messages SET available_at = now(), lease_token = NULL
@@ -264,11 +268,33 @@ def wake(dependency: str, per_second: float = WAKE_PER_SECOND, *, limit: int | N
 
     `limit`: at most so many, in the order in which they were due. Part of the caller's transaction.
     """
-    found = prepared.rows(
-        _WAKE,
-        {"dependency": dependency, "rate": per_second / settings.RETRY_TIME_SCALE, "limit": limit},
-    )
-    return sum(int(row["woken"]) for row in found)
+    return sum(int(row["woken"]) for row in _woken(dependency, per_second, limit))
+
+
+def wake_first(dependency: str) -> int | None:
+    """Make the message due whose turn it is of those that wait for `dependency`; return its id."""
+    found = _woken(dependency, WAKE_PER_SECOND, 1)
+    return int(found[0]["first"]) if found else None
+
+
+def _woken(dependency: str, per_second: float, limit: int | None) -> list[dict[str, Any]]:
+    asked = {"dependency": dependency, "rate": per_second / settings.RETRY_TIME_SCALE, "limit": limit}
+    return prepared.rows(_WAKE, asked)
+
+
+@contextmanager
+def working_on(message_id: int) -> Iterator[None]:
+    """Say in the block which message this thread works on, for what is reserved for it."""
+    known = _in_work.set(message_id)
+    try:
+        yield
+    finally:
+        _in_work.reset(known)
+
+
+def in_work() -> int | None:
+    """Return the message that this thread works on, None outside of `working_on`."""
+    return _in_work.get()
 
 
 def hold(message_id: int, token: UUID, *, seconds: float = LEASE_SECONDS) -> bool:

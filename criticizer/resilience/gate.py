@@ -267,7 +267,8 @@ class Permit:
     def _free_slots(self) -> None:
         held, self.slots = self.slots, []
         if held:
-            _report_safely(partial(rate_limit.free_slots, held), self.name)
+            seconds = time.monotonic() - self.began_at
+            _report_safely(partial(rate_limit.free_slots, held, seconds), self.name)
 
 
 def forget() -> None:

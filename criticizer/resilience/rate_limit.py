@@ -7,7 +7,8 @@ Three limits, all in PostgreSQL and on its clock:
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
 - slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks: leased rows, so
-  that the slots of a lost worker become free.
+  that the slots of a lost worker become free. After a long call of a receiver the slot is kept for the
+  message whose turn it is of those that wait: the one in work would take it again first (guarantee G572).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstil
 # Dependencies that callers choose, whose calls each hold a worker: one call at a time for each, and for
 # all of them together one worker less than there are.
 RECEIVERS = "provider:webhook"
+HANDOVER_AFTER_SECONDS = 1.0  # of a call; a shorter one keeps few waiting
+HANDOVER_SECONDS = 3.0  # for which a slot is kept; longer than a claim takes
 RECEIVER_CALL_SECONDS = 20.0  # above the longest call of a webhook
 QUOTA_CEILING_SECONDS = 7200.0  # GitHub's longest is an hour
 QUOTA_SECONDS = 60.0  # of a server that does not say how long
@@ -100,8 +103,9 @@ _TAKE_SLOT = """
 UPDATE pace_slots
    SET token = gen_random_uuid(), expires_at = statement_timestamp() + make_interval(secs => %(lease)s)
  WHERE id = (SELECT id FROM pace_slots
-              WHERE name = %(name)s AND number <= %(limit)s AND expires_at <= statement_timestamp()
-              ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED)
+              WHERE name = %(name)s AND number <= %(limit)s
+                AND (expires_at <= statement_timestamp() OR token = %(kept)s)
+              ORDER BY token = %(kept)s DESC NULLS LAST, number LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING token"""
 
 # One of each limit, or none.
@@ -111,8 +115,9 @@ WITH wanted AS (
 found AS (
   SELECT free.id, wanted.lease FROM wanted, LATERAL (
          SELECT id FROM pace_slots
-          WHERE name = wanted.name AND number <= wanted.most AND expires_at <= statement_timestamp()
-          ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED) free)
+          WHERE name = wanted.name AND number <= wanted.most
+            AND (expires_at <= statement_timestamp() OR token = %(kept)s)
+          ORDER BY token = %(kept)s DESC NULLS LAST, number LIMIT 1 FOR UPDATE SKIP LOCKED) free)
 UPDATE pace_slots
    SET token = gen_random_uuid(), expires_at = statement_timestamp() + make_interval(secs => found.lease)
   FROM found WHERE pace_slots.id = found.id AND (SELECT count(*) FROM found) = (SELECT count(*) FROM wanted)
@@ -131,6 +136,11 @@ WITH freed AS (
   RETURNING pace_slots.name)
 SELECT name FROM freed
  WHERE EXISTS (SELECT FROM outbox_messages o WHERE o.waiting_for = freed.name AND o.lease_token IS NULL)"""
+
+_HAND_OVER = """
+UPDATE pace_slots
+   SET token = %(kept)s, expires_at = statement_timestamp() + make_interval(secs => %(seconds)s)
+ WHERE name = %(name)s AND token = %(token)s"""
 
 _SENDERS = """
 SELECT sum(workers)::int FROM worker_clusters
@@ -257,24 +267,51 @@ def take_slots(wanted: Sequence[Slots]) -> list[tuple[str, UUID]]:
         "names": [slots.name for slots in wanted],
         "limits": [slots.limit for slots in wanted],
         "leases": [slots.lease_seconds for slots in wanted],
+        "kept": _kept_for(outbox.in_work()),
     }
     return [(row["name"], row["token"]) for row in prepared.rows(_TAKE_SLOTS, asked)]
 
 
 def take_slot(slots: Slots) -> UUID | None:
     """Lease a slot; None when all are taken."""
-    parameters = {"name": slots.name, "limit": slots.limit, "lease": slots.lease_seconds}
+    parameters = {
+        "name": slots.name, "limit": slots.limit, "lease": slots.lease_seconds,
+        "kept": _kept_for(outbox.in_work()),
+    }  # fmt: skip
     token: UUID | None = prepared.value(_TAKE_SLOT, parameters)
     if token is None and prepared.rows(_MAKE_SLOTS, {"name": slots.name, "limit": slots.limit}):
         token = prepared.value(_TAKE_SLOT, parameters)
     return token
 
 
-def free_slots(held: Sequence[tuple[str, UUID]]) -> None:
+def _kept_for(message_id: int | None) -> UUID | None:
+    """Return the token of a slot that is kept for a message. Other tokens are random."""
+    return None if message_id is None else UUID(int=message_id)
+
+
+def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
+    """Free slots, each for HANDOVER_SECONDS only for the message whose turn it is of those that wait."""
+    left = []
+    with transaction.atomic():
+        for name, token in held:
+            if (message := outbox.wake_first(name)) is None:
+                left.append((name, token))
+                continue
+            kept = {"kept": _kept_for(message), "seconds": outbox.scaled(HANDOVER_SECONDS)}
+            prepared.rows(_HAND_OVER, {"name": name, "token": token, **kept})
+        if left:
+            free_slots(left)
+
+
+def free_slots(held: Sequence[tuple[str, UUID]], held_seconds: float = 0.0) -> None:
     """Free slots and wake one message that waits for each. Does nothing about a lease that has expired.
 
     Work that is not woken, because this process dies in between, is due at its own time.
     """
+    is_receiver = any(name == RECEIVERS for name, _ in held)
+    if is_receiver and held_seconds >= outbox.scaled(HANDOVER_AFTER_SECONDS):
+        _hand_over(held)
+        return
     names, tokens = zip(*held, strict=True)
     for row in prepared.rows(_FREE_SLOTS, {"names": list(names), "tokens": list(tokens)}):
         outbox.wake(row["name"], limit=1)

@@ -90,7 +90,7 @@ def run_stage(outbox_id: int, stage_run_id: int, token: UUID) -> None:
     due: Due | None = Due(outbox_id, stage_run_id, token)
     while due is not None:
         # The lease is renewed to the end: recording may have to wait for a lost database.
-        with LEASE_RENEWER.holding(due.token):
+        with LEASE_RENEWER.holding(due.token), outbox.working_on(due.outbox_id):
             due = _claim_work_record(due)
 
 

@@ -13,6 +13,7 @@ from criticizer.db import prepared
 from criticizer.environment.variables import VARIABLES
 from criticizer.http_client import retry_after
 from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
+from criticizer.queue import outbox
 from criticizer.resilience import gate, health_checks, overrides, rate_limit
 from criticizer.resilience.failures import (
     Component,
@@ -350,6 +351,39 @@ def test_a_receiver_gets_one_call_at_a_time_and_all_receivers_never_all_workers(
     first.report(None)
     assert OutboxMessage.objects.filter(waiting_for="").count() == 1  # woken
     gate.acquire_permit(c)
+
+
+@pytest.mark.django_db
+def test_a_slot_of_receivers_is_kept_after_a_long_call_for_the_one_that_waits() -> None:
+    """Else work with many hung receivers, which has a worker, takes each slot again before others."""
+    WorkerClusterFactory(queue="notify", workers=2)
+    a, b, c = (f"provider:webhook:{name}.example.com" for name in "abc")
+    greedy, waiting, other = parked(3, "")
+    with outbox.working_on(greedy):
+        permit = gate.acquire_permit(a)
+        permit.began_at -= rate_limit.HANDOVER_AFTER_SECONDS
+        OutboxMessage.objects.filter(pk=waiting).update(waiting_for=rate_limit.RECEIVERS)
+        permit.report(timeout())
+        assert waiting_of(b).dependency == rate_limit.RECEIVERS
+    assert OutboxMessage.objects.get(pk=waiting).waiting_for == ""  # woken
+    with outbox.working_on(waiting):
+        permit = gate.acquire_permit(c)
+        OutboxMessage.objects.filter(pk=other).update(waiting_for=rate_limit.RECEIVERS)
+        permit.report(None)  # a short call: who comes first
+    with outbox.working_on(greedy):
+        gate.acquire_permit(b).report(None)
+
+
+@pytest.mark.django_db
+def test_a_kept_slot_is_free_when_its_message_does_not_come() -> None:
+    WorkerClusterFactory(queue="notify", workers=2)
+    permit = gate.acquire_permit("provider:webhook:a.example.com")
+    permit.began_at -= rate_limit.HANDOVER_AFTER_SECONDS
+    parked(1, rate_limit.RECEIVERS)
+    permit.report(None)
+    waiting_of("provider:webhook:b.example.com")
+    time_passes(rate_limit.HANDOVER_SECONDS)
+    gate.acquire_permit("provider:webhook:b.example.com").report(None)
 
 
 @pytest.mark.django_db
