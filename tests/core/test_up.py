@@ -72,6 +72,31 @@ def test_what_can_be_no_place_to_listen_is_said(host: str, port: int, words: str
     assert words in port_problem(host, port)
 
 
+_SERVE = """
+import sys
+from django.core.management import call_command
+from criticizer.workers import web_server
+def serve(*given):
+    before = set(sys.modules)
+    from django.urls import resolve
+    resolve("/")
+    print("LATE", sorted(set(sys.modules) - before))
+web_server.serve = serve
+import django; django.setup()
+call_command("web", port=0, skip_checks=True)
+"""
+
+
+def test_pages_are_loaded_before_the_first_requests() -> None:
+    """Threads that load them at once find modules half loaded: the first requests were answered 500."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", _SERVE], cwd=settings.BASE_DIR, env=environment, capture_output=True,
+        text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "LATE []"
+
+
 @pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)])
 def test_the_web_server_listens_where_it_is_told(host: str, family: socket.AddressFamily) -> None:
     with web_server.listen(host, 0) as listening:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.wsgi import get_wsgi_application
 from django.db import connections
+from django.urls import get_resolver
 
 from criticizer.checks import TAG
 from criticizer.queue.broker import connect
@@ -28,7 +29,11 @@ class Command(BaseCommand):
             raise CommandError(
                 f"port {port} of {host} cannot be used ({error.strerror}): choose with --host and --port."
             ) from error
-        # Loaded before the fork, so that all processes share the memory.
+        # Loaded before the fork, so that all processes share the memory. The pages too: else the threads of
+        # the first requests import modules that need each other at once, and find them half loaded.
         application = get_wsgi_application()
+        resolver = get_resolver()
+        for code in (400, 404, 500) if resolver.url_patterns else ():
+            resolver.resolve_error_handler(code)
         connections.close_all()
         web_server.serve(application, listening, processes, threads, connect)
