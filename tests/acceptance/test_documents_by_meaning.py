@@ -185,11 +185,11 @@ def test_scenario_01_a_usable_second_answer_counts(world: World, repo: GitRepo) 
     "wrong",
     [
         {**DRIFTED, "verdict": "maybe"},
-        {**DRIFTED, "verdict": None},
-        {"quote_code": "x"},
+        pytest.param({**DRIFTED, "verdict": None}, marks=pytest.mark.long),
+        pytest.param({"quote_code": "x"}, marks=pytest.mark.long),
         [],
-        [[1]],
-        {"verdict": ["drifted"]},
+        pytest.param([[1]], marks=pytest.mark.long),
+        pytest.param({"verdict": ["drifted"]}, marks=pytest.mark.long),
     ],
     ids=["unknown", "null", "missing", "list", "nested", "wrong-type"],
 )
@@ -207,11 +207,11 @@ def test_scenario_02_wrong_fields_are_asked_again_once_and_leave_the_section_unc
     ("field", "value"),
     [
         ("quote_code", None),
-        ("quote_document", None),
-        ("quote_code", "wait(seconds=60)"),
+        pytest.param("quote_document", None, marks=pytest.mark.long),
+        pytest.param("quote_code", "wait(seconds=60)", marks=pytest.mark.long),
         ("quote_document", "It waits for sixty seconds."),
-        ("quote_code", "def call_with_retry(call):\n    return None"),
-        ("quote_document", ""),
+        pytest.param("quote_code", "def call_with_retry(call):\n    return None", marks=pytest.mark.long),
+        pytest.param("quote_document", "", marks=pytest.mark.long),
     ],
     ids=["no-code", "no-document", "invented-code", "invented-document", "invented-lines", "empty"],
 )
@@ -262,8 +262,9 @@ def test_scenario_06_a_question_beyond_the_window_is_not_asked_again(
 
 @pytest.mark.parametrize(
     "reply",
-    [error(500, "x"), error(503, "x"), Reply(reset=True), error(401, "x"), Reply(refusal="no"),
-     Reply(body="{"), Reply(truncate=True)],
+    [error(500, "x"), pytest.param(error(503, "x"), marks=pytest.mark.long), Reply(reset=True),
+     error(401, "x"), pytest.param(Reply(refusal="no"), marks=pytest.mark.long), Reply(body="{"),
+     pytest.param(Reply(truncate=True), marks=pytest.mark.long)],
     ids=["500", "503", "reset", "401", "refusal", "garbage", "truncated"],
 )  # fmt: skip
 def test_a_model_that_fails_at_documents_never_fails_the_review(

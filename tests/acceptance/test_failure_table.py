@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from criticizer.models import OutboxMessage
@@ -59,7 +61,20 @@ def assert_letter(job: int, case: Case, attempts: int) -> None:
     assert letter.first_failure_at <= letter.last_failure_at
 
 
-@pytest.mark.parametrize("case", troubles.RETRYABLE, ids=lambda case: case.name)
+def quick_and_long(cases: list[Case]) -> list[Any]:
+    """Return the cases; of each kind `make test` runs the first, `make test-all` the others too.
+
+    A kind is a row of the failure table, met in one stage and at one provider, with or without a Retry-After.
+    """
+    seen, found = set(), []
+    for case in cases:
+        kind = (case.error_class, case.place, case.stage, case.name.startswith("smtp"), case.wait > 0)
+        found.append(pytest.param(case, marks=pytest.mark.long if kind in seen else (), id=case.name))
+        seen.add(kind)
+    return found
+
+
+@pytest.mark.parametrize("case", quick_and_long(troubles.RETRYABLE))
 def test_a_retryable_failure_waits_and_is_repeated(world: World, case: Case) -> None:
     job, end = begin(world, case)
     assert world.status(job) == "retryable_failed"
@@ -86,7 +101,7 @@ def test_a_retryable_failure_waits_and_is_repeated(world: World, case: Case) -> 
     assert not DeadLetter.objects.exists()
 
 
-@pytest.mark.parametrize("case", troubles.NOT_RETRYABLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", quick_and_long(troubles.NOT_RETRYABLE))
 def test_a_failure_that_is_not_retryable_is_dead_lettered_at_once(world: World, case: Case) -> None:
     keys = world.settings.ARTIFACT_KEYS
     job, end = begin(world, case)

@@ -467,7 +467,17 @@ def part_unusable(shown: Shown) -> None:
     shown.world.settle()
 
 
-@pytest.mark.parametrize("name", CASES)
+# The texts of these are also expected, in fewer places, by the tests of what they tell of.
+_LONG = {
+    "no_claims", "documents_failed", "section_no_evidence", "section_too_long", "section_no_model",
+    "section_over_limit", "section_steers", "semantic_away", "scan_unlisted", "scan_without_claims",
+    "scan_without_documents", "file_not_used", "invalid_value", "agents_late_few",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in _LONG else ()) for name in CASES]
+)
 def test_a_text_appears_in_each_of_its_places(shown: Shown, name: str) -> None:
     case, expected = CASES[name]
     case(shown)
