@@ -86,13 +86,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Of the tests that start clusters the longest come first: no process is left with one at the end.
     """
-    items.sort(key=_seconds, reverse=True)
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    items.sort(key=lambda item: _seconds(item, "cluster"), reverse=True)
+    browser = [item for item in items if item.get_closest_marker("browser")]
+    items[:] = [item for item in items if not item.get_closest_marker("browser")] + _ends_evenly(browser)
 
 
-def _seconds(item: pytest.Item) -> int:
-    """Return about how long a test with clusters takes, which its mark says from 20 s on."""
-    mark = item.get_closest_marker("cluster")
+def _ends_evenly(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Strew the long ones over the first half of the items.
+
+    A process that has nothing left is given an eighth of what is left, at last two tests: so none gets all
+    the long ones, and the last are short.
+    """
+    long = [item for item in items if _seconds(item, "browser")]
+    short = [item for item in items if not _seconds(item, "browser")]
+    step = len(short) // 2 // max(1, len(long))
+    found = []
+    for number, item in enumerate(long):
+        found += [item, *short[number * step : (number + 1) * step]]
+    return found + short[len(long) * step :]
+
+
+def _seconds(item: pytest.Item, name: str) -> int:
+    """Return about how long a test with clusters or a browser takes, if its mark says it."""
+    mark = item.get_closest_marker(name)
     return int(mark.kwargs.get("seconds", 0)) if mark else 0
 
 

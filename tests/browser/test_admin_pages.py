@@ -16,6 +16,7 @@ from tests.browser.test_axe import violations
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
+@pytest.mark.browser(seconds=14)
 def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> None:
     scenes.list_of_reviews()
     letter = factories.DeadLetterFactory()

@@ -60,6 +60,7 @@ def is_on_top(page: Page, selector: str) -> bool:
     return found
 
 
+@pytest.mark.browser(seconds=9)
 def test_each_severity_leads_to_its_findings_on_either_tab(visit: Visit) -> None:
     job = review_of_three()
     page = visit(f"/reviews/{job.pk}/", reviewer())

@@ -39,6 +39,7 @@ def archived() -> tuple[DeadLetter, LetterArchive]:
     return letter, LetterArchive.objects.get()
 
 
+@pytest.mark.browser(seconds=15)
 def test_archive_pages_break_no_axe_rule_and_fit_their_width(visit: Visit) -> None:
     letter, archive = archived()
     lost = LetterArchive.objects.create(

@@ -52,6 +52,7 @@ def look_at_list(page: Page, name: str) -> None:
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
+@pytest.mark.browser(seconds=8)
 def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     letter = make_letter()
     page = visit(f"{BASE}/deadletter/{letter.pk}/change/", scenes.ann("operator"))
@@ -118,6 +119,7 @@ def test_edit_pages_break_no_axe_rule(visit: Visit) -> None:
     assert LetterEdit.objects.count() == 1
 
 
+@pytest.mark.browser(seconds=7)
 def test_a_batchs_rows_follow_and_the_reader_stays_where_they_are(visit: Visit) -> None:
     letter = scenes.failures()
     ids = list(DeadLetter.objects.filter(group=letter.group).values_list("pk", flat=True))
@@ -148,6 +150,7 @@ def test_a_batchs_rows_follow_and_the_reader_stays_where_they_are(visit: Visit) 
     expect(page.locator(".messagelist")).to_have_text(re.compile("120 a minute, at most 20 at once"))
 
 
+@pytest.mark.browser(seconds=6)
 def test_lists_on_a_narrow_screen_are_read_without_scrolling_sideways(visit: Visit) -> None:
     letter = scenes.failures()
     asked(make_letter())

@@ -53,6 +53,7 @@ def test_bob_logs_in_sees_the_list_and_logs_out(visit: Visit) -> None:
     assert bob.is_active
 
 
+@pytest.mark.browser(seconds=6)
 def test_a_running_review_updates_itself_until_it_has_ended(visit: Visit) -> None:
     job = scenes.running_review()
     page = visit(f"/reviews/{job.pk}/", scenes.bob())
@@ -89,6 +90,7 @@ def test_updates_pause_and_resume(visit: Visit) -> None:
     expect(page.locator("#review-head .state")).to_have_text("Succeeded")
 
 
+@pytest.mark.browser(seconds=8)
 def test_server_errors_are_said_and_survived(visit: Visit) -> None:
     job = scenes.running_review()
     page = visit(f"/reviews/{job.pk}/", scenes.bob(), expects="503")
@@ -191,6 +193,7 @@ def test_text_from_outside_stays_text(visit: Visit) -> None:
     assert page.locator("main img, main script").count() == 0
 
 
+@pytest.mark.browser(seconds=8)
 def test_every_page_fits_its_window_and_is_well_formed(visit: Visit) -> None:
     def wrong_with(page: Page) -> list[object]:
         found: list[object] = [*structure(page)]

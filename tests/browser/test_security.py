@@ -15,6 +15,7 @@ from tests.security.test_injection import HOSTILE
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 
 
+@pytest.mark.browser(seconds=8)
 def test_xss_no_field_of_a_review_runs_or_loads_anything(visit: Visit) -> None:
     text = " ".join(HOSTILE).replace("alert(1)", "document.body.dataset.harmed=1")
     job = factories.job_with_stages(title=text[:255], author=text[:255], banner=text[:512])

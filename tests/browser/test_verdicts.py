@@ -119,6 +119,7 @@ def test_enter_in_the_reason_of_a_dismissal_chooses_no_verdict(
     assert list(FindingEvent.objects.values_list("kind", "text")) == [("wrong", "by design")]
 
 
+@pytest.mark.browser(seconds=10)
 def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     visit: Visit, tmp_path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_single_keys_can_be_turned_off(visit: Visit) -> None:
     assert FindingEvent.objects.get().kind == "useful"
 
 
+@pytest.mark.browser(seconds=6)
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: str) -> None:
     scenes.live_workers()
