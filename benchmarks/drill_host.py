@@ -58,7 +58,7 @@ class CodeHost:
 
     def __init__(self, kind: Kind, git: GitHost, api: GitHubServer, directory: Path) -> None:
         self.kind, self.api = kind, api
-        git.accepts = self._accepts
+        git.accepts = api.accepts
         self.api.url, git.api = git.url, self._answer  # one address for both
         self._repo = self.api.add(NAME)
         self._repo.pulls.clear()
@@ -94,11 +94,6 @@ class CodeHost:
                 f"{name}_TOKEN_NEXT": _NEXT_TOKEN,
             }
         return {**connection, f"{name}_WEBHOOK_SECRETS": self.kind.secret, f"{name}_REPOSITORIES": NAME}
-
-    def _accepts(self, password: str) -> bool:
-        if isinstance(self.api, AccountServer):
-            return password in self.api.accepted
-        return self.api.accepts(password)
 
     # -- pull requests ------------------------------------------------------------------------
 

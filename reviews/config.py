@@ -16,6 +16,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Lower
 from django.utils import timezone
 
+from criticizer.codehosts.base import Pull
 from criticizer.codehosts.registry import HOSTS, repositories_variable
 from criticizer.models import SecurityEvent
 from criticizer.queue import advisory_locks
@@ -143,17 +144,17 @@ def _check_renamed(change: HostChange, changelist_id: str) -> None:
         raise PermanentFailure(ErrorClass.POLICY_REJECTED, Component.CONFIGURATION, detail)
 
 
-def has_head(change: HostChange, head_sha: str) -> bool:
-    """Say whether a head that was fetched is the pull request's: another repository may have its name by now.
+def pull_now(change: HostChange) -> Pull | None:
+    """Ask the host for a pull request as it is; None where we have no credentials.
 
-    The host is asked where we have credentials. Raises what its calls raise, and DependencyUnavailable.
+    Another repository may have the name of its own by now, or this one another name. Raises what the host's
+    calls raise, and DependencyUnavailable.
     """
     host = notification_config.host(change.host, Component.SOURCE)
     if not host.is_connected:
-        return True
+        return None
     with guarded(name_of(host.dependency(change.full_name))):
-        pull_now = host.pull(host.repository(change.full_name, change.repository_id), change.number)
-    return pull_now.head_sha == head_sha
+        return host.pull(host.repository(change.full_name, change.repository_id), change.number)
 
 
 def source_dependency(changelist_id: str) -> str:

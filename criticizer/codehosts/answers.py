@@ -84,7 +84,7 @@ def limit_seconds(answer: Answer, now: float) -> float | None:
 
     The time of the reset counts only where nothing is left: with a secondary limit it is that of another.
     """
-    if (asked := retry_after(answer.headers, lambda: now)) is not None:
+    if (asked := retry_after(answer.headers, lambda: server_time(answer, now))) is not None:
         return asked
     calls_left, seconds = quota_of(answer, now)
     return seconds + 1.0 if calls_left == 0 else None
@@ -95,11 +95,11 @@ def quota_of(answer: Answer, now: float) -> tuple[int | None, float]:
     found = [answer.headers.get(f"x-ratelimit-{name}", "") for name in ("remaining", "reset")]
     if not all(re.fullmatch(r"[0-9]{1,12}", number) for number in found):
         return None, 0.0
-    return int(found[0]), max(float(found[1]) - _server_time(answer, now), 0.0)
+    return int(found[0]), max(float(found[1]) - server_time(answer, now), 0.0)
 
 
-def _server_time(answer: Answer, now: float) -> float:
-    """Return the server's own time: the reset is a time of its clock, not of ours."""
+def server_time(answer: Answer, now: float) -> float:
+    """Return the server's own time, by which its times count; `now` where it does not say."""
     try:
         return parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
     except (TypeError, ValueError, OverflowError):

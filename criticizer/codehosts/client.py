@@ -19,7 +19,13 @@ from criticizer.codehosts.base import Comment
 from criticizer.codehosts.fields import MAX_ID
 from criticizer.http_client import Answer, Limits, Request
 from criticizer.resilience.exchange import exchange
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, UncertainFailure
+from criticizer.resilience.failures import (
+    Component,
+    ErrorClass,
+    PermanentFailure,
+    RetryableFailure,
+    UncertainFailure,
+)
 from criticizer.resilience.rotating_secrets import RotatingSecrets
 
 log = structlog.get_logger(__name__)
@@ -214,6 +220,16 @@ def object_at(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     """Return the object below a name; an empty one where there is none."""
     found = content.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def check_described(content: Mapping[str, object], label: str) -> None:
+    """Raise RetryableFailure for what is no pull request: a proxy may answer in the host's place.
+
+    Without a state it would pass for a closed one, and its summary would never come.
+    """
+    if not isinstance(content.get("state"), str):
+        detail = f"{label} answered without the state of the pull request"
+        raise RetryableFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, detail)
 
 
 def number_of(made: Reply, label: str) -> int:

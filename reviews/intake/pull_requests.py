@@ -167,8 +167,7 @@ def _decide(host: str, event: HostEvent) -> Answer:
         return _remove(changes, asked.reason)
     assert repository is not None
     if isinstance(asked, RepositoryRenamed):
-        known = HostChange.objects.filter(host=host, repository_id=repository.number)
-        known.update(full_name=repository.name)
+        rename(host, repository.number, repository.name)
         return Answer(ignored=asked.reason)
     if why := _why_not_ours(host, repository, installation):
         return Answer(ignored=why)
@@ -251,6 +250,11 @@ def _report(
         HostVersion.objects.filter(pk=known.pk).update(is_retired=True)
         known = None
     return _duplicate(known) if known else Answer(_request(change, is_automatic=True))
+
+
+def rename(host: str, repository_id: int, full_name: str) -> None:
+    """Record the name of today of a repository. Whether it may be read under it is asked when it is read."""
+    HostChange.objects.filter(host=host, repository_id=repository_id).update(full_name=full_name)
 
 
 def _duplicate(known: HostVersion) -> Answer:

@@ -67,7 +67,8 @@ _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
     (r"[Rr]epository .*not found|returned error: 404|not found: did you run", PermanentFailure,
      ErrorClass.NOT_FOUND, "the host has no such repository, or we may not see it"),
     (r"[Rr]edirect|returned error: 30\d", PermanentFailure, ErrorClass.POLICY_REJECTED,
-     "the host sends us to another address, which is not followed: correct the variable of its address"),
+     "the host sends us to another address, which is not followed: the repository was renamed, or the"
+     " variable of the host's address is to be corrected"),
     (r"transport '.*' not allowed", PermanentFailure, ErrorClass.POLICY_REJECTED,
      "the repository's address uses a protocol that is not allowed"),
     (r"File too large|pack exceeds maximum|SIGXFSZ|signal 25", PermanentFailure, ErrorClass.POLICY_REJECTED,
@@ -220,13 +221,17 @@ class Mirror:
         pauses = iter(self._config.lag_pauses_seconds)
         token, is_renewed = self._config.token(""), False
         while True:
+            remote = self._remote(token)
             result = git.run(
                 "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
                 "--no-auto-maintenance", "--force", "--end-of-options", self._config.url, *refspecs,
-                remote=self._remote(token),
+                remote=remote,
             )  # fmt: skip
-            if result.exit_code == 0 or _GONE.search(result.stderr):
-                return result.exit_code == 0
+            if result.exit_code == 0:
+                return True
+            if _GONE.search(result.stderr):
+                self._check_has_branch(git, remote)
+                return False
             failure = _failure(result, self._config.url)
             if token and not is_renewed and failure.error_class is ErrorClass.AUTH_DENIED:
                 is_renewed = True  # a token may end before its time: an owner suspends the App for a moment
@@ -237,6 +242,18 @@ class Mirror:
             if pause is None:
                 raise failure
             time.sleep(pause)
+
+    def _check_has_branch(self, git: GitCommand, remote: Remote) -> None:
+        """Raise RetryableFailure where what answers has no branch at all.
+
+        To git a page that a proxy shows is a repository without references: nothing is gone for that.
+        """
+        result = git.run("ls-remote", "--quiet", "--end-of-options", self._config.url, "HEAD", remote=remote)
+        if result.exit_code != 0:
+            raise _failure(result, self._config.url)
+        if not result.stdout:
+            detail = "the host's git server answered without a branch: a proxy may answer in its place"
+            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail)
 
     def _remote(self, token: str) -> Remote:
         settings = [

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from criticizer.redaction import clean
 from criticizer.resilience import gate
-from criticizer.resilience.failures import ErrorClass, PermanentFailure
+from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews import config, pipeline, scans
 from reviews.artifacts import recipe, redactor, store
 from reviews.drift.fetching import DocumentVerifier, Root, Sight
@@ -53,8 +53,11 @@ def run(claim: StageClaim) -> Written:
     try:
         change = _fetch(claim.changelist_id, source, scope_of_job(job), configurations)
     except PermanentFailure as failure:
-        if isinstance(source, PullSource) and failure.error_class is ErrorClass.NOT_FOUND:
-            with_reconnect(partial(_review_newer_head, job, source))
+        if isinstance(source, PullSource):
+            if failure.error_class is ErrorClass.NOT_FOUND:
+                with_reconnect(partial(_review_newer_head, job, source))
+            elif failure.error_class is ErrorClass.POLICY_REJECTED:
+                with_reconnect(partial(_follow_new_name, job))
         raise
     found = resolve.find(claim, change, source)
     prepared, artifacts = _redacted(claim, change)
@@ -120,8 +123,25 @@ def _review_newer_head(job: ReviewJob, source: PullSource) -> None:
     version, newest = HostVersion.of_job(job), source.newest_head()
     if version is None or newest in ("", version.head_sha):
         return
-    if config.has_head(version.change, newest):
+    found = config.pull_now(version.change)
+    if found is None or found.head_sha == newest:
         pull_requests.find_head(version.change_id, newest)
+
+
+def _follow_new_name(job: ReviewJob) -> None:
+    """Raise RetryableFailure where the repository was renamed and no event has said so: it has its name then.
+
+    Redirects of git are not followed. The next attempt asks whether it may be read under that name.
+    """
+    version = HostVersion.of_job(job)
+    found = config.pull_now(version.change) if version is not None else None
+    if version is None or found is None:
+        return
+    change, name = version.change, found.repository.name
+    if name.lower() != change.full_name.lower():
+        pull_requests.rename(change.host, change.repository_id, name)
+        detail = f"the repository was renamed: it is fetched from {name} now"
+        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail)
 
 
 def _redacted(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.Stored]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from email.utils import formatdate
 
 import httpx
 import pytest
@@ -203,6 +204,8 @@ USED_UP = {"x-ratelimit-remaining": "0"}
         (Act(status=504), UncertainFailure, E.NETWORK_TIMEOUT),
         (Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT),
         (Act(then="reset"), UncertainFailure, E.NETWORK_UNREACHABLE),
+        (Act(then="cut"), UncertainFailure, E.NETWORK_UNREACHABLE),
+        (Act(then="page"), UncertainFailure, E.UPSTREAM_INTERNAL),
     ],
 )  # fmt: skip
 def test_each_answer_means_what_it_can_mean(
@@ -231,6 +234,7 @@ def test_nothing_listens_is_certain_not_to_have_happened() -> None:
     [
         ({"retry-after": "2"}, 2),
         ({"retry-after": "2", **USED_UP}, 2),
+        ({"retry-after": "+90"}, 90),  # a date
         (USED_UP | {"x-ratelimit-reset": "+2400"}, 2401),
         # A reset of another limit: 4290 calls are left, so it is not this one that refused.
         ({"x-ratelimit-remaining": "4290", "x-ratelimit-reset": "+3348"}, None),
@@ -246,12 +250,42 @@ def test_a_limit_lasts_as_long_as_the_answer_says(
     told = dict(headers)
     if reset := headers.get("x-ratelimit-reset"):
         told["x-ratelimit-reset"] = str(int(server.now()) + int(reset))
+    if (after := headers.get("retry-after", "")).startswith("+"):
+        told["retry-after"] = formatdate(server.now() + int(after), usegmt=True)
     server.script(Act(keep=False, status=403, body=SECONDARY, headers=told), on=f"POST {COMMENTS}")
     behind = GitHub(client.config, clock=lambda: server.now() - 3600)
     behind._tokens = client._tokens
     with pytest.raises(QuotaExceeded) as refused:
         comment(behind)
     assert refused.value.retry_after_seconds == (seconds and pytest.approx(seconds, abs=2))
+
+
+@pytest.mark.parametrize("seconds", [-3600, -700, 120, 3600])
+def test_a_host_whose_clock_is_not_ours_is_shown_tokens_of_its_own_time(
+    server: GitHubServer, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = AppConfig(str(APP_ID), [private_key()], server.url, SLUG)
+    client = GitHub(config, clock=lambda: server.now() + seconds, pause=server.forward)
+    assert comment(client) == "Hello 🙂"
+    assert comment(client) == "Hello 🙂"
+    assert server.count("POST", MINT) == 1
+    server.forward(2900)
+    assert comment(client) == "Hello 🙂"
+    server.forward(200)  # ten minutes before the end, whatever the clock
+    assert comment(client) == "Hello 🙂"
+    assert server.count("POST", MINT) == 2
+    refused = [path for path, status in server.said if status == 401]
+    assert len(refused) == 1
+    assert "host_clock_differs" in caplog.text
+
+
+def test_no_token_is_signed_for_a_time_that_is_days_away(server: GitHubServer) -> None:
+    config = AppConfig(str(APP_ID), [private_key()], server.url, SLUG)
+    client = GitHub(config, clock=lambda: server.now() - 200_000, pause=server.forward)
+    with pytest.raises(PermanentFailure, match="the clock") as refused:
+        client.as_app("GET", "/app")
+    assert refused.value.error_class is E.AUTH_DENIED
+    assert server.count("GET", "/app") == 1
 
 
 def test_pages_are_followed_to_the_end_and_to_no_other_host(server: GitHubServer) -> None:

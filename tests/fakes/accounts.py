@@ -47,11 +47,15 @@ class AccountServer(GitHubServer):
         self.account = ACCOUNT  # whose token it is
         self.statuses: list[dict[str, Any]] = []
 
+    def accepts(self, value: str) -> bool:
+        """Say whether a token is good now: here, and as git's password."""
+        return value in self.accepted
+
     def _judged(self, asked: Asked) -> Said:
         if not asked.path.startswith(f"{self.api}/"):
             return self._fault(404, f"{asked.path} is not of the API")
         scheme, _, token = asked.headers.get("authorization", "").partition(" ")
-        if scheme != self.scheme or token not in self.accepted:
+        if scheme != self.scheme or not self.accepts(token):
             return Said(401, {"message": "401 Unauthorized"})
         path = asked.path.removeprefix(self.api)
         if asked.method == "GET" and path == "/user":
@@ -64,6 +68,9 @@ class AccountServer(GitHubServer):
         return self._fault(404, f"{asked.method} {path} is not documented")
 
     def _of(self, asked: Asked, answer: str, name: str, rest: tuple[str, ...]) -> Said:
+        if name.lower() in self.moved:
+            path = asked.path.replace(name, self.moved[name.lower()], 1)
+            return Said(307, headers={"Location": f"{self.url}{path}"})
         known = [n for n, repo in self.repos.items() if name in (n, str(repo.number)) or name.lower() == n]
         if not known or self.repos[known[0]].is_hidden:
             return Said(404, {"message": "404 Not Found"})

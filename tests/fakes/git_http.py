@@ -45,6 +45,8 @@ class GitHost:
 
     `accepts` says of a password whether it is good, instead of `token`.
 
+    `moved`: the new names of repositories, whose old ones are redirected there.
+
     `api` answers what lies in no repository: some hosts serve both under one address.
     """
 
@@ -53,6 +55,7 @@ class GitHost:
         self.answers: list[str] = []  # each serves one request; then git again
         self.location = "http://127.0.0.1:9/elsewhere"
         self.asked: list[str] = []
+        self.moved: dict[str, str] = {}
         self.accepts: Callable[[str], bool] | None = None
         self.api: Callable[[Asked], Said] | None = None
         self.waits_for: threading.Event | None = None  # silent until then
@@ -75,16 +78,30 @@ class GitHost:
         made.git("config", "uploadpack.allowAnySHA1InWant", "true")
         return made
 
+    def rename(self, full_name: str, to: str) -> None:
+        """Give a repository another name, as GitHub, Gitea and GitLab do."""
+        path = self.root / f"{to}.git"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (self.root / f"{full_name}.git").rename(path)
+        self.moved[full_name] = to
+
     def _serve(self, environ: dict[str, Any], start: Start) -> list[bytes]:
         if self.api is not None and ".git/" not in environ["PATH_INFO"]:
             return _answered(self.api, environ, start)
         self.asked.append(environ["PATH_INFO"])
         if self.waits_for is not None:
             self.waits_for.wait(20)
-        if self.answers:
-            headers = [("Location", self.location)] if self.answers[0].startswith("30") else []
-            start(self.answers.pop(0), headers)
+        name = environ["PATH_INFO"].strip("/").partition(".git/")[0]
+        if name in self.moved:
+            location = f"{self.url}{environ['PATH_INFO'].replace(name, self.moved[name], 1)}"
+            start("301 Moved Permanently", [("Location", f"{location}?{environ['QUERY_STRING']}")])
             return [b""]
+        if self.answers:
+            answer = self.answers.pop(0)
+            is_page = answer.startswith("200")
+            headers = [("Location", self.location)] if answer.startswith("30") else []
+            start(answer, [("Content-Type", "text/html")] if is_page else headers)
+            return [b"<!DOCTYPE html><title>Sign in</title>" if is_page else b""]
         if not self._is_let_in(environ.get("HTTP_AUTHORIZATION", "")):
             start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="git"')])
             return [b""]
@@ -136,7 +153,7 @@ def _answered(api: Callable[[Asked], Said], environ: dict[str, Any], start: Star
     query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
     said = api(Asked(environ["REQUEST_METHOD"], environ["RAW_PATH"], query, headers, raw))
     start(f"{said.status} said", [("Content-Type", "application/json"), *said.headers.items()])
-    return [json.dumps(said.body).encode()]
+    return [said.body if isinstance(said.body, bytes) else json.dumps(said.body).encode()]
 
 
 class PullRequests:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -42,6 +42,7 @@ HEAD, BASE = "1" * 40, "b" * 40
 WEBHOOK_SECRET = "5ec2e7" * 6
 MAX_COMMENT_BYTES = 262_144
 MAX_OUTPUT_BYTES = 65_535
+PAGE = b"<!DOCTYPE html><html><title>Sign in</title><p>Your session has expired.</p></html>"
 VERSIONS = {"2022-11-28", "2026-03-10"}
 _CUT_OUT = Path(__file__).resolve().parents[3] / "shared" / "data" / "github_openapi_subset.json.gz"
 # method, path, permission; the name after `_` answers it.
@@ -136,7 +137,8 @@ class Repo:
 class Act:
     """What happens to one call: is it done (`keep`), and then answered, dropped or refused.
 
-    `then` is `reply`, `hang` or `reset`; a `status` from 300 replaces the answer. `before` runs first, and
+    `then` is `reply`, `hang`, `reset`, `cut` (closed in the middle of the answer) or `page` (a proxy's, or
+    `body`, with status 200 instead of it); a `status` from 300 replaces the answer. `before` runs first, and
     `after` once it is done, before its answer.
     """
 
@@ -245,7 +247,7 @@ class GitHubServer:
             limits = {"x-ratelimit-limit": "5000", "x-ratelimit-remaining": str(self.remaining),
                       "x-ratelimit-reset": str(int(self.now()) + self.reset_seconds)}  # fmt: skip
             headers = {"Date": date, **limits, **said.headers}
-            return Said(said.status, said.body, headers, said.hang, said.reset)
+            return replace(said, headers=headers)
 
     def _acted(self, asked: Asked) -> Said:
         call = f"{asked.method} {asked.path}"
@@ -260,8 +262,10 @@ class GitHubServer:
             self.faults.append(f"the double's own answer to {call}: {wrong}")
         if act.after is not None:
             act.after()
+        if act.then == "page":
+            return Said(200, act.body or PAGE, {"Content-Type": "text/html"})
         if act.then != "reply":
-            return Said(said.status, hang=act.then == "hang", reset=act.then == "reset")
+            return replace(said, **{act.then: True})
         return Said(act.status, act.body or {}, act.headers) if act.status >= 300 else said
 
     def _judged(self, asked: Asked) -> Said:

@@ -35,13 +35,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the server does: answers, keeps silent (`hang`), or closes by RST (`reset`)."""
+    """What the server does: answers, keeps silent (`hang`), closes by RST (`reset`) or in the body (`cut`).
+
+    A `body` of bytes is sent as it is.
+    """
 
     status: int = 200
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
     reset: bool = False
+    cut: bool = False
 
 
 class ThreadedServer:
@@ -110,15 +114,20 @@ class ThreadedServer:
 
     @staticmethod
     def _send(
-        handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], content: bytes
+        handler: BaseHTTPRequestHandler,
+        status: int,
+        headers: Mapping[str, str],
+        content: bytes,
+        *,
+        is_cut: bool = False,
     ) -> None:
-        handler.send_response(status)
-        for name, value in headers.items():
+        handler.send_response_only(status)
+        for name, value in {"Date": handler.date_time_string(), **headers}.items():
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(content)))
         handler.send_header("Connection", "close")
         handler.end_headers()
-        handler.wfile.write(content)
+        handler.wfile.write(content[: len(content) // 2] if is_cut else content)
 
 
 class LoopbackServer(ThreadedServer):
@@ -148,4 +157,5 @@ class LoopbackServer(ThreadedServer):
         else:
             content = said.body if isinstance(said.body, bytes) else json.dumps(said.body).encode()
             content = b"" if said.status == 204 else content
-            self._send(handler, said.status, {"Content-Type": "application/json", **said.headers}, content)
+            headers = {"Content-Type": "application/json", **said.headers}
+            self._send(handler, said.status, headers, content, is_cut=said.cut)

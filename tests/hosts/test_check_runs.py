@@ -176,8 +176,14 @@ def test_a_review_that_goes_on_opens_the_same_check_run_again(github: GitHubServ
 
 @pytest.mark.parametrize(
     "act",
-    [Act(then="reset"), Act(status=502), Act(keep=False, status=502), Act(keep=False, status=409)],
-    ids=["lost answer", "made, then 502", "not made", "conflict"],
+    [
+        Act(then="reset"),
+        Act(then="page"),
+        Act(status=502),
+        Act(keep=False, status=502),
+        Act(keep=False, status=409),
+    ],
+    ids=["lost answer", "a page of a proxy", "made, then 502", "not made", "conflict"],
 )
 @pytest.mark.parametrize("on", [POST, PATCH])
 def test_a_lost_answer_makes_no_second_check_run(github: GitHubServer, act: Act, on: str) -> None:
@@ -297,6 +303,24 @@ def test_a_refusal_is_recorded_and_tried_again_an_hour_later(github: GitHubServe
     assert 3500 < (row.due_at - timezone.now()).total_seconds() <= 3600
     assert (row.error_class, row.failures) == ("SCHEMA_INVALID", 1)
     settle()
+    assert HostCheck.objects.get().error_class == ""
+
+
+def test_a_check_run_of_an_uninstalled_app_is_concluded_when_it_is_installed_again(
+    github: GitHubServer,
+) -> None:
+    """No event told it: the webhook of the uninstallation was lost."""
+    job = pull_request(github)
+    settle()
+    github.is_installed = False
+    to(job, JobStatus.SUCCEEDED)
+    settle()
+    row = HostCheck.objects.get()
+    assert (row.error_class, row.told) == ("NOT_FOUND", "active")
+    assert "not installed" in row.detail
+    github.is_installed = True
+    settle()
+    assert states(github) == [("completed", "success")]
     assert HostCheck.objects.get().error_class == ""
 
 

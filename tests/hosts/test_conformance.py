@@ -292,7 +292,8 @@ def test_a_head_of_another_repository_under_the_name_is_not_requested(
         server.add("acme/website", {7: Pull(OTHER)})
     change = HostChange.objects.get()
     try:
-        found = config.has_head(change, OTHER)
+        pull = config.pull_now(change)
+        found = pull is not None and pull.head_sha == OTHER
     except PermanentFailure as refused:
         found = refused.error_class is not ErrorClass.NOT_FOUND
     assert found is is_ours

@@ -151,7 +151,10 @@ def test_threads_that_the_host_all_refuses_leave_the_summary_alone(gitlab: World
     assert not gitlab.repo.comments
 
 
-@pytest.mark.parametrize("act", [Act(then="reset"), Act(status=502), Act(keep=False, status=502)])
+@pytest.mark.parametrize(
+    "act",
+    [Act(then="reset"), Act(then="cut"), Act(then="page"), Act(status=502), Act(keep=False, status=502)],
+)
 def test_a_lost_answer_is_uncertain_and_nothing_is_posted_twice(world: World, act: Act) -> None:
     sent = world.sent(PLACE, UNCHANGED, REMOVED)
     acts = [Act(), act] if world.name == "gitlab" else [act]  # there at the second thread

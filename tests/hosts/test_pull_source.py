@@ -208,6 +208,7 @@ def stat_mode(path: Path) -> int:
         ("401 Unauthorized", ErrorClass.AUTH_DENIED, False),
         ("403 Forbidden", ErrorClass.PERMISSION_DENIED, False),
         ("404 Not Found", ErrorClass.NOT_FOUND, False),
+        ("200 OK", ErrorClass.UPSTREAM_UNAVAILABLE, True),  # a page of a proxy
         ("302 Found", ErrorClass.POLICY_REJECTED, False),
         ("307 Temporary Redirect", ErrorClass.POLICY_REJECTED, False),
         ("429 Too Many Requests", ErrorClass.RATE_LIMITED, True),

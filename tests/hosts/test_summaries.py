@@ -142,7 +142,10 @@ def test_a_comment_that_is_deleted_while_it_is_edited_is_posted(world: World) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("act", [Act(then="reset"), Act(status=502)], ids=["reset", "502"])
+@pytest.mark.parametrize(
+    "act", [Act(then="reset"), Act(then="cut"), Act(then="page"), Act(status=502)],
+    ids=["reset", "cut in its middle", "a page of a proxy", "502"],
+)  # fmt: skip
 def test_a_lost_answer_is_uncertain_and_then_found(world: World, act: Act, version: int) -> None:
     for earlier in range(1, version):
         world.provider.send(review(world, earlier))
@@ -160,6 +163,20 @@ def test_a_closed_pull_request_gets_nothing_and_a_moved_head_is_told(world: Worl
     world.repo.pulls[7].state = "closed"
     with pytest.raises(NotWanted):
         world.provider.send(review(world, 2))
+
+
+@pytest.mark.parametrize("body", [None, {"message": "Maintenance"}], ids=["page", "object"])
+def test_what_answers_in_the_place_of_the_host_is_asked_again_and_loses_nothing(
+    world: World, body: object
+) -> None:
+    """A proxy with status 200, at each of the questions before the comment."""
+    world.provider.send(review(world))
+    for before in range(2 if world.name == "github" else 3):
+        world.server.script(*[Act()] * before, Act(then="page", body=body), on="GET ")
+        with pytest.raises(RetryableFailure):
+            world.provider.send(review(world, 2))
+    world.provider.send(review(world, 2))
+    assert len(world.repo.comments) == 1
 
 
 def test_a_limit_is_a_wait_of_as_long_as_it_says(world: World) -> None:

@@ -36,7 +36,7 @@ _REFUSALS = {
     400: (ErrorClass.INTERNAL_BUG, "the request was not well formed"),
     401: (
         ErrorClass.AUTH_DENIED,
-        "it refused the App's key or token: check GITHUB_APP_ID, GITHUB_PRIVATE_KEY",
+        "it refused the App's key or token: check GITHUB_APP_ID, GITHUB_PRIVATE_KEY and the clock",
     ),
     404: (ErrorClass.NOT_FOUND, "it does not exist, was renamed, or the App is not installed there"),
     410: (ErrorClass.RECIPIENT_REJECTED, "comments are switched off there, or it was deleted"),

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import httpx
+import structlog
 
 from criticizer.codehosts import fields
+from criticizer.codehosts.answers import server_time
 from criticizer.codehosts.client import PER_PAGE, Body, Page, Reply, RestClient
 from criticizer.codehosts.events import Unreadable
 from criticizer.codehosts.github import answers
@@ -25,14 +27,19 @@ from criticizer.redaction import register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from criticizer.resilience.rotating_secrets import RotatingSecrets
 
+log = structlog.get_logger(__name__)
+
 API_VERSION = "2022-11-28"
+_CLOCKS_AGREE_SECONDS = 30.0
+_MOST_APART_SECONDS = 86_400.0  # no token is signed for a time that is further off
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": API_VERSION}
 
 
 class GitHub(RestClient):
     """One App on one host. Calls raise as `RestClient` says.
 
-    A refused token is renewed once; one that is fresh is shown again (guarantee G251).
+    A refused token is renewed once; one that is fresh is shown again (guarantee G251). Where GitHub's clock
+    is not ours, its own counts.
     """
 
     def __init__(
@@ -48,8 +55,9 @@ class GitHub(RestClient):
         self._pause = pause
         self._slug = config.slug
         self._keys = RotatingSecrets("github_key_refused", config.private_keys, "")
-        self._own = AppTokens(config.app_id, clock)
-        self._tokens = TokenCache(self._mint, clock)
+        self._ahead = 0.0  # seconds by which GitHub's clock is ahead of ours
+        self._own = AppTokens(config.app_id, lambda: self._clock() + self._ahead)
+        self._tokens = TokenCache(self._mint, clock, lambda: self._ahead)
 
     def as_app(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Reply:
         """Make a call about the App itself, with its own token: only questions and repeatable ones."""
@@ -117,12 +125,29 @@ class GitHub(RestClient):
 
     def _called_as_app(self, method: str, url: httpx.URL, body: Body) -> Answer:
         def ask(key: str) -> Answer:
-            answer = self._redirected(method, url, self._own.get(key), body, acts=False)
-            if answer.status == 401:
+            for _ in range(2):
+                answer = self._redirected(method, url, self._own.get(key), body, acts=False)
+                if answer.status != 401:
+                    break
                 self._own.drop(key)
+                if not self._is_another_time(answer):
+                    break
             return answer
 
         return self._with_accepted(self._keys, ask)
+
+    def _is_another_time(self, answer: Answer) -> bool:
+        """Say whether the time of a refusal is not the one that its token was signed for; keep that time.
+
+        GitHub takes a token for ten minutes of its own clock: one of a machine that is an hour off never.
+        """
+        now = self._clock()
+        ahead = server_time(answer, now + self._ahead) - now
+        if abs(ahead - self._ahead) <= _CLOCKS_AGREE_SECONDS or abs(ahead) > _MOST_APART_SECONDS:
+            return False
+        log.warning("host_clock_differs", host=self._refusals.label, seconds=round(ahead))
+        self._ahead = ahead
+        return True
 
     def _called(
         self,

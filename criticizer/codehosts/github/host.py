@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from criticizer.codehosts import fields
 from criticizer.codehosts.base import Comment, FailedDelivery, InlineComment, Lack, Pull, Verdict
-from criticizer.codehosts.client import comments_of, number_of, object_at
+from criticizer.codehosts.client import check_described, comments_of, number_of, object_at
 from criticizer.codehosts.events import HostEvent, Unreadable
 from criticizer.codehosts.github.client import GitHub
 from criticizer.codehosts.github.tokens import LAG_PAUSES_SECONDS, PERMISSIONS, AppConfig
@@ -258,7 +258,11 @@ class GitHubHost(Webhooks):
 
 
 def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
-    """Read a pull request as GitHub and Gitea describe it. Raises NOT_FOUND for another repository's."""
+    """Read a pull request as GitHub and Gitea describe it.
+
+    Raises PermanentFailure NOT_FOUND for another repository's, RetryableFailure for what is none.
+    """
+    check_described(content, "the host")
     found = object_at(object_at(content, "base"), "repo")
     name, sha, url = found.get("full_name"), object_at(content, "head").get("sha"), content.get("html_url")
     is_known = bool(repository.number) and isinstance(found.get("id"), int)

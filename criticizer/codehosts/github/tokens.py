@@ -128,11 +128,15 @@ class TokenCache:
     """Tokens by repository, in memory only."""
 
     def __init__(
-        self, mint: Callable[[Repository], Mapping[str, object]], clock: Callable[[], float]
+        self,
+        mint: Callable[[Repository], Mapping[str, object]],
+        clock: Callable[[], float],
+        ahead: Callable[[], float],
     ) -> None:
-        """`mint` asks GitHub for a token and returns its answer."""
+        """`mint` asks GitHub for a token and returns its answer; `ahead`: its clock's seconds before ours."""
         self._mint = mint
         self._clock = clock
+        self._ahead = ahead
         self._tokens: dict[Repository, Token] = {}
         self._lock = threading.Lock()
 
@@ -160,7 +164,7 @@ class TokenCache:
             raise _unusable()
         register_own_secrets([value])
         try:
-            expires_at = datetime.fromisoformat(expires).timestamp()
+            expires_at = datetime.fromisoformat(expires).timestamp() - self._ahead()
         except ValueError:
             raise _unusable() from None
         return Token(value, asked_at, expires_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
@@ -9,7 +10,14 @@ from urllib.parse import quote
 import structlog
 
 from criticizer.codehosts.base import Comment, InlineComment, Pull, Verdict
-from criticizer.codehosts.client import PER_PAGE, comments_of, is_by, number_of, object_at
+from criticizer.codehosts.client import (
+    PER_PAGE,
+    check_described,
+    comments_of,
+    is_by,
+    number_of,
+    object_at,
+)
 from criticizer.codehosts.events import HostEvent
 from criticizer.codehosts.gitlab.variables import VARIABLES
 from criticizer.codehosts.gitlab.webhooks import Webhooks, open_merge_request
@@ -57,11 +65,12 @@ class GitLabHost(TokenHost, Webhooks):
 
     def pull(self, repository: Repository, number: int) -> Pull:
         found = self.client.call("GET", _path(repository, number)).content
+        check_described(found, self.label)
         sha, url, conflicts = (found.get(name) for name in ("sha", "web_url", "has_conflicts"))
         return Pull(
             is_open=found.get("state") == "opened",
             head_sha=sha if isinstance(sha, str) else "",
-            repository=repository,
+            repository=_named_today(found, repository),
             url=url if isinstance(url, str) else "",
             is_mergeable=not conflicts if isinstance(conflicts, bool) else None,
         )
@@ -162,6 +171,15 @@ class GitLabHost(TokenHost, Webhooks):
                 log.warning("commit_without_branch_has_no_status", project=repository.name)
                 return None
             raise
+
+
+def _named_today(content: Mapping[str, object], repository: Repository) -> Repository:
+    """Return the project by the name that a merge request of it has now."""
+    name = str(object_at(content, "references").get("full", "")).rpartition("!")[0]
+    with contextlib.suppress(ValueError):
+        if name.lower() != repository.name.lower():
+            return Project(name, repository.number)
+    return repository
 
 
 def _project(repository: Repository) -> str:
