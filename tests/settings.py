@@ -62,6 +62,7 @@ if os.environ.get("CRITICIZER_SLOW_PAGES"):
 
 if _database_name:
     DATABASES["default"]["NAME"] = _database_name  # noqa: F405
+    EMBEDDED_DATABASE = False  # it is there: no process makes another one among its files
     DATA_DIR = Path(os.environ["TEST_FILES_DIR"])
     MAILDIR = DATA_DIR / "mail"
     for _storage in ("artifacts_raw", "artifacts_redacted"):
