@@ -208,7 +208,11 @@ def test_a_rerun_supersedes_the_version_still_at_work(installation: Installation
 
 
 @pytest.mark.parametrize(
-    ("event", "shelved"), [("change-commit", False), ("shelve-commit", True)], ids=["submitted", "shelved"]
+    ("event", "shelved"),
+    [
+        pytest.param("change-commit", False, id="submitted"),
+        pytest.param("shelve-commit", True, id="shelved", marks=pytest.mark.long),
+    ],
 )
 def test_a_perforce_trigger_has_its_change_reviewed(
     installation: Installation, event: str, shelved: bool
@@ -227,6 +231,7 @@ def test_a_perforce_trigger_has_its_change_reviewed(
     assert installation.arrived(job) == (1, 1)
 
 
+@pytest.mark.long
 def test_without_a_model_the_review_says_that_only_checks_ran(installation: Installation) -> None:
     asked = len(installation.llm.requests)
     installation.start_workers(LLM_PROVIDER="none")

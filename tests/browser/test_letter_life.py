@@ -20,7 +20,12 @@ from tests.fakes.llm import FakeLlm, Reply
 from tests.fakes.p4.server import FakeDepot, edited
 from tests.stack import Stack, eventually, running
 
-pytestmark = [pytest.mark.browser, pytest.mark.cluster(seconds=30), pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.cluster(seconds=30),
+    pytest.mark.long,
+    pytest.mark.django_db(transaction=True),
+]
 
 KEY = "an-expired-key-for-tests"
 FINDING = {"findings": [], "files_read": []}

@@ -13,7 +13,7 @@ from reviews.models import ReviewJob, StageRun
 from tests.fakes.webhook import Behaviour, WebhookReceiver
 from tests.stack import eventually, git_repository, running
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 def test_hung_and_dripping_receivers_delay_no_review_that_mails(

@@ -37,7 +37,7 @@ from tests.stack import eventually
 
 # One process runs them all: they share an installation.
 pytestmark = [
-    pytest.mark.cluster(seconds=90),
+    pytest.mark.cluster(seconds=50),
     pytest.mark.xdist_group("hosts"),
     pytest.mark.django_db(transaction=True),
 ]
@@ -144,6 +144,7 @@ def test_check_2_twenty_deliveries_at_once_and_two_ids_of_one_head_are_one_job(s
     assert len(site.repo.comments) == 1
 
 
+@pytest.mark.long
 def test_check_3_every_recorded_payload_is_answered_and_makes_no_work_it_does_not_ask_for(
     both: Sides,
 ) -> None:
@@ -231,9 +232,12 @@ LIMITS: dict[str, tuple[float, dict[str, Any]]] = {  # seconds as the host means
     "used-up": (2400.0, {"status": 403, "headers": {"x-ratelimit-remaining": "0"}}),
 }
 LISTENED_SECONDS = 4.0
+QUICK = "429"
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    "limit", [pytest.param(limit, marks=() if limit == QUICK else pytest.mark.long) for limit in LIMITS]
+)
 def test_check_7_a_limit_is_waited_for_and_costs_no_attempt(site: Site, limit: str) -> None:
     seconds, told = LIMITS[limit]
     api = site.sides.api
@@ -288,6 +292,7 @@ def test_check_8_a_token_that_expires_between_summary_and_review_is_made_anew_on
     assert set(Delivery.objects.filter(job=job).values_list("status", flat=True)) == {"sent"}
 
 
+@pytest.mark.long
 def test_check_8_the_second_key_is_used_when_the_first_is_refused(site: Site) -> None:
     site.sides.api.keys = {2}
     expire_tokens(site.sides)
@@ -300,6 +305,7 @@ def test_check_8_the_second_key_is_used_when_the_first_is_refused(site: Site) ->
     assert "github_key_refused" in site.sides.stack.logs()
 
 
+@pytest.mark.long
 def test_check_8_a_fresh_token_that_is_refused_for_seconds_fails_nothing(site: Site) -> None:
     site.sides.api.lag_seconds = 5 * SCALE
     expire_tokens(site.sides)
@@ -313,6 +319,7 @@ def test_check_8_a_fresh_token_that_is_refused_for_seconds_fails_nothing(site: S
     assert (len(site.repo.comments), len(site.repo.reviews)) == (1, 1)
 
 
+@pytest.mark.long
 def test_check_9_as_many_findings_as_a_review_can_have_keep_both_limits(site: Site) -> None:
     site.push()
     files: dict[str, str | bytes | None] = {
@@ -336,6 +343,7 @@ def test_check_9_as_many_findings_as_a_review_can_have_keep_both_limits(site: Si
     assert len(review["comments"]) == 30
 
 
+@pytest.mark.long
 def test_check_10_what_lies_outside_the_hunks_is_in_the_summary_only(site: Site) -> None:
     lines = [f"line_{number} = {number}" for number in range(1, 61)]
     site.git.branch("main")

@@ -17,7 +17,7 @@ from tests.hosts.deliveries import installation
 from tests.hosts.sides import Site
 from tests.stack import eventually
 
-pytestmark = [pytest.mark.cluster(seconds=20), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.cluster(seconds=20), pytest.mark.long, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

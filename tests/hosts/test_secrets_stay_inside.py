@@ -23,7 +23,7 @@ from tests.hosts import deliveries, sides
 from tests.hosts.sides import Site
 from tests.stack import eventually
 
-pytestmark = [pytest.mark.cluster(seconds=40), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.cluster(seconds=40), pytest.mark.long, pytest.mark.django_db(transaction=True)]
 
 
 @contextmanager

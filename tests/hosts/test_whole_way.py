@@ -17,7 +17,7 @@ from tests.hosts import deliveries
 from tests.hosts.deliveries import comment, pull_request
 from tests.stack import Stack, eventually
 
-pytestmark = [pytest.mark.cluster(seconds=20), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.cluster(seconds=20), pytest.mark.long, pytest.mark.django_db(transaction=True)]
 CONFLICT = "<<<<<<< ours\none = 1\n=======\none = 2\n>>>>>>> theirs\n"
 
 

@@ -18,7 +18,7 @@ from tests.hosts.kinds import KINDS, Kind
 from tests.hosts.test_whole_way import CONFLICT
 from tests.stack import Stack, eventually
 
-pytestmark = [pytest.mark.cluster(seconds=40), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.cluster(seconds=40), pytest.mark.long, pytest.mark.django_db(transaction=True)]
 NAME = "Acme/Web-Site"
 
 

@@ -55,7 +55,7 @@ def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> It
         pytest.param("github-review", SILENT, marks=pytest.mark.long),
         pytest.param("github-review", BROKEN, marks=pytest.mark.long),
         pytest.param("gitea-review", RESET, marks=pytest.mark.long),
-        ("gitlab-review", SILENT),
+        pytest.param("gitlab-review", SILENT, marks=pytest.mark.long),
         ("github-check", SILENT),
         pytest.param("github-check", NORMAL, marks=pytest.mark.long),
         pytest.param("gitea-check", RESET, marks=pytest.mark.long),
@@ -104,6 +104,7 @@ def test_every_row_of_a_digest_is_truthful_in_a_slice(start: Start, provider: st
 
 
 @on_disk
+@pytest.mark.long
 def test_a_storm_of_kills_leaves_digests_that_agree(start: Start) -> None:
     with start("postmark, digest") as running:
         found = running.storm(15, seed=1)
