@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.text import capfirst
+
+from criticizer.admin_site.search_query import MAX_CHARACTERS
 
 # A `reviews.recipients.scopes.Scope`: what it calls a job is the lookup from a row to its review.
 Visible = Any
@@ -68,6 +70,15 @@ class ScopedAdmin(admin.ModelAdmin[Any]):
     def row(self, request: HttpRequest, pk: Any) -> Any:
         """Return a row that the user may see, or None."""
         return self.get_queryset(request).filter(pk=pk).first()
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find nothing for a search that is too long: each of its words is a condition on each field."""
+        if len(search_term) > MAX_CHARACTERS:
+            messages.error(request, f"A search has at most {MAX_CHARACTERS} characters.")
+            return queryset.none(), False
+        return super().get_search_results(request, queryset, search_term)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow the list's own filters, and filters by a column with choices, which saved views use.

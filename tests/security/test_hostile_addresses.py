@@ -178,6 +178,17 @@ def test_no_query_breaks_a_page(clients: Iterator[Client], rows: dict[str, Any])
     assert failures == []
 
 
+def test_a_search_of_thousands_of_words_is_refused(clients: Iterator[Client]) -> None:
+    """Each word was a condition on each field: one such address took a minute of the processor."""
+    root = next(clients)
+    for name in LISTS:
+        address = reverse(name)
+        found = root.get(address, {"q": "a " * 5_000}).content.decode()
+        if 'id="searchbar"' in found:
+            assert "A search has at most 500 characters." in found, address
+        assert root.get(address, {"q": "a" * 499}).status_code == 200
+
+
 def test_no_choice_of_rows_breaks_a_list(clients: Iterator[Client]) -> None:
     failures = []
     lists = [(name, desk) for name, _ in pages() if (desk := LISTS.get(name))]
