@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -24,100 +24,113 @@ def where(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@dataclass
+class Source:
+    """What these proofs ask of a module, gathered in one walk through its tree."""
+
+    text: str
+    imported: set[str] = field(default_factory=set)
+    attributes: list[ast.Attribute] = field(default_factory=list)
+    calls: list[ast.Call] = field(default_factory=list)
+    keywords: list[ast.keyword] = field(default_factory=list)
+    constants: dict[object, int] = field(default_factory=dict)  # a text -> a line where it stands
+
+    def __post_init__(self) -> None:
+        for node in ast.walk(ast.parse(self.text)):
+            if isinstance(node, ast.Import):
+                self.imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                self.imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Attribute):
+                self.attributes.append(node)
+            elif isinstance(node, ast.Call):
+                self.calls.append(node)
+            elif isinstance(node, ast.keyword):
+                self.keywords.append(node)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                self.constants[node.value] = node.lineno
+
+    def called(self) -> set[str]:
+        """Return the names that are called, without those of what they belong to."""
+        return {
+            call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+            for call in self.calls
+        }
+
+    def of_os(self) -> list[ast.Attribute]:
+        return [
+            node for node in self.attributes if isinstance(node.value, ast.Name) and node.value.id == "os"
+        ]
 
 
 @pytest.fixture(scope="module")
-def trees() -> dict[Path, ast.AST]:
-    """The syntax trees: hundreds of megabytes, which no other module's tests should walk around."""
-    return {path: ast.parse(path.read_text()) for path in PRODUCT}
+def sources() -> dict[str, Source]:
+    """The product's modules, of which much is kept: no other module's tests should walk around it."""
+    return {where(path): Source(path.read_text()) for path in PRODUCT}
 
 
-def test_one_module_imports_subprocess(trees: dict[Path, ast.AST]) -> None:
-    doors = {where(path) for path, tree in trees.items() if "subprocess" in set(imported(tree))}
+def test_one_module_imports_subprocess(sources: dict[str, Source]) -> None:
+    doors = {name for name, source in sources.items() if "subprocess" in source.imported}
     assert doors == {"criticizer/workers/subprocesses.py"}
-    named = {
-        where(path) for path in PRODUCT if re.search(r"\bimport_module\(|__import__\(", path.read_text())
-    }
-    for name in named:  # nobody fetches it by its name either
-        assert "subprocess" not in (ROOT / name).read_text()
+    by_name = re.compile(r"\bimport_module\(|__import__\(")
+    for source in sources.values():  # nobody fetches it by its name either
+        assert not by_name.search(source.text) or "subprocess" not in source.text
 
 
-def test_no_shell_is_ever_asked_for(trees: dict[Path, ast.AST]) -> None:
-    for path, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg == "shell":
-                assert isinstance(node.value, ast.Constant), where(path)
-                assert node.value.value is False, where(path)
-            if isinstance(node, ast.Constant) and node.value in {"/bin/sh", "/bin/bash", "sh", "bash"}:
-                pytest.fail(f"{where(path)}:{node.lineno} names a shell")
+def test_no_shell_is_ever_asked_for(sources: dict[str, Source]) -> None:
+    for name, source in sources.items():
+        for keyword in source.keywords:
+            if keyword.arg == "shell":
+                assert isinstance(keyword.value, ast.Constant), name
+                assert keyword.value.value is False, name
+        for shell in ("/bin/sh", "/bin/bash", "sh", "bash"):
+            if shell in source.constants:
+                pytest.fail(f"{name}:{source.constants[shell]} names a shell")
 
 
-def test_no_other_way_to_start_a_program_is_used(trees: dict[Path, ast.AST]) -> None:
+def test_no_other_way_to_start_a_program_is_used(sources: dict[str, Source]) -> None:
     forks = set()  # of the same program: web processes, and the process of one change
-    for path, tree in trees.items():
-        assert not set(imported(tree)) & OTHER_DOORS, where(path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
-                if node.attr == "fork":
-                    forks.add(where(path))
-                else:
-                    assert not SPAWNING.match(node.attr), f"{where(path)}:{node.lineno}"
-        assert not {"os.system", "os.popen"} & set(imported(tree)), where(path)
+    for name, source in sources.items():
+        assert not source.imported & OTHER_DOORS, name
+        for node in source.of_os():
+            if node.attr == "fork":
+                forks.add(name)
+            else:
+                assert not SPAWNING.match(node.attr), f"{name}:{node.lineno}"
+        assert not {"os.system", "os.popen"} & source.imported, name
     assert forks == {"criticizer/workers/web_server.py", "reviews/reviewers/redactor_child.py"}
 
 
-def test_a_process_replaces_itself_only_with_itself(trees: dict[Path, ast.AST]) -> None:
+def test_a_process_replaces_itself_only_with_itself(sources: dict[str, Source]) -> None:
     users = {
-        where(path)
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and re.match(r"os\.exec", ast.unparse(node))
+        name
+        for name, source in sources.items()
+        if any(node.attr.startswith("exec") for node in source.of_os())
     }
     assert users <= {"criticizer/management/commands/cluster.py"}
 
 
-def test_no_text_is_run_as_python_and_nothing_is_unpickled(trees: dict[Path, ast.AST]) -> None:
-    for path, tree in trees.items():
-        assert not {"pickle", "marshal", "shelve", "dill"} & set(imported(tree)), where(path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id not in {"eval", "exec", "compile"}, f"{where(path)}:{node.lineno}"
+def test_no_text_is_run_as_python_and_nothing_is_unpickled(sources: dict[str, Source]) -> None:
+    for name, source in sources.items():
+        assert not {"pickle", "marshal", "shelve", "dill"} & source.imported, name
+        for call in source.calls:
+            if isinstance(call.func, ast.Name):
+                assert call.func.id not in {"eval", "exec", "compile"}, f"{name}:{call.lineno}"
 
 
-def test_one_module_makes_redacted_text(trees: dict[Path, ast.AST]) -> None:
-    makers = {
-        where(path)
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and (
-            (isinstance(node.func, ast.Name) and node.func.id == "RedactedText")
-            or (isinstance(node.func, ast.Attribute) and node.func.attr == "RedactedText")
-        )
-    }
+def test_one_module_makes_redacted_text(sources: dict[str, Source]) -> None:
+    makers = {name for name, source in sources.items() if "RedactedText" in source.called()}
     assert makers == {"criticizer/redaction/redacted_text.py"}
-    keys = {where(path) for path in PRODUCT if re.search(r"\b_MAKER\b", path.read_text())}
+    keys = {name for name, source in sources.items() if re.search(r"\b_MAKER\b", source.text)}
     assert keys == {"criticizer/redaction/redacted_text.py"}
 
 
-def test_nobody_marks_text_as_safe_html(trees: dict[Path, ast.AST]) -> None:
+def test_nobody_marks_text_as_safe_html(sources: dict[str, Source]) -> None:
     """`format_html` escapes what it is given; these would not."""
     unsafe = {"mark_safe", "SafeText", "autoescape_off"}
-    for path, tree in trees.items():
-        called = {
-            node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call)
-        }
-        if found := called & unsafe:
-            pytest.fail(f"{where(path)}: {found}")
+    for name, source in sources.items():
+        if found := source.called() & unsafe:
+            pytest.fail(f"{name}: {found}")
     for template in (ROOT / "templates").rglob("*.html"):
         text = template.read_text()
         assert "|safe" not in text, template.name
