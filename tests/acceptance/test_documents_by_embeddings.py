@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from criticizer.models import Circuit
 from reviews.models import AllowListEntry, LedgerEntry, ReviewJob, ReviewUnit
+from reviews.reviewers import embeddings
 from reviews.stages import semantic
 from reviews.states import JobStatus
 from tests.acceptance.test_documents_by_meaning import (
@@ -159,36 +160,52 @@ def test_without_embeddings_the_other_steps_find_the_same(world: World, repo: Gi
 
 
 ONES = [1.0] * 64
+UNUSABLE: dict[str, list[object]] = {  # each for 11 texts
+    "too-few": [ONES],
+    "lengths": [*[ONES] * 10, [1.0]],
+    "nan": [*[ONES] * 10, [float("nan")] * 64],
+    "infinite": [*[ONES] * 10, [float("inf")] * 64],
+    "text": [*[ONES] * 10, ["1"] * 64],
+    "zero": [*[ONES] * 10, [0.0] * 64],
+    "empty": [*[ONES] * 10, []],
+    "overflow": [[1e308] * 64] * 11,
+    "too-long": [[1.0] * 5_000] * 11,
+}
 
 
-def vectors(*found: object) -> Reply:
-    return Reply(vectors=found)
+def test_vectors_that_cannot_be_used_are_refused() -> None:
+    def read(vectors: list[object]) -> object:
+        rows = [{"index": place, "embedding": vector} for place, vector in enumerate(vectors)]
+        return embeddings._vectors(json.loads(json.dumps({"data": rows})), 11)
+
+    assert read([ONES] * 11) is not None
+    assert [name for name, vectors in UNUSABLE.items() if read(vectors) is not None] == []
+    assert [
+        content for content in ([], {}, {"data": None}) if embeddings._vectors(content, 0) is not None
+    ] == []
+
+
+MISBEHAVES: dict[str, Reply] = {
+    "500": error(500, "x"),
+    "503": error(503, "x"),
+    "401": error(401, "x"),
+    "429": error(429, "x", Retry_After="600"),
+    "reset": Reply(reset=True),
+    "garbage": Reply(body="{"),
+    "list": Reply(body="[]"),
+    "null": Reply(body='{"data": null}'),
+    **{name: Reply(vectors=vectors) for name, vectors in UNUSABLE.items()},
+}
+QUICK = {"500", "401", "429", "reset", "garbage", "too-few", "nan"}
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        error(500, "x"),
-        error(503, "x"),
-        error(401, "x"),
-        error(429, "x", Retry_After="600"),
-        Reply(reset=True),
-        Reply(body="{"),
-        Reply(body="[]"),
-        Reply(body='{"data": null}'),
-        vectors(ONES),
-        vectors(*[ONES] * 10, [1.0]),
-        vectors(*[ONES] * 10, [float("nan")] * 64),
-        vectors(*[ONES] * 10, [float("inf")] * 64),
-        vectors(*[ONES] * 10, ["1"] * 64),
-        vectors(*[ONES] * 10, [0.0] * 64),
-        vectors(*[ONES] * 10, []),
-        vectors(*[[1e308] * 64] * 11),
-        vectors(*[[1.0] * 5_000] * 11),
+        pytest.param(reply, id=name, marks=() if name in QUICK else pytest.mark.long)
+        for name, reply in MISBEHAVES.items()
     ],
-    ids=["500", "503", "401", "429", "reset", "garbage", "list", "null", "too-few", "lengths", "nan",
-         "infinite", "text", "zero", "empty", "overflow", "too-long"],
-)  # fmt: skip
+)
 def test_a_server_of_embeddings_that_misbehaves_costs_its_step_alone(
     world: World, repo: GitRepo, reply: Reply
 ) -> None:

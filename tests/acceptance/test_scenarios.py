@@ -8,6 +8,7 @@ prove of the same scenarios.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import threading
 from collections.abc import Callable
@@ -568,16 +569,17 @@ INDEX: dict[int, tuple[str, ...]] = {
 }
 
 
+@functools.cache
+def names_of_tests(path: str) -> list[str]:
+    body = ast.parse((django_settings.BASE_DIR / path).read_text()).body
+    return [node.name for node in body if isinstance(node, ast.FunctionDef)]
+
+
 @pytest.mark.parametrize("number", INDEX)
 def test_every_scenario_has_named_tests_and_a_recovery_twin(number: int) -> None:
     for path in INDEX[number]:
-        tree = ast.parse((django_settings.BASE_DIR / path).read_text())
-        names = [
-            node.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef)
-            and re.match(rf"test_scenario_(\d\d_)*{number:02}_", node.name)
-        ]
+        wanted = re.compile(rf"test_scenario_(\d\d_)*{number:02}_")
+        names = [name for name in names_of_tests(path) if wanted.match(name)]
         assert len(names) >= 2, (number, path)
         if path == HERE or "crash" in path:
             assert any("recover" in name for name in names), (number, path)
