@@ -93,6 +93,8 @@ class Workers:
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        if self._known.is_set():
+            self.kill()  # interrupted: what it does would be waited for
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(10)
