@@ -3,14 +3,16 @@
 A database of its own is filled (`admin_load`): `--history` jobs, the newest `--queued` of them active, each
 with its message. The empty one has as many active jobs as are claimed. Then, in turns with the empty one:
 
-- a claim of each queue: the message's and the stage's, as workers do it; it is given back;
+- a claim of each queue: the message's and the stage's, as workers do it; it is given back. Work is due in the
+  order of its requests, then scattered: the next work lies all over the backlog;
 - an intake: `POST /api/v1/reviews/` through the whole middleware, in this process;
 - a whole sweep of the full one; a sweep, a scrape of `/metrics`, and each function of the maintenance;
 - the admin's pages (`admin_scale`), its first page, and the list that reviewers see first;
 - `--seconds`: intake through the real web server, with sixteen connections.
 
-Claims and intake must stay within 1.5 of the empty database. They do not wait for the disk here: that takes
-the same time on both and would hide what differs. `--data DIR` keeps the full database for another run.
+Claims in order and intake must stay within 1.5 of the empty database. They do not wait for the disk here:
+that takes the same time on both and would hide what differs. `--data DIR` keeps the full database for another
+run.
 
     python -m benchmarks.growth --history 10000000 --queued 1000000 --seconds 60 --data DIR
 """
@@ -109,7 +111,7 @@ def in_turns(sides: Sequence[Side], work: Callable[[Side], float], times: int) -
 
 
 def compared(
-    name: str, sides: Sequence[Side], work: Callable[[Side], float], times: int, must: Must
+    name: str, sides: Sequence[Side], work: Callable[[Side], float], times: int, must: Must | None = None
 ) -> Figure:
     """Measure `work` on the full and the empty database; the figure is the median."""
     full, empty = in_turns(sides, work, times)
@@ -151,6 +153,19 @@ def claim_of(queue: str) -> Callable[[Side], float]:
         return milliseconds
 
     return work
+
+
+def scatter(side: Side, queue: str, number: int) -> None:
+    """Make some messages from all over the backlog the next ones, as when many wait for a dependency."""
+    with side.used(), side.connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE outbox_messages"
+            " SET available_at = '2000-01-01'::timestamptz + random() * interval '1 day'"
+            " WHERE id = ANY(ARRAY(SELECT id FROM outbox_messages"
+            "  WHERE queue = %s AND lease_token IS NULL AND available_at <= now()"
+            "  ORDER BY random() LIMIT %s))",
+            [queue, number],
+        )
 
 
 def request(side: Side) -> float:
@@ -276,6 +291,10 @@ def run(place: Ground, sides: Sequence[Side], given: argparse.Namespace) -> Iter
     yield Figure("growth_whole_sweep", seconds, "s", lower_is_better=True)
     for queue in outbox.queues():
         yield compared(f"claim_{queue}", sides, claim_of(queue), given.times, WITHIN)
+    for queue in outbox.queues():
+        for side in sides:
+            scatter(side, queue, given.times + WARM)
+        yield compared(f"claim_{queue}_scattered", sides, claim_of(queue), given.times)
     yield compared("intake", sides, request, given.times, WITHIN)
     yield compared("sweep", sides, lambda _: timed(pipeline.sweep), 5, soon)
     yield compared("metrics", sides, scrape, 5, soon)
@@ -321,8 +340,8 @@ def main() -> None:
         say(f"growth: {place.server.settings['shared_buffers']} of shared buffers")
         full = side_of("full database")
         with place.database():
-            # A third for each queue, and none twice: the first claim of a job writes more.
-            few = 4 * (given.times + WARM)
+            # A third for each queue, and hardly one twice: the first claim of a job writes more.
+            few = 8 * (given.times + WARM)
             admin_load.load(few, 0, few)
             empty = side_of(EMPTY)
             say(f"growth: measuring, at a load of {os.getloadavg()[0]:.0f}")
