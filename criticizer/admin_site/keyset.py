@@ -21,7 +21,9 @@ when even that takes too long. An example, for a table with the index `(last_see
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -49,6 +51,8 @@ log = structlog.get_logger(__name__)
 
 AFTER, BEFORE, BY = "after", "before", "by"
 PAGE_MILLISECONDS = 3_000  # a page that takes longer is cancelled, with a message
+LOOK_AHEAD = 20_000  # rows of the list that are then searched, and twice as many each time, ...
+LOOK_SECONDS = 1.0  # ... until so long has passed
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -107,9 +111,20 @@ def beyond(model: type[Model], ordering: Ordering, values: Sequence[Any], *, bac
     return _Beyond(*(F(name) for name in ordering.names), *places, sign=sign)
 
 
+def _up_to(model: type[Model], ordering: Ordering, values: Sequence[Any]) -> _Beyond:
+    """Return the condition for rows up to the one with these values, which is the last."""
+    found = beyond(model, ordering, values, backwards=True)
+    found.sign += "="
+    return found
+
+
 def cursor_of(row: Model, ordering: Ordering) -> str:
     """Return a row's position in `ordering` as `<value>,<key>`; times are microseconds since 1970."""
-    return ",".join(quote(_written(getattr(row, name)), safe="") for name in ordering.names)
+    return _cursor([getattr(row, name) for name in ordering.names])
+
+
+def _cursor(values: Sequence[Any]) -> str:
+    return ",".join(quote(_written(value), safe="") for value in values)
 
 
 def read_cursor(text: str, model: type[Model], ordering: Ordering) -> list[Any] | None:
@@ -156,6 +171,7 @@ class KeysetChangeList(ChangeList):
     ordering_name = ""  # Django asks for addresses before it is known
     newer_url = older_url = first_url = ""
     is_cancelled = False
+    looked_at = 0  # rows that were searched when the search of all took too long
     back = ""
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
@@ -216,10 +232,13 @@ class KeysetChangeList(ChangeList):
         except StatementTimeout:
             self.is_cancelled = True
             log.warning("list_took_too_long", model=self.opts.label_lower, search=bool(self.query))
-            messages.warning(request, "The search took too long. Narrow it with a state, a class or an age.")
-        if self.newer_url or self.older_url:
+            found = self._near(request)
+        if self.is_cancelled:
+            messages.warning(request, self._too_long)
+            count = BoundedCount(len(found), f"at least {len(found)}")
+        elif self.newer_url or self.older_url:
             count = bounded_count(self.queryset)
-        elif not self.is_cancelled:
+        else:
             count = BoundedCount(len(found))  # all of them are on this page
         self.result_list = found
         self.result_count = count
@@ -229,13 +248,57 @@ class KeysetChangeList(ChangeList):
         self.can_show_all = self.multi_page = False
         self.paginator = Paginator(found, self.list_per_page)
 
+    @property
+    def _too_long(self) -> str:
+        if not self.looked_at:
+            return "The search took too long. Narrow it with a state, a class or an age."
+        return (
+            f"The search took too long: only the next {self.looked_at:,} rows of the list were searched. "
+            "The next page continues there. Narrow it with a state, a class or an age to see more at once."
+        )
+
+    def _near(self, request: HttpRequest) -> list[Any]:
+        """Return the matches among the rows that come next; `older_url` leads on from the last row searched.
+
+        Not cancelled any more are a page that is full and a list that was searched to its end.
+        """
+        if request.GET.get(BEFORE):
+            return []
+        ordering, size = self.ordering, self.list_per_page
+        start = read_cursor(request.GET.get(AFTER, ""), self.model, ordering)
+        self.first_url = "" if start is None else self.get_query_string()
+        everything = self.root_queryset.filter(ordering.where).order_by(*ordering.fields)
+        found: list[Any] = []
+        step, ends_at = LOOK_AHEAD, time.monotonic() + LOOK_SECONDS
+        with suppress(StatementTimeout):
+            while True:
+                behind = Q() if start is None else Q(beyond(self.model, ordering, start, backwards=False))
+                with statement_timeout(self.model_admin.page_milliseconds, ALONE):
+                    keys = everything.filter(behind).values_list(*ordering.names)
+                    start = next(iter(keys[step - 1 : step]), None)
+                    here = behind if start is None else behind & Q(_up_to(self.model, ordering, start))
+                    found += self._listed().filter(here)[: size + 1 - len(found)]
+                self.looked_at += step
+                self.is_cancelled = len(found) <= size and start is not None
+                self.older_url = "" if start is None else self.get_query_string({AFTER: _cursor(start)})
+                if not self.is_cancelled or time.monotonic() >= ends_at:
+                    break
+                step *= 2
+        if len(found) > size:
+            found = found[:size]
+            self.older_url = self.get_query_string({AFTER: cursor_of(found[-1], ordering)})
+        return found
+
+    def _listed(self) -> QuerySet[Any]:
+        rows: QuerySet[Any] = self.queryset
+        only = self.model_admin.list_only
+        return rows.only(*only, *self.ordering.names) if only else rows
+
     def _page(self, request: HttpRequest) -> list[Any]:
         ordering, size = self.ordering, self.list_per_page
         before = read_cursor(request.GET.get(BEFORE, ""), self.model, ordering)
         after = read_cursor(request.GET.get(AFTER, ""), self.model, ordering)
-        rows: QuerySet[Any] = self.queryset
-        if self.model_admin.list_only:
-            rows = rows.only(*self.model_admin.list_only, *ordering.names)
+        rows = self._listed()
         if before is not None:
             rows = rows.filter(beyond(self.model, ordering, before, backwards=True))
             found = list(rows.order_by(*ordering.reversed())[: size + 1])

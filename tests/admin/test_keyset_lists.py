@@ -202,6 +202,50 @@ def test_a_page_that_takes_too_long_says_so(root: Client, monkeypatch: pytest.Mo
     assert ids(answer) == []
 
 
+def test_a_search_that_takes_too_long_shows_what_is_near_and_leads_on(
+    root: Client, small_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows next in the order are searched alone; the page says how many, and the next one continues."""
+    made = jobs(12)
+    ReviewJob.objects.filter(pk__in=[made[11], *made[:6]]).update(title="wanted")
+    monkeypatch.setattr(keyset, "LOOK_AHEAD", 4)
+    monkeypatch.setattr(keyset, "LOOK_SECONDS", 0)  # four rows, and no more
+
+    def too_long(*_: Any) -> Any:
+        raise StatementTimeout
+
+    monkeypatch.setattr(keyset.KeysetChangeList, "_page", too_long)
+    pages, address = [], "?q=wanted"
+    while address:
+        answer = root.get(JOBS + address)
+        text = answer.content.decode()
+        pages.append((ids(answer), "only the next 4 rows of the list were searched" in text))
+        assert ("at least" in text) == pages[-1][1]
+        address = answer.context["cl"].older_url
+    assert pages == [([made[11]], True), (made[5:3:-1], True), (made[3:0:-1], False), ([made[0]], False)]
+
+
+def test_a_search_goes_on_until_its_time_is_over(
+    root: Client, small_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = jobs(40)
+    ReviewJob.objects.filter(pk=made[0]).update(title="wanted")
+    monkeypatch.setattr(keyset, "LOOK_AHEAD", 2)
+    monkeypatch.setattr(keyset, "LOOK_SECONDS", 600)
+
+    def too_long(*_: Any) -> Any:
+        raise StatementTimeout
+
+    monkeypatch.setattr(keyset.KeysetChangeList, "_page", too_long)
+    with CaptureQueriesContext(connection) as asked:
+        answer = root.get(JOBS, {"q": "wanted"})
+    assert ids(answer) == [made[0]]
+    assert "too long" not in answer.content.decode()
+    assert not answer.context["cl"].older_url
+    steps = [query["sql"] for query in asked if "OFFSET" in query["sql"]]
+    assert len(steps) == 5  # 2, 4, 8, 16 and the rest of 40 rows
+
+
 # -- search -----------------------------------------------------------------------------------
 
 

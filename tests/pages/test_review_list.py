@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from reviews import search
-from reviews.models import ReviewJob
+from reviews.models import CoverageRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.web import review_list
 from reviews.web.review_list import Cursor, list_page
@@ -285,3 +285,22 @@ def test_the_first_steps_name_a_changelist_that_a_source_has(settings: Any) -> N
     settings.P4PORT = ""
     settings.GIT_REPOSITORIES = {"app": Path("/srv/git/app.git")}
     assert '"git:app@&lt;40 digits of the commit&gt;"' in client.get("/").content.decode()
+
+
+def test_a_name_that_no_file_has_is_looked_up_in_the_index_of_names(db: None) -> None:
+    """PostgreSQL takes names for common, and would read all files in the order of reviews."""
+    job = factories.ReviewJobFactory()
+    rows = [factories.CoverageRowFactory.build(job=job, file=f"//app/{n}/{n % 5}.c") for n in range(2000)]
+    CoverageRow.objects.bulk_create(rows)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE coverage; SET LOCAL enable_sort = off")
+    with CaptureQueriesContext(connection) as asked:
+        assert search.jobs_with_file(["nowhere"], Q()) == []
+    [limits, *_] = [query["sql"] for query in asked if "statement_timeout = " in query["sql"]]
+    [looked_up] = [query["sql"] for query in asked if "nowhere" in query["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {looked_up}")
+        assert "coverage_of_name" not in str(cursor.fetchall())
+        cursor.execute(limits)
+        cursor.execute(f"EXPLAIN {looked_up}")
+        assert "coverage_of_name" in str(cursor.fetchall())
