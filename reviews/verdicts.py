@@ -32,6 +32,7 @@ OPEN_VERDICTS = {"open": DISMISSALS, "none": VERDICTS}  # of filters: the verdic
 MAX_REASON = 300
 MAX_COMMENT = 2000
 MAX_EVENTS = 200  # shown of one finding; and its comments
+MAX_CHANGES = 200  # of the verdict on one finding by one person or key: each is kept, and read by every list
 
 _LABELS = {
     Kind.USEFUL: "Marked as useful",
@@ -184,8 +185,9 @@ def give(finding: FindingRow, kind: str, actor: str, reason: str = "", extent: E
     A dismissal of a finding that is critical in any version is stored as a proposal until a second person
     agrees (G411).
 
-    Raises NotAccepted: an unknown kind, a reason that is too long, an extent without sense, or nothing to
-    take back; NotAllowed: a wide scope, or a critical finding, for whom may not dismiss these.
+    Raises NotAccepted: an unknown kind, a reason that is too long, an extent without sense, nothing to take
+    back, or too many changes by one actor; NotAllowed: a wide scope, or a critical finding, for whom may not
+    dismiss these.
     """
     if kind not in (*VERDICTS, Kind.UNDONE):
         raise NotAccepted(f"Not saved: {kind[:20]!r} is no verdict. Accepted: {', '.join(VERDICTS)}, undone.")
@@ -219,6 +221,11 @@ def give(finding: FindingRow, kind: str, actor: str, reason: str = "", extent: E
                 raise NotAccepted("Not saved: the review ran again meanwhile. Open it and look again.")
             facts |= dismissals.facts_of(finding, of_file)
             facts |= {"severity": CRITICAL} if is_critical else {}
+        own = FindingEvent.objects.filter(identity=finding.identity, actor=facts["actor"])
+        if own.exclude(kind=Kind.COMMENT).count() >= MAX_CHANGES:
+            raise NotAccepted(
+                f"Not saved: {actor[:64]} changed this verdict {MAX_CHANGES} times, the maximum."
+            )
         stored = _store(finding, **facts)
         if not stored.is_proposal:
             dismissals.renew_matches(stored)

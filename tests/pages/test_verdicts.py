@@ -324,6 +324,19 @@ def test_a_link_ends_with_the_right_of_its_recipient(
     assert not FindingEvent.objects.exists()
 
 
+def test_one_actor_changes_a_verdict_a_bounded_number_of_times(
+    row: FindingRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that marks and takes back all day would make each list read all of it."""
+    monkeypatch.setattr(verdicts, "MAX_CHANGES", 4)
+    for kind in ("useful", "undone", "useful", "wrong"):
+        verdicts.give(row, kind, "key:loop")
+    with pytest.raises(verdicts.NotAccepted, match="4 times, the maximum"):
+        verdicts.give(row, "undone", "key:loop")
+    verdicts.give(row, "undone", "bob")  # others go on
+    assert FindingEvent.objects.count() == 5
+
+
 def test_no_log_has_the_right_of_a_link(
     carol: Any, job: ReviewJob, row: FindingRow, caplog: pytest.LogCaptureFixture
 ) -> None:
