@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from criticizer.models import Circuit, SavedView
 from deadletters import batches
 from deadletters.models import DeadLetter
 from notifications.preferences import unsubscribe
-from tests import factories
+from tests import factories, skips
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import axe_says, is_too_wide
@@ -16,6 +18,9 @@ from tests.links import path_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 COLOURS = ("color-contrast", "link-in-text-block")  # the rules that depend on the colour scheme
+IN_DARK = (
+    1 if os.environ.get(skips.RUN) == "all" else 3
+)  # one page in so many is looked at, the first included
 
 
 def violations(
@@ -23,17 +28,20 @@ def violations(
 ) -> list[str]:
     """Return what axe finds on each page: every rule in light at each width, those of colours in dark too.
 
-    With `must_fit`, a page that scrolls sideways at one of the widths is reported too.
+    With `must_fit`, a page that scrolls sideways at one of the widths is reported too. `make test` looks at a
+    third of the pages in dark, `make test-all` at all of them.
     """
     found = []
     page = visit(paths[0], who, width=widths[0], expects="inline")
-    for path in paths:
+    for number, path in enumerate(paths):
         if path != paths[0]:
             page.goto(path)
         for width in widths:
             page.set_viewport_size({"width": width, "height": 900})
             found += [f"{path} {width}: {said}" for said in axe_says(page)]
             found += [f"{path} {width}: too wide"] if must_fit and is_too_wide(page) else []
+        if number % IN_DARK:
+            continue
         page.emulate_media(color_scheme="dark")
         page.evaluate("Promise.all(document.getAnimations().map((change) => change.finished))")
         found += [f"{path} dark: {said}" for said in axe_says(page, *COLOURS)]
@@ -41,21 +49,12 @@ def violations(
     return found
 
 
-def test_reviewers_pages_break_no_axe_rule(visit: Visit) -> None:
+@pytest.mark.browser(seconds=9)
+def test_lists_of_reviewers_break_no_axe_rule(visit: Visit) -> None:
     scenes.live_workers()
-    delivery, running = scenes.delivery_with_message(), scenes.running_review()
-    paths = [
-        "/",
-        "/findings/?severity=high",
-        "/quality/?path=//shop/",
-        f"/reviews/{delivery.job_id}/",
-        f"/reviews/{delivery.job_id}/compare/",
-        f"/reviews/{running.pk}/",
-        f"/configurations/{scenes.configuration().pk}/",
-        "/scans/",
-        f"/scans/{scenes.scans().pk}/",
-        "/subscriptions/",
-    ]
+    scenes.running_review()
+    delivery = scenes.delivery_with_message()
+    paths = ["/", "/findings/?severity=high", "/quality/?path=//shop/", "/scans/", "/subscriptions/"]
     bob = scenes.bob()
     SavedView.objects.create(user=bob, page="pages.findings", name="Severe ones", query="severity=high")
     assert violations(visit, paths, bob) == []
@@ -63,13 +62,27 @@ def test_reviewers_pages_break_no_axe_rule(visit: Visit) -> None:
     assert violations(visit, ["/login/", stop], None) == []
 
 
-def test_admin_pages_break_no_axe_rule(visit: Visit) -> None:
+@pytest.mark.browser(seconds=8)
+def test_pages_of_a_review_or_scan_break_no_axe_rule(visit: Visit) -> None:
+    scenes.live_workers()
+    delivery, running = scenes.delivery_with_message(), scenes.running_review()
+    paths = [
+        f"/reviews/{delivery.job_id}/",
+        f"/reviews/{delivery.job_id}/compare/",
+        f"/reviews/{running.pk}/",
+        f"/configurations/{scenes.configuration().pk}/",
+        f"/scans/{scenes.scans().pk}/",
+    ]
+    assert violations(visit, paths, scenes.bob()) == []
+
+
+@pytest.mark.browser(seconds=15)
+def test_pages_of_dead_letters_break_no_axe_rule(visit: Visit) -> None:
     scenes.live_workers()
     letter = scenes.failures()
     ids = list(DeadLetter.objects.filter(group=letter.group).values_list("pk", flat=True))
     batch = batches.draft(filter={"groups": [letter.group_id]}, ids=ids, actor="ann", reason="OPS-7: mended")
     batches.dry_run(batch.pk)
-    delivery = scenes.delivery_with_message()
     base = "/admin/deadletters"
     paths = [
         "/admin/",
@@ -80,13 +93,31 @@ def test_admin_pages_break_no_axe_rule(visit: Visit) -> None:
         f"{base}/deadletter/{letter.pk}/discard/",
         f"{base}/replaybatch/",
         f"{base}/replaybatch/{batch.pk}/change/",
+    ]
+    assert violations(visit, paths, scenes.ann(is_superuser=True)) == []
+
+
+@pytest.mark.browser(seconds=12)
+def test_admin_pages_break_no_axe_rule(visit: Visit) -> None:
+    scenes.live_workers()
+    letter, delivery = scenes.failures(), scenes.delivery_with_message()
+    paths = [
         "/admin/reviews/reviewjob/",
         f"/admin/reviews/reviewjob/{letter.job_id}/change/",
         "/admin/notifications/delivery/",
         f"/admin/deliveries/{delivery.pk}/message/",
         "/admin/providers/",
-        "/admin/reviews/allowlistentry/add/",
         "/admin/reviews/teamrule/add/",
+    ]
+    assert violations(visit, paths, scenes.ann(is_superuser=True)) == []
+
+
+@pytest.mark.long
+def test_lists_and_forms_of_settings_break_no_axe_rule(visit: Visit) -> None:
+    """They are made as the form of a team rule, the list of deliveries and their like are."""
+    scenes.live_workers()
+    paths = [
+        "/admin/reviews/allowlistentry/add/",
         "/admin/reviews/skippedpath/",
         "/admin/reviews/skippedpath/add/",
         "/admin/reviews/scantarget/",
@@ -95,6 +126,7 @@ def test_admin_pages_break_no_axe_rule(visit: Visit) -> None:
     assert violations(visit, paths, scenes.ann(is_superuser=True)) == []
 
 
+@pytest.mark.browser(seconds=12)
 def test_admin_pages_on_a_phone_break_no_axe_rule(visit: Visit) -> None:
     """What scrolls sideways there is reached by keyboard, and links are told by more than colour."""
     scenes.live_workers()
