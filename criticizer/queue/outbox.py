@@ -160,8 +160,9 @@ woken AS (
 SELECT queue, count(*) AS woken, min(id) AS first, pg_notify('criticizer_' || queue, '')
   FROM woken GROUP BY queue"""
 
+# Back to its place: behind what became due meanwhile, a busy cluster would let everybody pass it, each time.
 RELEASE = """
-UPDATE outbox_messages SET available_at = now(), lease_token = NULL
+UPDATE outbox_messages SET available_at = least(created_at, now()), lease_token = NULL
  WHERE lease_token = ANY(%(tokens)s) AND started_at IS NULL"""
 
 # `token` is the fence: without the lease nothing changes.

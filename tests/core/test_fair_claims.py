@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import F
 
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
@@ -67,6 +68,14 @@ def test_within_a_flow_the_oldest_message_is_claimed_first() -> None:
     expected = list(OutboxMessage.objects.order_by("available_at").values_list("pk", flat=True))
     claimed = [message.id for _ in range(5) for message in sorted(outbox.claim(QUEUE, 2), key=lambda m: m.id)]
     assert claimed == expected
+
+
+def test_what_is_given_back_before_it_began_keeps_its_place() -> None:
+    due("key:flood", 10, seconds_ago=600)
+    OutboxMessage.objects.update(created_at=F("available_at"))
+    first = {message.id: message.lease_token for message in outbox.claim(QUEUE, 3)}
+    outbox.release(list(first.values()))
+    assert {message.id for message in outbox.claim(QUEUE, 3)} == set(first)
 
 
 def test_each_of_many_flows_has_its_turn_although_a_claim_looks_at_some_of_them() -> None:
