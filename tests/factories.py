@@ -53,15 +53,22 @@ def _now() -> datetime:
 
 
 class _Row(DjangoModelFactory[Any]):
-    """Reads back what the database filled in, so that `row.created_at` is a time at once."""
+    """Has what the database filled in, so that `row.created_at` is a time at once: INSERT returns it all."""
 
     class Meta:
         abstract = True
 
     @classmethod
     def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Any:
-        row = super()._create(model_class, *args, **kwargs)
-        row.refresh_from_db()
+        meta = model_class._meta
+        returned, meta.db_returning_fields = meta.db_returning_fields, meta.local_concrete_fields
+        try:
+            row = super()._create(model_class, *args, **kwargs)
+        finally:
+            meta.db_returning_fields = returned
+        for field in meta.concrete_fields:
+            if field.is_relation and field.is_cached(row):
+                field.delete_cached_value(row)  # as it was given, not as it is stored
         return row
 
 
@@ -425,7 +432,8 @@ class DeadLetterFactory(_Row):
         for step in way:
             closed = {"closed_at": closed_at} if step == status else {}
             model_class.objects.filter(pk=letter.pk).update(status=step, **closed)
-        letter.refresh_from_db()
+        if way:
+            letter.refresh_from_db()
         DeadLetterPayload.objects.create(letter=letter, **payload)
         return letter
 
