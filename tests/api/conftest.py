@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from django.test import Client
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.auth_failures import REFUSALS
 from reviews.intake import api_keys
-from tests.stack import Stack
+from tests.stack import Stack, running
 
 Json = dict[str, Any]
 
@@ -28,15 +27,19 @@ def _fresh_process() -> Iterator[None]:
     REFUSALS.reset()
 
 
-@pytest.fixture
-def web(tmp_path: Path, transactional_db: None) -> Iterator[Stack]:
-    """The product's web server on the test's database, without workers."""
-    made = Stack(tmp_path, queues=(), with_web=True)
-    try:
-        made.start()
+@pytest.fixture(scope="module")
+def web_of_module(
+    tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[Stack]:
+    files = tmp_path_factory.mktemp("web")
+    with django_db_blocker.unblock(), running(files, queues=(), with_web=True) as made:
         yield made
-    finally:
-        made.stop()
+
+
+@pytest.fixture
+def web(web_of_module: Stack, transactional_db: None) -> Stack:
+    """The product's web server on the tests' database, without workers: one for each module."""
+    return web_of_module
 
 
 class ApiClient(Client):

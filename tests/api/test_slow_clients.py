@@ -115,6 +115,7 @@ def test_a_stop_finishes_the_answer_that_a_client_is_taking(web: Stack) -> None:
         eventually(lambda: not _accepts(web.port))
         assert len(first + b"".join(parts)) == int(answer.headers["Content-Length"])
     assert process.wait(30) == 0
+    eventually(lambda: _accepts(web.port))  # it was started again, for the other tests
 
 
 def _accepts(port: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,11 +23,12 @@ from deadletters.retention import policy
 from deadletters.states import EventSource, LetterStatus
 from reviews.models import JobEvent
 from reviews.replay import delivery_resolution
-from tests import factories
+from tests import factories, skips
 from tests.deadletters.conftest import Fail, Look, Work
 from tests.deadletters.test_edit_requests import ask, make_letter
 
 pytestmark = pytest.mark.django_db
+EXAMPLES = 8 if os.environ.get(skips.RUN) == "all" else 2  # and each of STEERING
 NEUTRAL = "OPS-1: a plain sentence"
 # Texts that code once looked for, and texts that it writes itself.
 STEERING = (
@@ -90,7 +92,7 @@ def _assert_steers_nothing(steps: Steps) -> None:
     expected = _after(steps, NEUTRAL)
     assert _after(steps, NEUTRAL) == expected
 
-    @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(text=TYPED)
     def check(text: str) -> None:
         assert _after(steps, text) == expected

@@ -76,9 +76,10 @@ def made(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", TREES)
-def test_a_commit_has_the_findings_of_its_two_trees(made: Repository, name: str) -> None:
-    for mutation in [one for one in MUTATIONS if one.tree == name]:
+def test_a_commit_has_the_findings_of_its_two_trees(made: Repository, name: str, every: int) -> None:
+    for mutation in [one for one in MUTATIONS if one.tree == name][::every]:
         change = made.change(TREES[name], mutation.applied())
         found = verified(made.source, change)
         assert flips(found) == mutation.flips, mutation.name

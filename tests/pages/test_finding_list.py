@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
@@ -55,30 +56,29 @@ def changes(client: Client, query: str = "") -> set[str]:
     return {row.job.title.removeprefix("Change of ") for row in page.rows}
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("author=carol", {"A"}),
-        ("mine=on", {"B"}),
-        ("path=//depot/main/shop/", {"A"}),
-        ("path=//depot/secret", {"B", "C"}),
-        ("path=%25", set()),
-        ("severity=critical", {"A"}),
-        ("category=leak", {"B"}),
-        ("source=check", {"C"}),
-        ("source=llm", {"A", "B"}),
-        ("verdict=useful", {"A"}),
-        ("verdict=wrong", {"B"}),
-        ("verdict=open", {"A", "C"}),
-        ("verdict=none", {"C"}),
-        ("since=2026-02-01", {"B", "C"}),
-        ("until=2026-01-31", {"A"}),
-        ("since=2026-02-01&severity=high", {"B", "C"}),
-        ("until=9999-12-31&since=0001-01-01", {"A", "B", "C"}),
-        ("severity=nonsense", {"A", "B", "C"}),  # said in the form
-    ],
-)
-def test_each_filter_narrows_both_lists(bob: Client, query: str, expected: set[str]) -> None:
+FILTERS: list[tuple[str, set[str]]] = [
+    ("author=carol", {"A"}),
+    ("mine=on", {"B"}),
+    ("path=//depot/main/shop/", {"A"}),
+    ("path=//depot/secret", {"B", "C"}),
+    ("path=%25", set()),
+    ("severity=critical", {"A"}),
+    ("category=leak", {"B"}),
+    ("source=check", {"C"}),
+    ("source=llm", {"A", "B"}),
+    ("verdict=useful", {"A"}),
+    ("verdict=wrong", {"B"}),
+    ("verdict=open", {"A", "C"}),
+    ("verdict=none", {"C"}),
+    ("since=2026-02-01", {"B", "C"}),
+    ("until=2026-01-31", {"A"}),
+    ("since=2026-02-01&severity=high", {"B", "C"}),
+    ("until=9999-12-31&since=0001-01-01", {"A", "B", "C"}),
+    ("severity=nonsense", {"A", "B", "C"}),  # said in the form
+]
+
+
+def test_each_filter_narrows_both_lists(bob: Client) -> None:
     january = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
     a = found("A", author="carol", severity="critical", created_at=january)
     b = found("B", SECRET, author="bob", category="leak")
@@ -86,64 +86,63 @@ def test_each_filter_narrows_both_lists(bob: Client, query: str, expected: set[s
     verdicts.give(a, "useful", "bob")
     verdicts.give(b, "useful", "bob")
     verdicts.give(b, "wrong", "bob")
-    assert titles(bob, f"?{query}") == expected
-    assert changes(bob, f"?{query}") == expected
+    shown = [(query, titles(bob, f"?{query}"), changes(bob, f"?{query}")) for query, _ in FILTERS]
+    assert shown == [(query, expected, expected) for query, expected in FILTERS]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("divis", {"Division by zero"}),
-        ("term_ui.py", {"Division by zero"}),
-        ("account secret", {"Leak"}),
-        ("lib by", set()),
-        ("'; DROP", set()),
-        ("...", set()),
-    ],
-)
-def test_words_are_those_of_title_message_and_path(bob: Client, words: str, expected: set[str]) -> None:
+def test_words_are_those_of_title_message_and_path(bob: Client) -> None:
     found("Division by zero", message="It is empty.")
     found("Leak", SECRET, message="Of a new account.")
-    assert titles(bob, f"?text={words}") == expected
+    expected: dict[str, set[str]] = {
+        "divis": {"Division by zero"},
+        "term_ui.py": {"Division by zero"},
+        "account secret": {"Leak"},
+        "lib by": set(),
+        "'; DROP": set(),
+        "...": set(),
+    }
+    assert {words: titles(bob, f"?text={words}") for words in expected} == expected
 
 
-@pytest.mark.parametrize(
-    "pasted",
-    [MAIN, f"{MAIN}:12", f"{MAIN}:12\u201314", "//depot/main/", "Division by zero", "4711", "Division " * 20],
-)
-def test_what_a_page_shows_is_found_when_pasted(bob: Client, pasted: str) -> None:
+def test_what_a_page_shows_is_found_when_pasted(bob: Client) -> None:
     for n in range(6):  # so that words are common among the newest reviews
         found(f"Leak {n} of 4711 things", SECRET)
     row = found("Division by zero", changelist="4711", line=12)
     ReviewJob.objects.filter(pk=row.job_id).update(title="Rework")
-    query = f"?text={quote(pasted)}"
-    assert row.title in titles(bob, query)
-    if "Division" in pasted:  # the list of reviews leads to the findings that say so
-        assert f"/findings/?text={quote(pasted.strip())}" in bob.get(f"/{query}").content.decode()
-    else:
-        assert "Rework" in changes(bob, query)
-    if pasted.startswith("//"):
-        assert titles(bob, query) == {row.title}
-        assert changes(bob, query) == {"Rework"}
+    for pasted in (MAIN, f"{MAIN}:12", f"{MAIN}:12\u201314", "//depot/main/", "Division by zero", "4711",
+                   "Division " * 20):  # fmt: skip
+        query = f"?text={quote(pasted)}"
+        findings, reviews = titles(bob, query), changes(bob, query)
+        assert row.title in findings, pasted
+        if "Division" in pasted:  # the list of reviews leads to the findings that say so
+            page = bob.get(f"/{query}").content.decode()
+            assert f"/findings/?text={quote(pasted.strip())}" in page, pasted
+        else:
+            assert "Rework" in reviews, pasted
+        if pasted.startswith("//"):
+            assert (findings, reviews) == ({row.title}, {"Rework"}), pasted
 
 
-@pytest.mark.parametrize(
-    "words", ["get_name", "name", "user.get_name", "control", "cache-control", "string", "List<String>", "b"]
-)
 @pytest.mark.parametrize("field", ["title", "message"])
-def test_words_are_found_by_the_parts_that_marks_join(bob: Client, field: str, words: str) -> None:
+def test_words_are_found_by_the_parts_that_marks_join(bob: Client, field: str) -> None:
     emptying.make_as_new("findings")
     found("Other")
     fields = {"title": "T", "message": "M", field: "user.get_name sends Cache-Control in a/b to List<String>"}
     row = found(**fields)
-    assert titles(bob, f"?text={quote(words)}") == {row.title}
-    with CaptureQueriesContext(connection) as captured:
-        list(FindingRow.objects.filter(search.words_of_findings(words.split())))
+    asked = ("get_name", "name", "user.get_name", "control", "cache-control", "string", "List<String>", "b")
+    missed = [words for words in asked if titles(bob, f"?text={quote(words)}") != {row.title}]
+    assert missed == []
+    queries = {}
+    for words in asked:
+        with CaptureQueriesContext(connection) as captured:
+            list(FindingRow.objects.filter(search.words_of_findings(words.split())))
+        queries[words] = captured[-1]["sql"]
     with connection.cursor() as cursor:
         # Over a few rows the planner prefers to read them all, by the primary key as well.
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off")
-        cursor.execute(f"EXPLAIN {captured[-1]['sql']}")
-        assert "findings_by_words" in "\n".join(line for (line,) in cursor.fetchall())
+        for words, query in queries.items():
+            cursor.execute(f"EXPLAIN {query}")
+            assert "findings_by_words" in "\n".join(line for (line,) in cursor.fetchall()), words
 
 
 def test_a_finding_stands_once_at_its_newest_version(bob: Client) -> None:
@@ -271,18 +270,10 @@ def test_the_index_is_asked_for_the_newest_reviews_before_all(
     assert len(asked[0]) == 3, "of the newest three reviews alone"
 
 
-@pytest.mark.parametrize(("newest", "most"), [((2, 3), 100), ((100,), 100), ((2,), 2)])
-@pytest.mark.parametrize("narrowed", ["", "&text=leak", "&category=leak", "&text=leak&severity=high"])
 def test_findings_with_a_verdict_come_page_by_page_in_the_order_of_their_reviews(
-    bob: Client,
-    monkeypatch: pytest.MonkeyPatch,
-    newest: tuple[int, ...],
-    most: int,
-    narrowed: str,
+    bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest reviews are looked at first, then all; of very many verdicts, findings are read in order."""
-    monkeypatch.setattr(finding_list, "_NEWEST_JUDGED", newest)
-    monkeypatch.setattr(finding_list, "_MOST_JUDGED", most)
     monkeypatch.setattr(finding_list, "PAGE_SIZE", 2)
     now = datetime.now(UTC)
     # Ids and times are not in the same order, the fourth is of a newer version, the last is something else.
@@ -294,13 +285,21 @@ def test_findings_with_a_verdict_come_page_by_page_in_the_order_of_their_reviews
         verdicts.give(row, "wrong" if number else "intended", "bob")
     verdicts.give(found("Other", severity="low"), "wrong", "bob")
     found("Leak without a verdict", category="leak", severity="high")
-    seen, after = [], ""
-    while after is not None:
-        page = bob.get(f"/findings/?verdict=wrong{narrowed}&after={after}").context["page"]
-        seen += [row.title for row in page.rows]
-        after = page.older
-    assert [title for title in seen if title != "Other"] == ["Leak 0", "Leak 1", "Leak 2", "Leak 3"]
-    assert seen.count("Other") == (not narrowed)
+    limits = [((2, 3), 100), ((100,), 100), ((2,), 2)]
+    for (newest, most), narrowed in product(
+        limits, ("", "&text=leak", "&category=leak", "&text=leak&severity=high")
+    ):
+        monkeypatch.setattr(finding_list, "_NEWEST_JUDGED", newest)
+        monkeypatch.setattr(finding_list, "_MOST_JUDGED", most)
+        seen, after = [], ""
+        while after is not None:
+            page = bob.get(f"/findings/?verdict=wrong{narrowed}&after={after}").context["page"]
+            seen += [row.title for row in page.rows]
+            after = page.older
+        case = (newest, most, narrowed)
+        leaks = [title for title in seen if title != "Other"]
+        assert leaks == ["Leak 0", "Leak 1", "Leak 2", "Leak 3"], case
+        assert seen.count("Other") == (not narrowed), case
 
 
 def test_what_is_too_common_for_the_index_is_read_in_order_after_the_newest_reviews(

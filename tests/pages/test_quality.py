@@ -142,25 +142,22 @@ def test_a_finding_counts_once_in_the_week_of_its_newest_version(bob: Client) ->
     assert [series.values[-3:] for series in severities.series if series.name == "high"] == [[0, 0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("query", "count"),
-    [
-        ("", "3"),
-        ("?weeks=4", "2"),
-        ("?weeks=26", "4"),
-        ("?weeks=99", "3"),
-        (f"?path={SECRET}", "1"),
-        ("?author=carol", "1"),
-        ("?severity=low&source=check", "1"),
-        ("?since=2020-01-01&until=2020-02-01&text=nothing", "3"),
-    ],
-)
-def test_filters_narrow_the_figures(bob: Client, query: str, count: str) -> None:
+def test_filters_narrow_the_figures(bob: Client) -> None:
     of_age(1)
     of_age(8, "B", SECRET, author="carol")
     of_age(50, "C", severity="low", source="check:secrets")
     of_age(150, "D")
-    assert tiles(bob, query)["Findings"] == count
+    counts = {
+        "": "3",
+        "?weeks=4": "2",
+        "?weeks=26": "4",
+        "?weeks=99": "3",
+        f"?path={SECRET}": "1",
+        "?author=carol": "1",
+        "?severity=low&source=check": "1",
+        "?since=2020-01-01&until=2020-02-01&text=nothing": "3",
+    }
+    assert {query: tiles(bob, query)["Findings"] for query in counts} == counts
 
 
 def test_figures_are_those_of_files_that_a_reader_may_see(bob: Client) -> None:

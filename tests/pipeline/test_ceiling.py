@@ -83,7 +83,10 @@ config.record_ceiling()
 """
 
 
-def test_processes_that_start_together_write_one_event(transactional_db: None, tmp_path: Any) -> None:
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_processes_that_start_together_write_one_event(
+    processes: int, transactional_db: None, tmp_path: Any
+) -> None:
     environment = process_environment(tmp_path, DEPOT_ALLOW_LIST="//depot/new/...")
     started = [
         subprocess.Popen(
@@ -93,7 +96,7 @@ def test_processes_that_start_together_write_one_event(transactional_db: None, t
             stdout=subprocess.PIPE,
             text=True,
         )
-        for _ in range(4)
+        for _ in range(processes)
     ]
     for process in started:
         assert process.stdout is not None

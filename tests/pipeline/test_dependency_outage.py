@@ -23,7 +23,6 @@ from tests import scripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LLM = "llm:openai"
-JOBS = 200
 
 
 class Model:
@@ -67,11 +66,12 @@ def counted() -> int:
     return Attempt.objects.filter(stage_run__stage="llm", outcome=AttemptOutcome.FAILED).count()
 
 
+@pytest.mark.parametrize("jobs", [40, pytest.param(200, marks=pytest.mark.long)])
 def test_a_long_outage_under_waiting_jobs_costs_what_opened_the_circuit(
-    post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
+    jobs: int, post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
 ) -> None:
     Model.failure = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER, "503")
-    for number in range(JOBS):
+    for number in range(jobs):
         post(f"k{number}", str(number + 1))
     work()
     for _ in range(5):  # cool-down after cool-down: one probe each
@@ -87,16 +87,17 @@ def test_a_long_outage_under_waiting_jobs_costs_what_opened_the_circuit(
     while work_left():
         cool_down()
         work()
-    assert ReviewJob.objects.filter(status=JobStatus.SUCCEEDED).count() == JOBS
+    assert ReviewJob.objects.filter(status=JobStatus.SUCCEEDED).count() == jobs
     assert Circuit.objects.get(pk=LLM).state == CircuitState.CLOSED
     assert CircuitEvent.objects.filter(name=LLM, change="closed").count() == 1
 
 
+@pytest.mark.parametrize("jobs", [20, pytest.param(50, marks=pytest.mark.long)])
 def test_refused_credentials_end_a_handful_of_jobs_and_the_rest_goes_on_after_the_key_is_mended(
-    post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
+    jobs: int, post: Callable[..., Any], work: Callable[[], int], cool_down: Callable[[], None]
 ) -> None:
     Model.failure = PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "401")
-    for number in range(50):
+    for number in range(jobs):
         post(f"k{number}", str(number + 1))
     work()
     for _ in range(3):
@@ -108,7 +109,7 @@ def test_refused_credentials_end_a_handful_of_jobs_and_the_rest_goes_on_after_th
     while work_left():
         cool_down()
         work()
-    assert ReviewJob.objects.filter(status=JobStatus.SUCCEEDED).count() == 50 - 3
+    assert ReviewJob.objects.filter(status=JobStatus.SUCCEEDED).count() == jobs - 3
 
 
 def work_left() -> bool:

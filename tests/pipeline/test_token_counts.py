@@ -55,15 +55,23 @@ def test_after_twenty_calls_requests_are_packed_as_the_server_counts(bench: Benc
     assert prepared.rows(gauge.query, {}) == [{"model": "m", "ratio": pytest.approx(ratio)}]
 
 
-def used(ratio: float, **fields: Any) -> None:
-    job = factories.job_with_stages(status="succeeded")
-    usage = {"asked": "m", "calls": 5, "input_tokens": 1_000, "characters": int(1_000 * ratio), "cut": 0}
-    ReviewJob.objects.filter(pk=job.pk).update(usage={**usage, **fields})
+def used(*ratios: float, **fields: Any) -> None:
+    """Make a review that has ended of each ratio, the oldest first."""
+    now = timezone.now()
+    usage = {"asked": "m", "calls": 5, "input_tokens": 1_000, "cut": 0}
+    jobs = [
+        factories.ReviewJobFactory.build(
+            status="succeeded",
+            deadline_at=now,
+            usage={**usage, "characters": int(1_000 * ratio), **fields},
+        )
+        for ratio in ratios
+    ]
+    ReviewJob.objects.bulk_create(jobs)
 
 
 def test_a_backlog_does_not_hide_what_was_counted() -> None:
-    for _ in range(5):
-        used(3.0)
+    used(*[3.0] * 5)
     waiting = [factories.ReviewJobFactory.build(deadline_at=timezone.now()) for _ in range(600)]
     ReviewJob.objects.bulk_create(waiting)
     assert token_counts.measured()["m"] == pytest.approx(3.0)
@@ -71,10 +79,8 @@ def test_a_backlog_does_not_hide_what_was_counted() -> None:
 
 def test_the_newest_reviews_count_most() -> None:
     chance = Random(4)
-    for _ in range(60):
-        used(2.2)
-    for _ in range(30):
-        used(chance.uniform(3.9, 4.1))
+    used(*[2.2] * 60)
+    used(*[chance.uniform(3.9, 4.1) for _ in range(30)])
     assert token_counts.measured()["m"] == pytest.approx(4.0, rel=0.08)
 
 

@@ -24,12 +24,15 @@ def missed(rows: Iterable[Row], prefix: str = "") -> tuple[list[Row], int]:
     left = []
     for row in all_rows:
         text = diff(*(prefix + line for line in row.text.split("\n"))) if prefix else row.text
-        if row.secret in redact(text).text:
+        result = redact(text)
+        if row.secret in result.text:
             left.append(row)
+        if not prefix:
+            assert guard(result) == result.text  # the guard accepts the output of the engine
     return left, len(all_rows)
 
 
-@pytest.mark.parametrize("prefix", ["", "+", "-"])
+@pytest.mark.parametrize("prefix", ["", "+", pytest.param("-", marks=pytest.mark.long)])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("group", "floor"),
@@ -73,10 +76,3 @@ def test_hashes_uuids_lock_files_and_embedded_files_never_change(seed: int) -> N
     rows = [row for row in constructed.ordinary(seed) if any(mark in row.text for mark in marks)]
     assert len(rows) >= 30
     assert [row.text for row in rows if redact(row.text).text != row.text] == []
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_guard_accepts_the_output_of_the_engine(seed: int) -> None:
-    for row in [*constructed.marked(seed), *constructed.keyed(seed), *constructed.passwords()]:
-        result = redact(row.text)
-        assert guard(result) == result.text
