@@ -46,7 +46,7 @@ class World:
         assert result.job_id is not None
         return result.job_id
 
-    def succeeded(self, *jobs: int, seconds: float = LEASE + 10) -> bool:
+    def succeeded(self, *jobs: int, seconds: float = LEASE + 60) -> bool:
         def done() -> bool:
             found = ReviewJob.objects.filter(pk__in=jobs).values_list("status", flat=True)
             return len(found) == len(jobs) and set(found) == {"succeeded"}
