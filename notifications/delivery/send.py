@@ -85,7 +85,10 @@ def deliver(
         elif tally.seconds >= SENDING_SECONDS:
             tally.ended["out_of_time"] += 1
         else:
-            _try_row(delivery_id, job_id, providers, may_continue, tally)
+            try:
+                _try_row(delivery_id, job_id, providers, may_continue, tally)
+            except Delivery.DoesNotExist:
+                tally.waits.append(lost_rows())
         if tally.ended["stopped"] or tally.ended["out_of_time"]:
             break
     outcome = tally.outcome()
@@ -101,6 +104,11 @@ def deliver(
     if not outcome.stopped and (tally.defects or not outcome.is_out_of_time):
         tally.raise_worst()
     return outcome
+
+
+def lost_rows() -> DependencyUnavailable:
+    """Return what a stage raises whose rows are gone: a promoted standby had not got them. It begins anew."""
+    return DependencyUnavailable("", 0.0, "its deliveries were lost with a database: they are made again")
 
 
 def _try_row(
@@ -122,7 +130,7 @@ def _try_row(
             tally.add(delivery_id, found)
         else:
             log.warning("optional_delivery_left", delivery=delivery_id, job=job_id, why=str(result))
-    except DatabaseError:
+    except (DatabaseError, Delivery.DoesNotExist):
         raise
     except Exception as error:  # noqa: BLE001
         # One recipient's defect must not stop the others; it is raised after them.

@@ -16,8 +16,9 @@ from notifications.digests import lifecycle
 from notifications.models import Delivery
 from notifications.preferences import policy
 from notifications.preferences.policy import AppliedPreferences
+from notifications.recipients import is_required
 from notifications.rendering import Report
-from notifications.states import DeliveryStatus
+from notifications.states import UNSENT_DELIVERY, DeliveryStatus
 from reviews import diff_places, pipeline
 from reviews.artifacts import store
 from reviews.models import Artifact, JobEvent, ReviewJob
@@ -81,7 +82,7 @@ def run(claim: StageClaim) -> Written:
         if outcome.is_out_of_time:
             pipeline.keep_progress(claim, outcome.tried)
             raise DependencyUnavailable("", 0.0, "its time for sending is used up: others come first")
-        return _recorded(claim, declined)
+        return _recorded(claim, declined, frozenset(filter(is_required, messages)))
     return None
 
 
@@ -99,9 +100,9 @@ def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedP
     )
 
 
-def _recorded(claim: StageClaim, declined: Mapping[str, str]) -> Written:
+def _recorded(claim: StageClaim, declined: Mapping[str, str], required: frozenset[str]) -> Written:
     """Return the function that records who was notified and who declined."""
-    save_mail = _stored_mail(claim)
+    save_mail = _stored_mail(claim, required)
     if not declined:
         return save_mail
 
@@ -121,8 +122,12 @@ def _recorded(claim: StageClaim, declined: Mapping[str, str]) -> Written:
     return write
 
 
-def _stored_mail(claim: StageClaim) -> Written:
-    """Store the metadata of sent messages, encrypted; return the function that inserts its row."""
+def _stored_mail(claim: StageClaim, required: frozenset[str]) -> Written:
+    """Store the metadata of sent messages, encrypted; return the function that inserts its row.
+
+    Raises DependencyUnavailable when a recipient in `required` has no row, or one that was never sent: a
+    standby that was promoted meanwhile may lack what the stage did.
+    """
     sent = (
         Delivery.objects.filter(job_id=claim.job_id)
         .order_by("id")
@@ -132,6 +137,9 @@ def _stored_mail(claim: StageClaim) -> Written:
             "digest__token", "digest__subject", "digest__payload_sha256",
         )
     )  # fmt: skip
+    settled = {row["recipient"] for row in sent if row["status"] not in UNSENT_DELIVERY}
+    if required - settled:
+        raise send.lost_rows()
     metadata = [{name: value for name, value in row.items() if value is not None} for row in sent]
     try:
         data = json.dumps(metadata, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1).encode()

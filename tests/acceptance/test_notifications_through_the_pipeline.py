@@ -18,7 +18,8 @@ from django.db.models.functions import Now
 from criticizer.queue import outbox
 from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from notifications import config
-from notifications.delivery import audit, operator_actions, snapshot, store
+from notifications.delivery import audit, operator_actions, send, snapshot, store
+from notifications.delivery.outcome import Outcome
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
 from reviews.intake.review_requests import IntakeOutcome
@@ -51,6 +52,37 @@ def marks_are_refused(world: World) -> Iterator[None]:
 
 def outcomes(row: Delivery) -> list[str]:
     return list(row.attempt_rows.order_by("id").values_list("outcome", flat=True))
+
+
+# -- a standby takes over that lacks the rows -----------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_deliveries_that_a_database_lost_during_the_stage_are_made_again(world: World, when: str) -> None:
+    real, losses = send.deliver, []
+
+    def lose(job_id: int) -> None:
+        losses.append(job_id)
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL session_replication_role = replica")  # no trigger: nobody deleted them
+            cursor.execute("DELETE FROM delivery_attempts")
+            cursor.execute("DELETE FROM deliveries")
+
+    def deliver(job_id: int, *given: Any, **options: Any) -> Outcome:
+        if not losses and when == "before":
+            lose(job_id)
+        outcome = real(job_id, *given, **options)
+        if not losses:
+            lose(job_id)
+        return outcome
+
+    world.monkeypatch.setattr(send, "deliver", deliver)
+    job = world.job(world.commit, MAIL)
+    world.settle()
+    assert losses == [job]
+    assert world.status(job) == "succeeded"
+    assert world.delivery(job, MAIL).status == D.SENT
+    assert world.stage(job, "notify").attempts == 1  # the first was given back
 
 
 # -- sent, and the database write failed ------------------------------------------

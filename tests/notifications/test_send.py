@@ -134,6 +134,20 @@ def test_delivering_again_sends_nothing(job: ReviewJob, mail: ScriptedProvider) 
     assert len(mail.calls) == 1
 
 
+def test_a_row_that_is_gone_while_it_is_sent_makes_the_job_wait(
+    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(job, ANN)
+
+    def gone(delivery_id: int) -> Delivery:
+        raise Delivery.DoesNotExist
+
+    monkeypatch.setattr(store, "read", gone)
+    with pytest.raises(DependencyUnavailable) as waits:
+        deliver(job, {"mail": mail})
+    assert (waits.value.dependency, waits.value.seconds) == ("", 0.0)
+
+
 def test_a_job_without_recipients_is_done(job: ReviewJob) -> None:
     assert deliver(job, {}) == send.Outcome()
 
