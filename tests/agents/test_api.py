@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from http import client as http_client
@@ -26,7 +26,7 @@ from reviews.intake import api_keys, review_requests
 from reviews.models import AgentSubmission, AgentTask, CoverageRow, FindingRow, JobEvent, ReviewJob, StageRun
 from tests.agents.conftest import CHUNK, add_tasks, is_due, waiting_job
 from tests.api.conftest import ApiClient
-from tests.stack import Stack, eventually
+from tests.stack import Stack, eventually, running
 
 pytestmark = pytest.mark.django_db
 URL = "/api/v1/agent-tasks/"
@@ -296,14 +296,14 @@ def test_a_superseded_review_tells_the_agent_and_refuses_its_result(agent: ApiCl
 # -- through the real server -----------------------------------------------------------------------
 
 
-@pytest.fixture
-def web(tmp_path: Any, transactional_db: None) -> Any:
-    made = Stack(tmp_path, queues=(), with_web=True)
-    try:
-        made.start()
+@pytest.fixture(scope="module")
+def web(
+    tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[Stack]:
+    """Return the web server, which serves all tests of the module."""
+    files = tmp_path_factory.mktemp("web")
+    with django_db_blocker.unblock(), running(files, queues=(), with_web=True) as made:
         yield made
-    finally:
-        made.stop()
 
 
 def http(web: Stack, key: str) -> httpx.Client:
@@ -313,6 +313,8 @@ def http(web: Stack, key: str) -> httpx.Client:
 
 
 @pytest.mark.cluster
+@pytest.mark.xdist_group("agents")
+@pytest.mark.django_db(transaction=True)
 def test_a_body_over_its_limit_is_answered_413_with_the_limit_before_it_is_read(web: Stack) -> None:
     key = api_keys.create("ci", "agent", ["//depot/main/..."])
     (task,) = add_tasks(waiting_job())
@@ -348,6 +350,8 @@ def test_a_body_over_its_limit_is_answered_413_with_the_limit_before_it_is_read(
 
 
 @pytest.mark.cluster
+@pytest.mark.xdist_group("agents")
+@pytest.mark.django_db(transaction=True)
 def test_fifty_agents_at_once_share_tasks_without_a_collision(web: Stack) -> None:
     key = api_keys.create("ci", "agent", ["//depot/main/..."])
     tasks = add_tasks(waiting_job(), 31)
@@ -372,6 +376,8 @@ def test_fifty_agents_at_once_share_tasks_without_a_collision(web: Stack) -> Non
 
 
 @pytest.mark.cluster
+@pytest.mark.xdist_group("agents")
+@pytest.mark.django_db(transaction=True)
 def test_waiting_agents_hold_no_connection_and_leave_the_server_to_others(web: Stack) -> None:
     key = api_keys.create("ci", "agent", ["//depot/main/..."])
     with http(web, key) as client, ThreadPoolExecutor(200) as pool:

@@ -20,6 +20,7 @@ from django.conf import settings
 pytestmark = pytest.mark.cluster(seconds=50)
 
 
+@pytest.mark.long
 def test_demo_keep_shows_findings_and_stops_every_process(tmp_path: Path) -> None:
     environment = {
         "PATH": os.environ["PATH"],
@@ -62,35 +63,9 @@ def test_demo_keep_shows_findings_and_stops_every_process(tmp_path: Path) -> Non
         assert '> 10 + GATEWAY_TOKEN = "<REDACTED:github-token:1>"' in text
         assert "NotARealToken" not in text
 
-        link = _review_link(text)
-        login = re.search(r"login +(\S+) / (\S+)", text)
-        assert login is not None
-        with httpx.Client(follow_redirects=True, trust_env=False) as client:
-            page = client.get(link)
-            assert page.url.path == "/login/"  # the mail's link works, for who has logged in
-            token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
-            assert token is not None
-            page = client.post(
-                str(page.url),
-                data={"csrfmiddlewaretoken": token[1], "username": login[1], "password": login[2]},
-            )
-            assert (page.status_code, str(page.url)) == (200, link)
-            assert "Unresolved merge conflict" in page.text
-
-        second = subprocess.run(
-            command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False,
-            timeout=60,
-        )  # fmt: skip
-        assert second.returncode == 1
-        assert f"A demo already runs in {tmp_path / 'demo'}: stop that one first." in second.stderr
-
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=90)
-        assert "Stopping." in rest
-        assert process.returncode == 0, rest
-        assert psutil.wait_procs(children, timeout=10)[1] == []
-        assert not (tmp_path / "demo" / "postgres" / "postmaster.pid").exists()
+        assert "Unresolved merge conflict" in _page_after_login(text)
+        _refuses_a_second(command, environment, tmp_path)
+        _stops_every_process(process, tmp_path)
     finally:
         if process.poll() is None:
             process.terminate()
@@ -104,9 +79,10 @@ def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Pat
         # A model that somebody configured is not asked.
         "LLM_PROVIDER": "openai", "LLM_BASE_URL": "http://127.0.0.1:9/v1", "LLM_MODEL": "theirs",
     }  # fmt: skip
+    command = [sys.executable, "manage.py", "demo", "--keep"]
     process = subprocess.Popen(
-        [sys.executable, "manage.py", "demo", "--keep"], cwd=settings.BASE_DIR, env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command, cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
     )  # fmt: skip
     try:
         assert process.stdout is not None
@@ -161,13 +137,50 @@ def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Pat
             assert "its dead letter is left for you" in text
             assert "  - Scans: the documents of the repository" in text
             assert rows("SELECT DISTINCT status FROM deliveries") == [("sent",)]
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=90)
-        assert process.returncode == 0, rest
+        assert "A refund may be larger than the payment" in _page_after_login(text)
+        _refuses_a_second(command, environment, tmp_path)
+        _stops_every_process(process, tmp_path)
     finally:
         if process.poll() is None:
             process.terminate()
             process.communicate(timeout=90)
+
+
+def _page_after_login(text: str) -> str:
+    """Follow the link of the last mail, log in with what the demo says, and return the review's page."""
+    link = _review_link(text)
+    login = re.search(r"login +(\S+) / (\S+)", text)
+    assert login is not None
+    with httpx.Client(follow_redirects=True, trust_env=False) as client:
+        page = client.get(link)
+        assert page.url.path == "/login/"  # the mail's link works, for who has logged in
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+        assert token is not None
+        page = client.post(
+            str(page.url),
+            data={"csrfmiddlewaretoken": token[1], "username": login[1], "password": login[2]},
+        )
+        assert (page.status_code, str(page.url)) == (200, link)
+        return page.text
+
+
+def _refuses_a_second(command: list[str], environment: dict[str, str], directory: Path) -> None:
+    second = subprocess.run(
+        command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False,
+        timeout=90,
+    )  # fmt: skip
+    assert second.returncode == 1
+    assert f"A demo already runs in {directory / 'demo'}: stop that one first." in second.stderr
+
+
+def _stops_every_process(process: subprocess.Popen[str], directory: Path) -> None:
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=90)
+    assert "Stopping." in rest
+    assert process.returncode == 0, rest
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert not (directory / "demo" / "postgres" / "postmaster.pid").exists()
 
 
 def _review_link(text: str) -> str:
