@@ -98,11 +98,11 @@ def test_an_order_of_ended_jobs_shows_only_those(root: Client) -> None:
     assert ids(root.get(JOBS, {"by": "finished"})) == [done.pk]
 
 
-@pytest.mark.parametrize("place", ["x", "1", "1,2,3", "1,x", ",", "9" * 30 + ",1", "1," + "9" * 30, "%00,1"])
-def test_a_place_that_is_none_shows_the_first_page(root: Client, place: str) -> None:
+def test_a_place_that_is_none_shows_the_first_page(root: Client) -> None:
     made = jobs(2)
-    for name in ("after", "before"):
-        assert ids(root.get(JOBS, {name: place})) == made[::-1]
+    for place in ("x", "1", "1,2,3", "1,x", ",", "9" * 30 + ",1", "1," + "9" * 30, "%00,1"):
+        for name in ("after", "before"):
+            assert (place, name, ids(root.get(JOBS, {name: place}))) == (place, name, made[::-1])
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "99", "x", "9" * 30])
@@ -386,9 +386,10 @@ def test_words_that_never_meet_are_not_looked_for_in_the_rows_of_each(db: None) 
     assert "Removed by Index Recheck" not in plan
 
 
-@pytest.mark.parametrize("text", ["'", "\\", "a'b", "&", "!", "a & | b", ":*", "<->", "\u202e", "(", "a:*'b"])
-def test_no_text_breaks_the_search(root: Client, text: str) -> None:
-    assert root.get(JOBS, {"q": f'"{text}"' if ":" in text else text}).status_code == 200
+def test_no_text_breaks_the_search(root: Client) -> None:
+    texts = ["'", "\\", "a'b", "&", "!", "a & | b", ":*", "<->", "\u202e", "(", "a:*'b"]
+    asked = [f'"{text}"' if ":" in text else text for text in texts]
+    assert [text for text in asked if root.get(JOBS, {"q": text}).status_code != 200] == []
 
 
 def test_a_key_that_is_none_finds_nothing_and_names_those_that_are(root: Client) -> None:
@@ -470,13 +471,12 @@ def headings(response: Any) -> list[str]:
     return [text.strip() for text in re.findall(r"<(?:a|span)[^>]*>([^<]+)</(?:a|span)>", table[0])]
 
 
-@pytest.mark.parametrize("model", admin.site._registry, ids=lambda model: model._meta.label)
-def test_headings_are_words_of_people(root: Client, model: type[Any]) -> None:
-    shown = admin.site.get_model_admin(model)
+def test_headings_are_words_of_people() -> None:
     request = RequestFactory().get("/")
-    titles = [str(label_for_field(name, model, shown)) for name in shown.get_list_display(request)]
     raw = re.compile(r"\b(?:id|at|pgh)\b|^is |_", re.IGNORECASE)
-    assert [title for title in titles if raw.search(title)] == []
+    for model, shown in admin.site._registry.items():
+        titles = [str(label_for_field(name, model, shown)) for name in shown.get_list_display(request)]
+        assert [title for title in titles if raw.search(title)] == [], model
 
 
 def test_late_is_said_of_late_reviews_only(root: Client) -> None:
