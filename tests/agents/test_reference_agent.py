@@ -27,25 +27,33 @@ from reviews.reviewers.document_prompt import AGENT_SYSTEM, verification_schema
 from reviews.states import AgentTaskType, Stage
 from tests.agents.conftest import CHUNK, OTHER, add_tasks, is_due, waiting_job
 from tests.fakes.llm import FakeLlm, Reply
-from tests.stack import Stack, eventually
+from tests.stack import Stack, eventually, running
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.cluster]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.cluster,
+    pytest.mark.xdist_group("reference-agent"),
+]
 URL = "/api/v1/agent-tasks/"
 SCALE = "0.02"  # of leases: twelve seconds
 
 
-@pytest.fixture
-def web(tmp_path: Path, transactional_db: None) -> Iterator[Stack]:
-    made = Stack(tmp_path, {"RETRY_TIME_SCALE": SCALE}, queues=(), with_web=True)
-    try:
-        made.start()
+@pytest.fixture(scope="module")
+def web(
+    tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[Stack]:
+    """Return the web server, which serves all tests of the module."""
+    with (
+        django_db_blocker.unblock(),
+        running(
+            tmp_path_factory.mktemp("web"), environment={"RETRY_TIME_SCALE": SCALE}, queues=(), with_web=True
+        ) as made,
+    ):
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
-def key(web: Stack) -> str:
+def key(transactional_db: None) -> str:
     return api_keys.create("ci", "agent", ["//depot/main/..."])
 
 

@@ -52,13 +52,20 @@ def test_commits_nobody_told_of_are_reviewed_by_the_workers(stack: Stack, repo: 
         eventually(lambda sha=sha: reviewed(sha))
     assert ReviewJob.objects.count() == 2
     assert set(SourceEvent.objects.values_list("outcome", flat=True)) == {"found_by_poll"}
+    _assert_goes_on_after_a_kill(stack, repo, 3)
+    assert ReviewJob.objects.count() == 5
 
 
+@pytest.mark.long
 def test_a_poll_goes_on_after_its_worker_was_killed(stack: Stack, repo: GitRepo) -> None:
     eventually(lambda: SourcePosition.objects.exists())
-    shas = [repo.commit_files({"a": f"{number}\n"}) for number in range(20)]
+    _assert_goes_on_after_a_kill(stack, repo, 20)
+    assert ReviewJob.objects.count() == 20
+
+
+def _assert_goes_on_after_a_kill(stack: Stack, repo: GitRepo, commits: int) -> None:
+    shas = [repo.commit_files({"a": f"after {number}\n"}) for number in range(commits)]
     for role in ("idle", "processing"):
         for process in stack.named("stages", role):
             process.kill()
-    eventually(lambda: all(map(reviewed, shas)), 30 + LEASE + 10)
-    assert ReviewJob.objects.count() == 20
+    eventually(lambda: all(map(reviewed, shas)), 60 + LEASE)
