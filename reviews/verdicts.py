@@ -222,7 +222,8 @@ def give(finding: FindingRow, kind: str, actor: str, reason: str = "", extent: E
             facts |= dismissals.facts_of(finding, of_file)
             facts |= {"severity": CRITICAL} if is_critical else {}
         own = FindingEvent.objects.filter(identity=finding.identity, actor=facts["actor"])
-        if own.exclude(kind=Kind.COMMENT).count() >= MAX_CHANGES:
+        # One more to take back: nobody's last dismissal stands for good.
+        if own.exclude(kind=Kind.COMMENT).count() >= MAX_CHANGES + (kind == Kind.UNDONE):
             raise NotAccepted(
                 f"Not saved: {actor[:64]} changed this verdict {MAX_CHANGES} times, the maximum."
             )

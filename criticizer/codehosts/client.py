@@ -223,9 +223,9 @@ def object_at(content: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def check_described(content: Mapping[str, object], label: str) -> None:
-    """Raise RetryableFailure for what is no pull request: a proxy may answer in the host's place.
+    """Check that an answer describes a pull request: a proxy may have answered in the host's place.
 
-    Without a state it would pass for a closed one, and its summary would never come.
+    Raises RetryableFailure for one without `state`, which would count as closed and get no summary.
     """
     if not isinstance(content.get("state"), str):
         detail = f"{label} answered without the state of the pull request"

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 _HOPS = 20
+_LENGTH = 1000
 
 
 def client_ip(request: HttpRequest) -> str:
@@ -25,7 +26,7 @@ def address_behind(remote: str, forwarded: str) -> str:
     address = _clean(remote)
     if not _is_proxy(address):
         return address
-    for hop in reversed(forwarded[:1000].split(",")[-_HOPS:]):
+    for hop in reversed(_last_hops(forwarded)):
         found = _clean(hop)
         if not found:
             break
@@ -33,6 +34,12 @@ def address_behind(remote: str, forwarded: str) -> str:
         if not _is_proxy(found):
             break
     return address
+
+
+def _last_hops(forwarded: str) -> list[str]:
+    """Return the end of the header, which trusted proxies have written, without a hop that is cut in two."""
+    hops = forwarded[-_LENGTH:].split(",")
+    return hops[1 if len(forwarded) > _LENGTH else 0 :][-_HOPS:]
 
 
 def rate_limit_subnet(address: str) -> str:

@@ -1,9 +1,10 @@
 """Turns of the requests that wait for a thread of the web server (guarantee G571).
 
 Next is a request of the address with the fewest requests in work; of equal addresses, the one whose last
-turn is longest ago; within an address the same by key or session. No address has all threads, and only some
-threads check passwords, which is slow on purpose: a flood from one address, or of logins, leaves the server
-to others.
+turn is longest ago; within an address the same by key or session. One that had no turn yet counts as if it
+had its last on arrival: made-up keys and addresses get none before a request that waits. Of several threads
+no address has all, and only some check passwords, which is slow on purpose: a flood from one address, or of
+logins, leaves the server to others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from waitress.task import ThreadedTaskDispatcher
 
 from criticizer.security.client_ip import address_behind, rate_limit_subnet
 
-PROBE = "/livez"  # asks nobody and comes first: who restarts silent services must get an answer
+PROBE = "/livez"  # comes first: a supervisor restarts a service whose liveness probe gets no answer
 # Forms that check or set a password. A test compares them with the URL configuration.
 PASSWORDS = (
     "/login/",
@@ -29,7 +30,7 @@ PASSWORDS = (
     "/admin/password_change/",
     "/admin/auth/user/",
 )
-PASSWORD_SHARE = 4  # one of so many threads
+PASSWORD_SHARE = 4  # a quarter of the threads, one at least
 _PASSWORD = "a password"  # noqa: S105  the kind of request
 _MOST_REMEMBERED = 5_000
 
@@ -44,6 +45,18 @@ class Turn:
     is_probe: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A task in the queue; `since` is the number of turns that there had been when it came."""
+
+    turn: Turn
+    task: Any
+    since: int
+
+    def cancel(self) -> None:
+        self.task.cancel()
+
+
 def turn_of(remote: str, command: str, path: str, headers: Mapping[str, str]) -> Turn:
     """Return the turn of a request that came from the address `remote`."""
     address = rate_limit_subnet(address_behind(remote, headers.get("X_FORWARDED_FOR", "")))
@@ -56,7 +69,7 @@ def turn_of(remote: str, command: str, path: str, headers: Mapping[str, str]) ->
 class FairDispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
     """Threads that take requests in their turns. A task is a connection with `turn`."""
 
-    queue: deque[Any]
+    queue: deque[Waiting]
 
     def __init__(self, threads: int) -> None:
         super().__init__()
@@ -69,7 +82,7 @@ class FairDispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
 
     def add_task(self, task: Any) -> None:
         with self.lock:
-            self.queue.append((task.turn(), task))
+            self.queue.append(Waiting(task.turn(), task, self._turns))
             self.queue_cv.notify()
 
     def handler_thread(self, thread_no: int) -> None:
@@ -86,33 +99,27 @@ class FairDispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
                     self.thread_exit_cv.notify()
                     return
                 assert found is not None
-                turn, task = found
-                self._count(turn, 1)
+                self._count(found.turn, 1)
                 if self.queue:  # the end of one request may let several begin
                     self.queue_cv.notify()
             try:
-                task.service()
+                found.task.service()
             except BaseException:
-                self.logger.exception("Exception when servicing %r", task)
+                self.logger.exception("Exception when servicing %r", found.task)
             finally:
                 with self.lock:
-                    self._count(turn, -1)
+                    self._count(found.turn, -1)
 
-    def shutdown(self, cancel_pending: bool = True, timeout: float = 5) -> bool:
-        with self.lock:
-            self.queue = deque(task for _, task in self.queue) if cancel_pending else self.queue
-        return bool(super().shutdown(cancel_pending, timeout))
-
-    def _next(self) -> tuple[Turn, Any] | None:
+    def _next(self) -> Waiting | None:
         """Take the next request out of the queue; None where none may begin."""
         place = min(
-            (number for number, (turn, _) in enumerate(self.queue) if self._may_begin(turn)),
-            key=lambda number: (*self._rank(self.queue[number][0]), number),
+            (number for number, waiting in enumerate(self.queue) if self._may_begin(waiting.turn)),
+            key=lambda number: (*self._rank(self.queue[number]), number),
             default=None,
         )
         if place is None:
             return None
-        found: tuple[Turn, Any] = self.queue[place]
+        found = self.queue[place]
         del self.queue[place]
         return found
 
@@ -124,15 +131,16 @@ class FairDispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
         return self._working[turn.address] < self._most_of_address
 
     def _comes_first(self, turn: Turn) -> bool:
-        return turn.is_probe and not self._working[PROBE]  # one at a time: a flood of them is like any other
+        return turn.is_probe and not self._working[PROBE]  # one at a time: a flood of probes takes turns
 
-    def _rank(self, turn: Turn) -> tuple[int, ...]:
+    def _rank(self, waiting: Waiting) -> tuple[int, ...]:
+        turn = waiting.turn
         return (
             not self._comes_first(turn),
             self._working[turn.address],
-            self._served.get(turn.address, 0),
+            self._served.get(turn.address, waiting.since),
             self._working[turn.client],
-            self._served.get(turn.client, 0),
+            self._served.get(turn.client, waiting.since),
         )
 
     def _count(self, turn: Turn, change: int) -> None:

@@ -25,7 +25,8 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; sandbox; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'self'"
 )
-_RIGHT = re.compile(r"(/(?:verdict|unsubscribe)/\?key=)[\w.=-]+")
+# Stored messages may have it in the path, as links had it earlier.
+_RIGHT = re.compile(r"(/(?:verdict|unsubscribe)/(?:\?key=)?)[\w.=:%-]{40,}")
 _DARK = "@media (prefers-color-scheme: dark)"
 TEMPLATE = "admin/notifications/message.html"
 

@@ -28,6 +28,8 @@ from reviews.audit.history import (
 from reviews.sources.allowlist import one_file_warning
 from reviews.web.forms import DeletionForm
 
+_DIGITS = 18  # fewer than the largest key has, which Python and PostgreSQL can both read
+
 
 class HistoryMixin(ScopedAdmin):
     """Admin mixin: the history page of a row shows its recorded edits."""
@@ -56,7 +58,7 @@ class HistoryMixin(ScopedAdmin):
             words = "It does not exist any more, or never did. Edits of deleted rows are in this list."
             self.message_user(request, words, messages.WARNING)
             return HttpResponseRedirect(address)
-        edits = history_of(int(object_id), self.events) if object_id.isdecimal() else []
+        edits = [] if (row := _row_id(object_id)) is None else history_of(row, self.events)
         return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
 
 
@@ -84,8 +86,7 @@ class AuditedAdmin(HistoryMixin):
     ) -> HttpResponse:
         if not self.has_delete_permission(request):
             raise PermissionDenied
-        row = int(object_id) if object_id.isdecimal() else None
-        form = self.deletion_form(request.POST or None, row)
+        form = self.deletion_form(request.POST or None, _row_id(object_id))
         if request.method == "POST" and not form.is_valid():
             why = " ".join(str(text) for texts in form.errors.values() for text in texts)
             self.message_user(request, f"Nothing was deleted: {why}", messages.ERROR)
@@ -132,6 +133,11 @@ class EditsAdmin(ReadOnlyAdmin):
     @admin.display(description="from where")
     def where(self, row: Any) -> str:
         return where_from(row)
+
+
+def _row_id(text: str) -> int | None:
+    """Return the primary key that an address names; None for what no row can have."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def register_edits(

@@ -132,6 +132,16 @@ def test_the_history_says_who_when_what_and_from_where(ann: Client) -> None:
         assert part in text
 
 
+@pytest.mark.parametrize("page", ["history", "delete"])
+@pytest.mark.parametrize("digits", [20, 5000])
+def test_a_number_that_no_row_has_is_answered_like_one_that_is_gone(
+    ann: Client, page: str, digits: int
+) -> None:
+    answer = ann.get(f"{LIST}{'9' * digits}/{page}/", follow=True)
+    assert answer.status_code == 200
+    assert "exist" in answer.content.decode()
+
+
 def test_an_edit_outside_the_console_is_in_the_history_too(ann: Client) -> None:
     entry = factories.AllowListEntryFactory()
     AllowListEntry.objects.update(reason="by hand")

@@ -114,9 +114,77 @@ def test_addresses_and_clients_take_turns(served: Served) -> None:
     for number in range(6):
         served.let_go(1)
         served.await_working(number + 2)
-    assert served.working[:2] == ["/slowfirst", "/slowother"]
+    assert served.working[:3] == ["/slowfirst", "/slowa0", "/slowother"]
     assert served.working.index("/slowb") <= 3
     assert [name for name in served.working if "/slowa" in name] == [f"/slowa{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("served", [1], indirect=True)
+@pytest.mark.parametrize("made_up", ["key", "address"])
+def test_made_up_keys_and_addresses_get_no_turn_before_a_request_that_waits(
+    served: Served, made_up: str
+) -> None:
+    def flood(number: int) -> None:
+        if made_up == "key":
+            served.send(f"/slow?flood{number}", key=f"Bearer {number}")
+        else:
+            served.send(f"/slow?flood{number}", f"127.0.1.{number}", key="Bearer 0")
+
+    served.let_go(1)
+    assert served.get("/slow?ann1", key="Bearer ann") == 204
+    flood(1)
+    served.await_working(2)
+    served.send("/slow?ann2", key="Bearer ann")
+    served.await_waiting(1)
+    for number in range(2, 6):
+        flood(number)
+        served.await_waiting(number)
+    for number in range(6, 10):  # one new name for each request that is answered
+        served.let_go(1)
+        served.await_working(number - 3)
+        flood(number)
+    assert served.working[1:3] == ["/slowflood1", "/slowann2"]
+
+
+class Request:
+    """A task that runs until it is let go."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.go, self.ended = threading.Event(), threading.Event()
+        self.is_cancelled = False
+
+    def turn(self) -> request_turns.Turn:
+        return request_turns.Turn(self.address, self.address)
+
+    def service(self) -> None:
+        self.go.wait(20)
+        self.ended.set()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+def test_a_request_may_end_between_the_steps_of_a_shutdown() -> None:
+    first, second, third = Request("192.0.2.1"), Request("192.0.2.2"), Request("192.0.2.3")
+
+    class Ending(request_turns.FairDispatcher):
+        def set_thread_count(self, count: int) -> None:
+            if count == 0:
+                first.go.set()
+                eventually(lambda: first.ended.is_set() and len(self.queue) == 1)
+            super().set_thread_count(count)
+            if count == 0:
+                second.go.set()
+
+    dispatcher = Ending(1)
+    for task in (first, second, third):
+        dispatcher.add_task(task)
+    eventually(lambda: len(dispatcher.queue) == 2)
+    dispatcher.shutdown(timeout=20)
+    assert second.ended.is_set()
+    assert third.is_cancelled
+    assert not dispatcher.threads
 
 
 def test_each_form_with_a_password_is_known() -> None:

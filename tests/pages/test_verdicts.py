@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -332,9 +333,13 @@ def test_one_actor_changes_a_verdict_a_bounded_number_of_times(
     for kind in ("useful", "undone", "useful", "wrong"):
         verdicts.give(row, kind, "key:loop")
     with pytest.raises(verdicts.NotAccepted, match="4 times, the maximum"):
-        verdicts.give(row, "undone", "key:loop")
-    verdicts.give(row, "undone", "bob")  # others go on
-    assert FindingEvent.objects.count() == 5
+        verdicts.give(row, "useful", "key:loop")
+    verdicts.give(row, "undone", "key:loop")  # the last one can be taken back
+    verdicts.give(row, "wrong", "bob")  # others go on
+    for kind in ("useful", "undone"):
+        with pytest.raises(verdicts.NotAccepted, match="4 times, the maximum"):
+            verdicts.give(row, kind, "key:loop")
+    assert FindingEvent.objects.count() == 6
 
 
 def test_no_log_has_the_right_of_a_link(
@@ -370,3 +375,21 @@ def test_a_preview_for_operators_holds_nobodys_right(carol: Any, job: ReviewJob,
     shown += preview.html_answer(type("R", (), {"GET": {}})(), message).content.decode()  # type: ignore[arg-type]
     assert "/verdict/?key=…" in shown
     assert link_in(message, row) not in shown
+
+
+def test_a_preview_of_an_earlier_mail_holds_nobodys_right(
+    carol: Any, job: ReviewJob, row: FindingRow
+) -> None:
+    message = mail(job)
+    rights = [link_in(message, row), path_of(message.unsubscribe_url)]
+    earlier = replace(message, **{  # type: ignore[arg-type]
+        name: re.sub(r"/\?key=([\w.-]+)", r"/\1/", getattr(message, name))
+        for name in ("text", "html", "unsubscribe_url")
+    })  # fmt: skip
+    assert "?key=" not in earlier.text + earlier.html + earlier.unsubscribe_url
+    shown = " ".join(part.text for part in preview.preview_of(CAROL, earlier).parts)
+    shown += preview.html_answer(type("R", (), {"GET": {}})(), earlier).content.decode()  # type: ignore[arg-type]
+    assert "/verdict/…/" in shown
+    assert "/unsubscribe/…/" in shown
+    for right in rights:
+        assert right.partition("?key=")[2] not in shown

@@ -162,6 +162,8 @@ def test_neighbours_of_an_ipv6_address_count_together() -> None:
         (HOME, "192.0.2.1", HOME),  # anybody can write the header
         ("10.0.0.1", "192.0.2.1, 198.51.100.9", ELSEWHERE),  # the proxy appends what it saw
         ("10.0.0.1", "192.0.2.1, 198.51.100.9, 10.0.0.2", ELSEWHERE),
+        ("10.0.0.1", f"{'192.0.2.1, ' * 200}198.51.100.9", ELSEWHERE),  # however much the client sent before
+        ("10.0.0.1", f"192.0.2.1,{' ' * 990}198.51.100.9", "10.0.0.1"),  # a hop that is cut in two
         ("10.0.0.1", "", "10.0.0.1"),
         ("10.0.0.1", "not an address", "10.0.0.1"),
     ],

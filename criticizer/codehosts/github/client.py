@@ -130,16 +130,16 @@ class GitHub(RestClient):
                 if answer.status != 401:
                     break
                 self._own.drop(key)
-                if not self._is_another_time(answer):
+                if not self._adopt_time(answer):
                     break
             return answer
 
         return self._with_accepted(self._keys, ask)
 
-    def _is_another_time(self, answer: Answer) -> bool:
-        """Say whether the time of a refusal is not the one that its token was signed for; keep that time.
+    def _adopt_time(self, answer: Answer) -> bool:
+        """Sign further tokens by the host's clock, where a refusal shows another one; return whether it does.
 
-        GitHub takes a token for ten minutes of its own clock: one of a machine that is an hour off never.
+        GitHub accepts a token for ten minutes of its own clock: never one that is signed an hour off.
         """
         now = self._clock()
         ahead = server_time(answer, now + self._ahead) - now

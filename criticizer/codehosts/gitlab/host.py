@@ -174,7 +174,10 @@ class GitLabHost(TokenHost, Webhooks):
 
 
 def _named_today(content: Mapping[str, object], repository: Repository) -> Repository:
-    """Return the project by the name that a merge request of it has now."""
+    """Return the project with the name in the `references.full` of its merge request.
+
+    The number of a project stays when it is renamed. Without a valid name, it is `repository`.
+    """
     name = str(object_at(content, "references").get("full", "")).rpartition("!")[0]
     with contextlib.suppress(ValueError):
         if name.lower() != repository.name.lower():
