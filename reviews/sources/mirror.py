@@ -49,6 +49,12 @@ FETCH_SECONDS = 240.0
 FETCH_CPU_SECONDS = 180
 MAX_PACK_BYTES = 2_000_000_000
 LOCK_SECONDS = 300.0  # another fetch of the same repository
+
+
+class Redirected(PermanentFailure):
+    """The host answers at another address, which is not followed."""
+
+
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # Words of git (LC_ALL=C) and of its HTTP transport: first match wins.
 _GONE = re.compile(r"not our ref|couldn't find remote ref|no such remote ref")
@@ -66,7 +72,7 @@ _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
      " token"),
     (r"[Rr]epository .*not found|returned error: 404|not found: did you run", PermanentFailure,
      ErrorClass.NOT_FOUND, "the host has no such repository, or we may not see it"),
-    (r"[Rr]edirect|returned error: 30\d", PermanentFailure, ErrorClass.POLICY_REJECTED,
+    (r"[Rr]edirect|returned error: 30\d", Redirected, ErrorClass.POLICY_REJECTED,
      "the host sends us to another address, which is not followed: the repository was renamed, or the"
      " variable of the host's address is to be corrected"),
     (r"transport '.*' not allowed", PermanentFailure, ErrorClass.POLICY_REJECTED,
@@ -230,7 +236,7 @@ class Mirror:
             if result.exit_code == 0:
                 return True
             if _GONE.search(result.stderr):
-                self._check_has_branch(git, remote)
+                self._check_has_reference(git, remote)
                 return False
             failure = _failure(result, self._config.url)
             if token and not is_renewed and failure.error_class is ErrorClass.AUTH_DENIED:
@@ -243,17 +249,23 @@ class Mirror:
                 raise failure
             time.sleep(pause)
 
-    def _check_has_branch(self, git: GitCommand, remote: Remote) -> None:
-        """Raise RetryableFailure where what answers has no branch at all.
+    def _check_has_reference(self, git: GitCommand, remote: Remote) -> None:
+        """Raise RetryableFailure where what answers has no reference at all.
 
-        To git a page that a proxy shows is a repository without references: nothing is gone for that.
+        To git a page that a proxy shows is a repository without references: nothing is gone for that. HEAD
+        is asked for first, as there may be many references; it may name a branch that does not exist.
         """
-        result = git.run("ls-remote", "--quiet", "--end-of-options", self._config.url, "HEAD", remote=remote)
-        if result.exit_code != 0:
-            raise _failure(result, self._config.url)
-        if not result.stdout:
-            detail = "the host's git server answered without a branch: a proxy may answer in its place"
-            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail)
+        for asked in (["HEAD"], []):
+            result = git.run(
+                "ls-remote", "--quiet", "--end-of-options", self._config.url, *asked,
+                max_bytes=1000, remote=remote,
+            )  # fmt: skip
+            if result.stdout:
+                return
+            if result.exit_code != 0:
+                raise _failure(result, self._config.url)
+        detail = "the host's git server answered without a branch: a proxy may answer in its place"
+        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail)
 
     def _remote(self, token: str) -> Remote:
         settings = [

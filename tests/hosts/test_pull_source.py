@@ -170,6 +170,14 @@ def test_a_head_that_was_dropped_before_it_was_fetched_is_not_found(
     assert failure_of(elsewhere, head, repository.base).error_class is ErrorClass.NOT_FOUND
 
 
+def test_a_gone_pull_request_is_gone_also_where_head_names_no_branch(
+    repository: PullRequests, config: MirrorConfig
+) -> None:
+    repository.bare.git("symbolic-ref", "HEAD", "refs/heads/none")
+    failure = failure_of(config, "c" * 40, repository.base)  # pull request 7 has no reference
+    assert failure.error_class is ErrorClass.NOT_FOUND
+
+
 def forget(repository: PullRequests, commit: str) -> None:
     repository.bare.git("gc", "-q", "--prune=now")
     assert repository.bare.git("cat-file", "--batch-check", stdin=f"{commit}\n".encode()).endswith("missing")
