@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 
+import structlog
 from django.conf import settings
 
 from criticizer.redaction import clean
@@ -29,12 +30,15 @@ from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Change, ChangeStatus, Source
 from reviews.sources.context import ContextFetcher
 from reviews.sources.fetcher import ChangeFetcher
+from reviews.sources.mirror import Redirected
 from reviews.sources.pull import PullSource
 from reviews.sources.registry import source_for
 from reviews.sources.rules import RuleReader
 from reviews.sources.skipped_paths import SkippedPaths
 from reviews.stages import documents as described_by
 from reviews.stages import scan, semantic
+
+log = structlog.get_logger(__name__)
 
 
 def run(claim: StageClaim) -> Written:
@@ -56,7 +60,7 @@ def run(claim: StageClaim) -> Written:
         if isinstance(source, PullSource):
             if failure.error_class is ErrorClass.NOT_FOUND:
                 with_reconnect(partial(_review_newer_head, job, source))
-            elif failure.error_class is ErrorClass.POLICY_REJECTED:
+            elif isinstance(failure, Redirected):
                 with_reconnect(partial(_follow_new_name, job))
         raise
     found = resolve.find(claim, change, source)
@@ -131,10 +135,15 @@ def _review_newer_head(job: ReviewJob, source: PullSource) -> None:
 def _follow_new_name(job: ReviewJob) -> None:
     """Raise RetryableFailure where the repository was renamed and no event has said so: it has its name then.
 
-    Redirects of git are not followed. The next attempt asks whether it may be read under that name.
+    Redirects of git are not followed. The next attempt asks whether it may be read under that name. Raises
+    what passes when the host cannot say now; what it refuses for good leaves the redirect as it is.
     """
     version = HostVersion.of_job(job)
-    found = config.pull_now(version.change) if version is not None else None
+    try:
+        found = config.pull_now(version.change) if version is not None else None
+    except PermanentFailure as refused:
+        log.info("new_name_not_found", job=job.pk, error_class=str(refused.error_class))
+        return
     if version is None or found is None:
         return
     change, name = version.change, found.repository.name

@@ -12,8 +12,10 @@ from django.test import Client
 
 from criticizer.resilience import gate
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from reviews import config
 from reviews.models import HostChange, ReviewJob
 from reviews.pipeline.base import StageClaim
+from reviews.sources import mirror
 from reviews.stages import fetch
 from reviews.states import Stage
 from tests.fakes.git_http import GitHost, PullRequests
@@ -85,5 +87,24 @@ def test_it_is_not_read_under_a_name_that_is_not_enabled(world: World) -> None:
 def test_a_host_that_sends_us_elsewhere_without_a_new_name_is_not_followed(world: World) -> None:
     world.git.moved[OLD] = "acme/elsewhere"
     with pytest.raises(PermanentFailure, match="another address") as refused:
+        world.fetch()
+    assert refused.value.error_class is ErrorClass.POLICY_REJECTED
+
+
+def test_a_name_that_the_host_does_not_give_leaves_the_redirect_as_the_reason(world: World) -> None:
+    world.git.moved[OLD] = "acme/elsewhere"
+    del world.api.repos[OLD].pulls[7]
+    with pytest.raises(PermanentFailure, match="another address") as refused:
+        world.fetch()
+    assert refused.value.error_class is ErrorClass.POLICY_REJECTED
+
+
+def test_a_repository_that_is_too_large_is_no_question_to_the_host(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the host's API is not called, the question would wait without an attempt: fetched for ever."""
+    monkeypatch.setattr(mirror, "MAX_PACK_BYTES", 10)
+    monkeypatch.setattr(config, "pull_now", pytest.fail)
+    with pytest.raises(PermanentFailure, match="larger than this installation") as refused:
         world.fetch()
     assert refused.value.error_class is ErrorClass.POLICY_REJECTED
