@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from string import Template
 from typing import Any
@@ -34,7 +34,7 @@ WAKE_PER_SECOND = 20.0  # work that waited for a dependency
 FLOW_WINDOW = 32  # flows that one claim compares; the next claim continues after them
 SYSTEM, REPLAYS = "system", "replays"  # flows of work that no requester made
 
-_in_work: ContextVar[int | None] = ContextVar("message", default=None)
+_in_work: ContextVar[_Work | None] = ContextVar("work", default=None)
 _after: dict[str, str] = {}  # by queue: the flow after which this process's next claim looks; "" is the first
 
 
@@ -283,19 +283,40 @@ def _woken(dependency: str, per_second: float, limit: int | None) -> list[dict[s
     return prepared.rows(_WAKE, asked)
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A message that a thread works on, and what is called with its id at the end."""
+
+    message_id: int
+    at_end: set[Callable[[int], None]] = field(default_factory=set)
+
+
 @contextmanager
 def working_on(message_id: int) -> Iterator[None]:
     """Say in the block which message this thread works on, for what is reserved for it."""
-    known = _in_work.set(message_id)
+    work = _Work(message_id)
+    known = _in_work.set(work)
     try:
         yield
     finally:
         _in_work.reset(known)
+        for act in work.at_end:
+            act(message_id)
 
 
 def in_work() -> int | None:
     """Return the message that this thread works on, None outside of `working_on`."""
-    return _in_work.get()
+    work = _in_work.get()
+    return work.message_id if work else None
+
+
+def at_end_of_work(act: Callable[[int], None]) -> None:
+    """Call `act`, which must not raise, once with the message that this thread works on, when it ends.
+
+    Does nothing outside of `working_on`.
+    """
+    if (work := _in_work.get()) is not None:
+        work.at_end.add(act)
 
 
 def hold(message_id: int, token: UUID, *, seconds: float = LEASE_SECONDS) -> bool:

@@ -119,6 +119,16 @@ def acquire_permit(name: str) -> Permit:
 
     Never waits. Lets database errors through.
     """
+    try:
+        return _acquired(name)
+    except DependencyUnavailable:
+        if name.startswith(f"{rate_limit.RECEIVERS}:"):
+            # Not now: the message may have another receiver, which can use the slot that is kept for it.
+            outbox.at_end_of_work(_pass_on_slot)
+        raise
+
+
+def _acquired(name: str) -> Permit:
     look = _allowed_snapshot(name)
     permit = Permit(name, look.generation, look.rate_generation)
     limits = rate_limit.slots_of(name)
@@ -274,6 +284,10 @@ class Permit:
 def forget() -> None:
     """Forget what this process remembers of dependencies."""
     _free.clear()
+
+
+def _pass_on_slot(message_id: int) -> None:
+    _report_safely(partial(rate_limit.pass_on, message_id), rate_limit.RECEIVERS)
 
 
 # -- inside -----------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ Three limits, all in PostgreSQL and on its clock:
   for the others too: the rate is halved and grows back;
 - slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks: leased rows, so
   that the slots of a lost worker become free. After a long call of a receiver the slot is kept for the
-  message whose turn it is of those that wait: the one in work would take it again first (guarantee G572).
+  message whose turn it is of those that wait: the one in work would take it again first. A message that
+  ends without it, as its own receiver is busy or not called, hands it on (guarantee G572).
 """
 
 from __future__ import annotations
@@ -136,6 +137,8 @@ WITH freed AS (
   RETURNING pace_slots.name)
 SELECT name FROM freed
  WHERE EXISTS (SELECT FROM outbox_messages o WHERE o.waiting_for = freed.name AND o.lease_token IS NULL)"""
+
+_LOCK_HELD = "SELECT id FROM pace_slots WHERE name = %(name)s AND token = %(token)s FOR UPDATE"
 
 _HAND_OVER = """
 UPDATE pace_slots
@@ -294,6 +297,8 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
     left = []
     with transaction.atomic():
         for name, token in held:
+            if not prepared.rows(_LOCK_HELD, {"name": name, "token": token}):
+                continue  # its lease expired: it is another's, and nobody is to be woken for it
             if (message := outbox.wake_first(name)) is None:
                 left.append((name, token))
                 continue
@@ -301,6 +306,12 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
             prepared.rows(_HAND_OVER, {"name": name, "token": token, **kept})
         if left:
             free_slots(left)
+
+
+def pass_on(message_id: int) -> None:
+    """Hand a receiver's slot that was kept for a message, and not used by it, to the next that waits."""
+    if (kept := _kept_for(message_id)) is not None:
+        _hand_over([(RECEIVERS, kept)])
 
 
 def free_slots(held: Sequence[tuple[str, UUID]], held_seconds: float = 0.0) -> None:

@@ -387,6 +387,67 @@ def test_a_kept_slot_is_free_when_its_message_does_not_come() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("why", ["its receiver is busy", "its circuit is open"])
+def test_a_kept_slot_is_handed_on_by_a_message_that_cannot_use_it(why: str) -> None:
+    """Else the only slot of two workers that send is idle for three seconds after each long call."""
+    WorkerClusterFactory(queue="notify", workers=2)
+    a, b, c = (f"provider:webhook:{name}.example.com" for name in "abc")
+    first, unable, able = parked(3, "")
+    permit = gate.acquire_permit(a)
+    permit.began_at -= rate_limit.HANDOVER_AFTER_SECONDS
+    OutboxMessage.objects.filter(pk__in=[unable, able]).update(waiting_for=rate_limit.RECEIVERS)
+    permit.report(None)
+    assert OutboxMessage.objects.get(pk=able).waiting_for == rate_limit.RECEIVERS
+    if why == "its circuit is open":
+        gate.check(b)  # makes it
+        overrides.force(b, CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+        gate.forget()
+    else:
+        assert rate_limit.take_slot(rate_limit.Slots(b, 1, 60))
+        assert rate_limit.take_slot(rate_limit.Slots(b, 1, 60)) is None
+    with outbox.working_on(unable):
+        assert waiting_of(b).dependency == b
+        assert waiting_of(b).dependency == b
+    assert OutboxMessage.objects.get(pk=able).waiting_for == ""  # woken
+    with outbox.working_on(first):
+        assert waiting_of(a).dependency == rate_limit.RECEIVERS
+    with outbox.working_on(able):
+        gate.acquire_permit(c).report(None)
+    gate.acquire_permit(a).report(None)  # free for all
+
+
+@pytest.mark.django_db
+def test_a_kept_slot_stays_until_the_work_ends_for_the_next_receiver_of_its_message() -> None:
+    WorkerClusterFactory(queue="notify", workers=2)
+    a, b, c = (f"provider:webhook:{name}.example.com" for name in "abc")
+    _, waiting = parked(2, "")
+    permit = gate.acquire_permit(a)
+    permit.began_at -= rate_limit.HANDOVER_AFTER_SECONDS
+    OutboxMessage.objects.filter(pk=waiting).update(waiting_for=rate_limit.RECEIVERS)
+    permit.report(None)
+    assert rate_limit.take_slot(rate_limit.Slots(b, 1, 60))
+    assert rate_limit.take_slot(rate_limit.Slots(b, 1, 60)) is None
+    with outbox.working_on(waiting):
+        assert waiting_of(b).dependency == b
+        used = gate.acquire_permit(c)
+    assert used.slots[1] == (rate_limit.RECEIVERS, PaceSlot.objects.get(name=rate_limit.RECEIVERS).token)
+
+
+@pytest.mark.django_db
+def test_a_lease_that_expired_hands_nothing_over_and_wakes_nobody() -> None:
+    WorkerClusterFactory(queue="notify", workers=2)
+    a, b = (f"provider:webhook:{name}.example.com" for name in "ab")
+    lost = gate.acquire_permit(a)
+    lost.began_at -= rate_limit.RECEIVER_CALL_SECONDS
+    time_passes(rate_limit.RECEIVER_CALL_SECONDS)
+    heir = gate.acquire_permit(b)
+    (waiting,) = parked(1, rate_limit.RECEIVERS)
+    lost.report(None)
+    assert OutboxMessage.objects.get(pk=waiting).waiting_for == rate_limit.RECEIVERS
+    assert heir.slots[1] == (rate_limit.RECEIVERS, PaceSlot.objects.get(name=rate_limit.RECEIVERS).token)
+
+
+@pytest.mark.django_db
 def test_a_receiver_that_hangs_delays_no_other_one_with_the_default_workers(settings: Any) -> None:
     workers = settings.Q_CLUSTER["ALT_CLUSTERS"]["notify"]["workers"]
     WorkerClusterFactory(queue="notify", workers=workers)
