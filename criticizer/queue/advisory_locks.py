@@ -25,6 +25,7 @@ class Lock(IntEnum):
     DIGEST_ASK = 7_101  # key: the carrier's id; one job at a time looks its message up
     TOKEN_LIMITS = 7_103  # one key; reservations are made one after another
     FIRST_LOGIN = 7_104  # one key; machines that start together create one account
+    ALLOW_LIST = 7_105  # one key; what an edit opens or denies is decided by the lines before it
     CEILING = 7_102  # one key; processes that start together record one change of the ceiling
 
 

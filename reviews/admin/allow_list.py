@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
 from criticizer.admin_site.base import choice_filter, list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
+from criticizer.queue import advisory_locks
 from criticizer.resilience.failures import PermanentFailure
 from reviews import config
 from reviews.admin.audited import AuditedAdmin, register_edits
@@ -50,6 +54,22 @@ class AllowListEntryAdmin(AuditedAdmin):
             request, {"ceiling": settings.DEPOT_ALLOW_LIST, **(extra_context or {})}
         )
 
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        with _one_edit_at_a_time(request):
+            return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        with _one_edit_at_a_time(request):
+            return super().delete_view(request, object_id, extra_context)
+
     def explain_view(self, request: HttpRequest) -> HttpResponse:
         """Show whether a path is allowed and which line decides; nothing is fetched."""
         if not self.has_view_permission(request):
@@ -68,6 +88,15 @@ class AllowListEntryAdmin(AuditedAdmin):
             "explanation": explanation,
         }
         return TemplateResponse(request, "admin/reviews/allowlistentry/explain.html", context)
+
+
+@contextmanager
+def _one_edit_at_a_time(request: HttpRequest) -> Iterator[None]:
+    """Let an edit see all lines that earlier edits changed, until it is committed (G223)."""
+    with transaction.atomic():
+        if request.method == "POST":
+            advisory_locks.take(advisory_locks.Lock.ALLOW_LIST, "")
+        yield
 
 
 register_edits(

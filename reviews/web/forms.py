@@ -92,14 +92,10 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
                 f"This is the first Include. All other paths of the ceiling ({', '.join(denied)}) will be"
                 " denied, and changes that touch them end as PATH_DENIED: tick this if they should.",
             )
-        if not self.errors and not self.cleaned_data["allows_others"] and (opened := self._newly_allowed()):
-            self.add_error("allows_others", f"{_is_last_include(opened)} Tick this if it should.")
+        is_asked = stops and not self.errors and not self.cleaned_data["allows_others"]
+        if is_asked and (allowed := newly_allowed(self.instance.pk)):
+            self.add_error("allows_others", f"{_last_include(allowed)} Tick this if it should.")
         return cleaned
-
-    def _newly_allowed(self) -> list[str]:
-        """Return the lines of the ceiling that open when this, the last Include, becomes an Exclude."""
-        stays = self.cleaned_data["kind"] == AllowListEntry.Kind.INCLUDE
-        return [] if stays else opened_without(self.instance.pk)
 
     def _newly_denied(self) -> list[str]:
         """Return the lines of the ceiling that this line, as the first Include, denies at least in part."""
@@ -125,8 +121,12 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
             )
 
 
-def opened_without(line: int | None) -> list[str]:
-    """Return the lines of the ceiling of which more may be read when this line includes nothing any more."""
+def newly_allowed(line: int | None) -> list[str]:
+    """Return the lines of the ceiling of which more may be read without this line as an Include.
+
+    The caller holds `Lock.ALLOW_LIST` until its edit is committed: without it, two edits at once could each
+    see the other's Include, and both take theirs away.
+    """
     includes = list(AllowListEntry.objects.filter(kind=AllowListEntry.Kind.INCLUDE)[:2])
     return _denied_by(includes[0].pattern) if [row.pk for row in includes] == [line] else []
 
@@ -138,8 +138,8 @@ def _denied_by(include: str) -> list[str]:
     return [line for line in lines if not allowed.decide(example_path(line)).allowed]
 
 
-def _is_last_include(opened: list[str]) -> str:
-    return f"This is the last Include. Without it, all of the ceiling ({', '.join(opened)}) may be read."
+def _last_include(allowed: list[str]) -> str:
+    return f"This is the last Include. Without it, all of the ceiling ({', '.join(allowed)}) may be read."
 
 
 def example_path(pattern: str) -> str:
@@ -184,11 +184,11 @@ class AllowListDeletionForm(DeletionForm):
 
     def __init__(self, data: Any, row: int | None) -> None:
         super().__init__(data, row)
-        if opened := opened_without(row):
+        if allowed := newly_allowed(row):
             self.fields["allows_others"] = forms.BooleanField(
                 label="Allow all other paths",
-                help_text=_is_last_include(opened),
-                error_messages={"required": f"{_is_last_include(opened)} Tick the box if it should."},
+                help_text=_last_include(allowed),
+                error_messages={"required": f"{_last_include(allowed)} Tick the box if it should."},
             )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
 
+from reviews.admin.allow_list import AllowListEntryAdmin
 from reviews.audit.history import AllowListEntryEvent
 from reviews.models import AllowListEntry
 from tests import factories
+from tests.beside import Beside
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/reviews/allowlistentry/"
@@ -182,6 +186,34 @@ def test_the_last_include_asks_before_it_opens_all_of_the_ceiling(ann: Client) -
     last.save()  # an Include again
     ann.post(address, {"post": "yes", "reason": "TICKET-9", "allows_others": "on"})
     assert not AllowListEntry.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("second_way", ["delete", "change"])
+def test_two_edits_at_once_do_not_take_the_last_includes_away(
+    ann: Client, monkeypatch: pytest.MonkeyPatch, second_way: str
+) -> None:
+    first = factories.AllowListEntryFactory(kind="include", pattern="//depot/main/tiles/...")
+    second = factories.AllowListEntryFactory(kind="include", pattern="//depot/main/maps/...")
+    bob = factories.staff_client("bob", "security admin")
+    as_exclude = {**LINE, "kind": "exclude", "stops_changes": "on", "denies_others": ""}
+    body = {"delete": {"post": "yes", "reason": "TICKET-9"}, "change": as_exclude}[second_way]
+    beside: list[Beside] = []
+    delete = AllowListEntryAdmin.delete_model
+
+    def delete_while_bob_edits(*given: Any) -> None:
+        """Stop between the check and the deletion of the first line."""
+        if not beside:
+            address = f"{LIST}{second.pk}/{second_way}/"
+            beside.append(Beside(lambda: bob.post(address, body, follow=True).content.decode()))
+            beside[0].is_blocked()
+        delete(*given)
+
+    monkeypatch.setattr(AllowListEntryAdmin, "delete_model", delete_while_bob_edits)
+    ann.post(f"{LIST}{first.pk}/delete/", {"post": "yes", "reason": "TICKET-8"})
+    beside[0].join()
+    assert "This is the last Include." in beside[0].result
+    assert [(row.pk, row.kind) for row in AllowListEntry.objects.all()] == [(second.pk, "include")]
 
 
 def test_an_include_of_the_whole_ceiling_goes_without_a_question(ann: Client, settings: object) -> None:
