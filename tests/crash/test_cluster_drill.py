@@ -27,6 +27,8 @@ def test_the_schedule_is_the_seeds() -> None:
     assert set(kinds(1)) == set(WEIGHTS)
 
 
+@pytest.mark.cluster
+@pytest.mark.long
 def test_a_drill_that_is_told_to_end_prints_its_summary(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.cluster_drill", "--jobs", "2", "--faults", "1"],
@@ -39,7 +41,7 @@ def test_a_drill_that_is_told_to_end_prints_its_summary(tmp_path: Path) -> None:
         process.communicate()
         pytest.skip(f"no machines here: {first.strip()}")
     process.terminate()
-    printed, said = process.communicate(timeout=90)
+    printed, said = process.communicate(timeout=900)
     summary = json.loads(printed.splitlines()[-1])
     assert process.returncode == 1, said
     assert summary["cut"] == "start: SIGTERM"
