@@ -49,13 +49,16 @@ RETURNING t.id, t.job_id, t.type, t.error_class, t.created_at, t.expires_at""",
     TIMEOUT=TIMEOUT,
 )
 
+# A stage waits no longer than until a second after the first of its open tasks is over (`agent_review`).
 _STAGES = rows.statement(
     """
 SELECT DISTINCT t.stage_run_id AS id FROM agent_tasks t WHERE t.status IN $OPEN AND $DEAD
 UNION
-SELECT s.id FROM stage_runs s
+SELECT t.stage_run_id FROM agent_tasks t
+  JOIN stage_runs s ON s.id = t.stage_run_id
   JOIN outbox_messages o ON o.aggregate_type = 'stage_run' AND o.aggregate_id = s.id
- WHERE s.progress ? '$OFFERED' AND s.status = 'pending'
+ WHERE t.expires_at > now() - interval '1 minute' AND t.status NOT IN $OPEN
+   AND s.progress ? '$OFFERED' AND s.status = 'pending'
    AND o.lease_token IS NULL AND o.available_at > now()
    AND NOT EXISTS (SELECT FROM agent_tasks t WHERE t.stage_run_id = s.id AND t.status IN $OPEN)
  LIMIT $AT_ONCE""",

@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
             index=models.Index(condition=models.Q(('finished_at__isnull', False)), fields=['-created_at', '-id'], name='jobs_ended_newest'),
         ),
         AddIndexInService(
-            model_name='stagerun',
-            index=models.Index(condition=models.Q(('progress__has_key', 'agents')), fields=['id'], name='stage_runs_offered'),
+            model_name='agenttask',
+            index=models.Index(fields=['expires_at'], name='agent_tasks_by_expiry'),
         ),
     ]

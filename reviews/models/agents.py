@@ -107,6 +107,9 @@ class AgentTask(models.Model):
             # The same, for a key that sees a small part of the tasks.
             *map(_open_below, INDEXED_DEPTHS),
             models.Index(fields=["-created_at", "-id"], name="agent_tasks_newest"),  # the admin's list
+            # The sweep: a stage that waits has a task whose time is not over. An index of stages by their
+            # progress would be written, and with it all others of theirs, at each part of a review.
+            models.Index(fields=["expires_at"], name="agent_tasks_by_expiry"),
         ]
         triggers = [
             pgtrigger.FSM(

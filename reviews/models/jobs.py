@@ -251,10 +251,6 @@ class StageRun(models.Model):
             models.Index(
                 fields=["error_class", "job"], condition=~Q(error_class=""), name="stage_runs_failed"
             ),
-            # Stages that offered tasks to agents, for the sweep: a stage that ended has no progress.
-            models.Index(
-                fields=["id"], condition=Q(progress__has_key=OFFERED_TASKS), name="stage_runs_offered"
-            ),
         ]
         triggers = [
             pgtrigger.FSM(

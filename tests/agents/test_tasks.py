@@ -14,6 +14,7 @@ from django.db import ProgrammingError, connection
 from django.db.models import F
 from django.utils import timezone
 
+from criticizer.db import prepared
 from criticizer.security import lifetimes
 from reviews import pipeline
 from reviews.agents import claim, expire, offer, rows, submit
@@ -374,14 +375,32 @@ def test_the_sweep_makes_a_stage_due_that_missed_its_last_task(tasks: Tasks) -> 
 
 
 def test_the_sweep_reads_no_work_that_waits_for_something_else(tasks: Tasks) -> None:
-    """A backlog of a million has a hundred thousand messages that are due later."""
-    factories.OutboxMessageFactory.create_batch(30, available_at=timezone.now() + timedelta(hours=1))
+    """A backlog of a million has a hundred thousand messages that are due later, a history as many tasks."""
+    tasks(100)
+    AgentTask.objects.update(
+        status="expired", finished_at=timezone.now(), expires_at=timezone.now() - timedelta(hours=1)
+    )
+    tasks()
+    later = timezone.now() + timedelta(hours=1)
+    for number in range(60):
+        factories.StageRunFactory(stage="notify")
+        factories.OutboxMessageFactory(aggregate_id=10**9 + number, available_at=later)
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE stage_runs; ANALYZE outbox_messages; SET LOCAL enable_seqscan = off")
+        cursor.execute("ANALYZE agent_tasks; ANALYZE stage_runs; ANALYZE outbox_messages")
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
         cursor.execute(f"EXPLAIN {expire._STAGES}")
         plan = str(cursor.fetchall())
-    assert "Index Scan using stage_runs_offered" in plan
+    assert "Index Scan using agent_tasks_by_expiry" in plan
     assert "outbox_due" not in plan
+
+
+def test_no_index_of_stages_is_written_with_the_parts_of_a_review() -> None:
+    """An index whose columns or condition name `progress` has all indexes written at each (no HOT update)."""
+    found = prepared.rows(
+        "SELECT pg_get_indexdef(indexrelid) AS made FROM pg_index WHERE indrelid = 'stage_runs'::regclass"
+    )
+    assert [row["made"] for row in found if "progress" in row["made"]] == []
+    assert len(found) > 2
 
 
 def test_the_database_refuses_transitions_that_are_not_in_the_table(tasks: Tasks) -> None:
