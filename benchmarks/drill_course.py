@@ -89,46 +89,62 @@ class Course:
         return time.monotonic() > self.started + self.length + OVERTIME_SECONDS
 
     def settle(self) -> str:
-        """Cease every fault of the peers and wait for quiet; return what is not quiet when time is up."""
+        """Cease every fault of the peers and wait for quiet; return what is not quiet when time is up.
+
+        The last heads are pushed into the quiet, or into what is left when the time for it is up. They have a
+        time of their own, as the books compare their reviews.
+        """
         self.peers.cease()
         say(f"drill: no more faults after {time.monotonic() - self.started:.0f} s")
-        unsettled = self._quiet()
+        unsettled = [self._quiet("after the faults")]
         self.peers.hosts.push_to_all()
-        unsettled = unsettled or self._quiet()
+        unsettled.append(self._quiet("after the last heads were pushed"))
         for stream in self.streams:
             stream.stop()
-        return unsettled
+        return "; ".join(filter(None, unsettled))
 
-    def _quiet(self) -> str:
-        """Wait until every job has an end and every role is filled; return what is not when time is up."""
-        said, ended, until = 0.0, 0, time.monotonic() + SETTLE_SECONDS
-        jobs = len(self.requests) + len(self.flooded)
+    def _quiet(self, when: str) -> str:
+        """Wait until every job has an end and every role is filled; return what is not when time is up.
+
+        Time is up SETTLE_SECONDS after the last progress: a job that ended, or a case less in the books of
+        pull requests.
+        """
+        said, progress, until = 0.0, (0, 0), time.monotonic() + SETTLE_SECONDS
         while True:
-            try:
-                with self.installation.connect() as connection:
-                    row = connection.execute(
-                        "SELECT count(*), count(finished_at), (SELECT count(*) FROM outbox_messages"
-                        " WHERE aggregate_type = 'stage_run') FROM jobs"  # others come round for ever
-                        " WHERE split_part(idempotency_key, ':', 1) <> ALL(%s)",
-                        [list(drill_ledger.PULLS)],
-                    ).fetchone()
-                    versions = drill_host_ledger.read(connection)
-                pulls = drill_host_ledger.reconcile_all(self.peers.hosts.books(), versions)
-            except psycopg.OperationalError:
-                row, pulls = None, Verdict()
+            row, pulls = self._state()
             missing, is_done = self.installation.missing(), all(stream.is_done() for stream in self.streams)
-            is_empty = row and row[0] == row[1] == jobs and row[2] == 0
-            if is_empty and is_done and not missing and pulls.is_settled:
+            jobs = len(self.requests) + len(self.flooded)
+            is_empty = row is not None and row[0] == row[1] == jobs and row[2] == 0
+            if is_empty and is_done and not missing and pulls is not None and pulls.is_settled:
                 time.sleep(1.0)  # a worker that was thought dead may still be sending
                 return ""
-            if row and row[1] > ended:
-                ended, until = row[1], time.monotonic() + SETTLE_SECONDS
+            left = [] if pulls is None else [*pulls.lost, *pulls.stuck, *pulls.wrong_state]
+            state = f"jobs, ended, queued: {row}; missing: {missing}; left of pull requests: {len(left)}"
+            if row is not None and pulls is not None and (row[1], -len(left)) > progress:
+                progress, until = (row[1], -len(left)), time.monotonic() + SETTLE_SECONDS
             if time.monotonic() > until:
-                return f"jobs, ended, queued: {row}; processes that are not back: {missing}"
+                state = f"time is up {when}: {state}{''.join(f': {one}' for one in left[:1])}"
+                say(f"drill: {state}")
+                return state
             if time.monotonic() - said > 10:
                 said = time.monotonic()
-                say(f"drill: jobs, ended, queued: {row}; missing: {missing}")
+                say(f"drill: {state}")
             time.sleep(0.5)
+
+    def _state(self) -> tuple[tuple[Any, ...] | None, Verdict | None]:
+        """Return how many jobs there are, ended and queued, and the books of pull requests; None: unknown."""
+        try:
+            with self.installation.connect() as connection:
+                row = connection.execute(
+                    "SELECT count(*), count(finished_at), (SELECT count(*) FROM outbox_messages"
+                    " WHERE aggregate_type = 'stage_run') FROM jobs"  # others come round for ever
+                    " WHERE split_part(idempotency_key, ':', 1) <> ALL(%s)",
+                    [list(drill_ledger.PULLS)],
+                ).fetchone()
+                versions = drill_host_ledger.read(connection)
+        except psycopg.OperationalError:
+            return None, None
+        return row, drill_host_ledger.reconcile_all(self.peers.hosts.books(), versions)
 
     def reconcile(
         self, connection: Database, unsettled: str, *, is_cut: bool = False
