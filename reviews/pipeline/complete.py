@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean, clean_context
-from criticizer.resilience.failures import Failure
+from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure
 from criticizer.resilience.retry import BACKOFF
 from deadletters import ingest
 from reviews.agents import expire
@@ -81,7 +81,8 @@ def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline
     the same queue is returned already leased to the caller instead of being announced; a
     crash simply lets that lease run out.
 
-    Raises LostLease, having changed nothing.
+    Raises LostLease, and RetryableFailure DATABASE_UNAVAILABLE where a delivery of the job is not marked as
+    sent, having changed nothing.
     """
     position = STAGE_ORDER.index(claim.stage)
     next_stage = STAGE_ORDER[position + 1] if position + 1 < len(STAGE_ORDER) else None
@@ -140,7 +141,9 @@ def _finish(claim: StageClaim, write: Callable[[], None] | None) -> bool:
 def _succeed(claim: StageClaim) -> None:
     done = prepared.row(_SUCCEED, {"job": claim.job_id})
     if done is None:
-        raise AssertionError("the last stage ended while a delivery is not marked as sent")
+        # A standby that was promoted since the stage read its deliveries may lack what it did to them.
+        detail = "the last stage ended while a delivery is not marked as sent"
+        raise RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Component.DATABASE, detail)
     if done["replayed"]:
         ingest.await_verification(claim.job_id)
     _log_success(claim)

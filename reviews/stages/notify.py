@@ -101,14 +101,19 @@ def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedP
 
 
 def _recorded(claim: StageClaim, declined: Mapping[str, str], required: frozenset[str]) -> Written:
-    """Return the function that records who was notified and who declined."""
+    """Return the function that records who was notified and who declined.
+
+    Both raise DependencyUnavailable when a recipient in `required` has no row, or one that was never sent: a
+    standby that was promoted meanwhile may lack what the stage did. The record may have waited for it (guarantee G491).
+    """
     save_mail = _stored_mail(claim, required)
-    if not declined:
-        return save_mail
 
     def write() -> None:
+        _require_settled(claim.job_id, required)
         if save_mail is not None:
             save_mail()
+        if not declined:
+            return
         counts = {why: list(declined.values()).count(why) for why in sorted(set(declined.values()))}
         JobEvent.objects.create(
             job_id=claim.job_id,
@@ -122,12 +127,14 @@ def _recorded(claim: StageClaim, declined: Mapping[str, str], required: frozense
     return write
 
 
-def _stored_mail(claim: StageClaim, required: frozenset[str]) -> Written:
-    """Store the metadata of sent messages, encrypted; return the function that inserts its row.
+def _require_settled(job_id: int, required: frozenset[str]) -> None:
+    rows = Delivery.objects.filter(job_id=job_id).exclude(status__in=UNSENT_DELIVERY)
+    if required - set(rows.values_list("recipient", flat=True)):
+        raise send.lost_rows()
 
-    Raises DependencyUnavailable when a recipient in `required` has no row, or one that was never sent: a
-    standby that was promoted meanwhile may lack what the stage did.
-    """
+
+def _stored_mail(claim: StageClaim, required: frozenset[str]) -> Written:
+    """Store the metadata of sent messages, encrypted; return the function that inserts its row."""
     sent = (
         Delivery.objects.filter(job_id=claim.job_id)
         .order_by("id")

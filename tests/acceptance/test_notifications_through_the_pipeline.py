@@ -22,9 +22,11 @@ from notifications.delivery import audit, operator_actions, send, snapshot, stor
 from notifications.delivery.outcome import Outcome
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus as D
+from reviews import pipeline
 from reviews.intake.review_requests import IntakeOutcome
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import executor
+from reviews.states import Stage
 from tests.acceptance import troubles
 from tests.acceptance.world import MAIL, World
 from tests.fakes.smtp import SmtpServer
@@ -57,23 +59,31 @@ def outcomes(row: Delivery) -> list[str]:
 # -- a standby takes over that lacks the rows -----------------------------------------
 
 
+def lose(job: int, *, is_reverted: bool = False) -> None:
+    """Take away what a promoted standby may lack: the rows of the deliveries, or what was done to them."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # no trigger: nobody deleted them
+        cursor.execute("DELETE FROM delivery_attempts")
+        if is_reverted:
+            Delivery.objects.filter(job_id=job).update(
+                status=D.PENDING, attempts=0, notified_at=None, notification_id=""
+            )
+        else:
+            cursor.execute("DELETE FROM deliveries")
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_deliveries_that_a_database_lost_during_the_stage_are_made_again(world: World, when: str) -> None:
     real, losses = send.deliver, []
 
-    def lose(job_id: int) -> None:
-        losses.append(job_id)
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET LOCAL session_replication_role = replica")  # no trigger: nobody deleted them
-            cursor.execute("DELETE FROM delivery_attempts")
-            cursor.execute("DELETE FROM deliveries")
-
     def deliver(job_id: int, *given: Any, **options: Any) -> Outcome:
         if not losses and when == "before":
             lose(job_id)
+            losses.append(job_id)
         outcome = real(job_id, *given, **options)
         if not losses:
             lose(job_id)
+            losses.append(job_id)
         return outcome
 
     world.monkeypatch.setattr(send, "deliver", deliver)
@@ -83,6 +93,49 @@ def test_deliveries_that_a_database_lost_during_the_stage_are_made_again(world: 
     assert world.status(job) == "succeeded"
     assert world.delivery(job, MAIL).status == D.SENT
     assert world.stage(job, "notify").attempts == 1  # the first was given back
+
+
+@pytest.mark.parametrize("is_reverted", [False, True], ids=["gone", "not sent"])
+def test_deliveries_that_a_database_lost_before_the_record_are_made_again(
+    world: World, is_reverted: bool
+) -> None:
+    real, losses = pipeline.record, []
+
+    def record(claim: pipeline.StageClaim, *given: Any, **options: Any) -> pipeline.Due | None:
+        if claim.stage == Stage.NOTIFY and not losses:
+            losses.append(world.delivery(claim.job_id, MAIL).token)
+            lose(claim.job_id, is_reverted=is_reverted)
+        return real(claim, *given, **options)
+
+    world.monkeypatch.setattr(pipeline, "record", record)
+    job = world.job(world.commit, MAIL)
+    world.settle()
+    assert world.status(job) == "succeeded"
+    row = world.delivery(job, MAIL)
+    assert [row.token] == losses
+    assert row.status == D.SENT
+    assert world.stage(job, "notify").attempts == 1  # the first was given back
+
+
+def test_a_delivery_that_is_not_marked_as_sent_repeats_the_last_stage(world: World) -> None:
+    real, losses = pipeline.record, []
+
+    def record(claim: pipeline.StageClaim, write: Any, **options: Any) -> pipeline.Due | None:
+        if claim.stage == Stage.NOTIFY and not losses:
+            losses.append(claim.job_id)
+            lose(claim.job_id, is_reverted=True)
+            write = None  # whatever the stage looked at
+        return real(claim, write, **options)
+
+    world.monkeypatch.setattr(pipeline, "record", record)
+    job = world.job(world.commit, MAIL)
+    world.work()
+    assert losses == [job]
+    assert world.status(job) == "retryable_failed"
+    assert world.stage(job, "notify").error_class == "DATABASE_UNAVAILABLE"
+    world.settle()
+    assert world.status(job) == "succeeded"
+    assert world.delivery(job, MAIL).status == D.SENT
 
 
 # -- sent, and the database write failed ------------------------------------------

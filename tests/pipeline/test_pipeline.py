@@ -262,8 +262,8 @@ def test_success_needs_every_delivery_marked(post: Post, work: Work) -> None:
     )
     work()
     job.refresh_from_db()
-    assert job.status == JobStatus.DEAD_LETTERED
-    assert DeadLetter.objects.get().error_class == "INTERNAL_BUG"
+    # It is repeated: a standby that was promoted may have forgotten what the stage did.
+    assert (job.status, job.status_reason) == (JobStatus.RETRYABLE_FAILED, "DATABASE_UNAVAILABLE")
 
 
 def test_a_result_is_stored_with_its_commit_or_not_at_all(post: Post, work: Work) -> None:
