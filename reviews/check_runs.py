@@ -8,28 +8,33 @@ ends in any way, also by a later replay: no other code has to do it (guarantee G
     tell     `Host.tell`: without a known number look it up if it may exist, else create it; then update it
     record   store number and state in one UPDATE, unless another worker has counted since
 
+The token of a check run is made of what it is about. So one whose row, or whose version, was lost with a
+promotion of a standby that lacked them is looked up and told when the row is made again (guarantee G490).
+
 Two workers tell one check run at once only if a call takes longer than CLAIM_SECONDS. That is harmless:
 updating it twice is the same as once.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from uuid import UUID, uuid5
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, IntegrityError
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.urls import reverse
 
 from criticizer import texts
 from criticizer.codehosts.base import Host, Verdict
-from criticizer.db import prepared
+from criticizer.db import prepared, timeline
 from criticizer.queue import outbox
 from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
@@ -51,7 +56,7 @@ from notifications.rendering import Report
 from notifications.rendering.summary import summarise
 from reviews.configuration.keys import rank
 from reviews.job_configuration import blocks_at
-from reviews.models import HostCheck, ReviewJob
+from reviews.models import HostCheck, HostVersion, ReviewJob
 from reviews.pipeline.base import ACTIVE
 from reviews.reports import report_of
 from reviews.reviewers.base import CoverageStatus
@@ -70,6 +75,7 @@ _FIRST_PAUSE_SECONDS = 10.0  # also until a look-up is believed
 _MOST_DOUBLINGS = 6
 _REFUSED_SECONDS = 3600.0
 _AT_ONCE = 100
+_NAMESPACE = UUID("0c5f6c1e-9d0b-5c53-8a4e-2f4b7a1d6e90")  # never change it, like that of deliveries
 
 # No check run is created for a review that was cancelled or superseded. GitHub itself closes check runs that
 # are older than 14 days.
@@ -130,8 +136,9 @@ def run() -> int:
 
 def _tell(version_id: int, hosts: Mapping[str, Host]) -> bool:
     """Bring one check run up to its review; say whether it was told."""
-    HostCheck.objects.bulk_create([HostCheck(version_id=version_id)], ignore_conflicts=True)
-    check = HostCheck.objects.select_related("version__job", "version__change").get(version_id=version_id)
+    if (check := _check_of(version_id)) is None:
+        log.warning("check_run_without_version", version=version_id)
+        return False
     host = hosts[check.version.change.host]
     try:
         name = gate.name_of(host.dependency(check.version.change.full_name))
@@ -158,6 +165,30 @@ def _tell(version_id: int, hosts: Mapping[str, Host]) -> bool:
         permit.release()  # unless it was reported
     changes = {"check_id": check_id, "told": told.state, "due_at": None}
     return _record(check, **changes, failures=0, error_class="", detail="")
+
+
+def _check_of(version_id: int) -> HostCheck | None:
+    """Return the row of a version's check run, made if it is missing.
+
+    None where the version is gone: a standby was promoted that had not got it. Its pull request gets another.
+    """
+    version = HostVersion.objects.select_related("job", "change").filter(pk=version_id).first()
+    if version is None:
+        return None
+    made = HostCheck(version_id=version_id, token=token_of(version))
+    try:
+        HostCheck.objects.bulk_create([made], ignore_conflicts=True)
+    except IntegrityError:
+        return None
+    checks = HostCheck.objects.select_related("version__job", "version__change")
+    return checks.filter(version_id=version_id).first()
+
+
+def token_of(version: HostVersion) -> UUID:
+    """Return the external id of a version's check run: the same for the version that replaces a lost one."""
+    job = version.job
+    about = [version.change.host, version.change.repository_id, version.head_sha, job.changelist_id]
+    return uuid5(_NAMESPACE, json.dumps([*about, job.review_version, job.series]))
 
 
 def _claim(check: HostCheck) -> bool:
@@ -205,7 +236,8 @@ def _call(host: Host, check: HostCheck, told: Told, began: float) -> int | None:
         ),
         check.check_id,
         partial(_check_time, began),
-        is_first=check.attempts == 1,
+        # A database that lost its last commits may have lost an attempt.
+        is_first=check.attempts == 1 and timeline.is_first(),
     )  # fmt: skip
 
 

@@ -104,7 +104,8 @@ def _recorded(claim: StageClaim, declined: Mapping[str, str], required: frozense
     """Return the function that records who was notified and who declined.
 
     Both raise DependencyUnavailable when a recipient in `required` has no row, or one that was never sent: a
-    standby that was promoted meanwhile may lack what the stage did. The record may have waited for it (guarantee G491).
+    standby that was promoted meanwhile may lack what the stage did (guarantee G491). The record may have
+    waited for it.
     """
     save_mail = _stored_mail(claim, required)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
 from criticizer.codehosts.github import GitHub, Reply
-from criticizer.db import prepared
+from criticizer.db import prepared, timeline
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience import gate
@@ -344,6 +344,76 @@ def test_nothing_is_called_for_a_repository_that_is_no_longer_ours(github: GitHu
     HostChange.objects.update(state=HostChange.State.REMOVED)
     assert check_runs.run() == 0
     assert not github.calls
+
+
+def lose(github: GitHubServer, rows: str) -> None:
+    """Take away what a promoted standby may lack; the host poll finds the pull request again."""
+    HostCheck.objects.all().delete()
+    if rows == "version":
+        ReviewJob.objects.all().delete()
+        pull_request(github)
+
+
+@pytest.mark.parametrize("rows", ["check run", "version"])
+def test_a_check_run_whose_rows_a_database_lost_is_found_and_concluded(
+    github: GitHubServer, monkeypatch: pytest.MonkeyPatch, rows: str
+) -> None:
+    pull_request(github)
+    check_runs.run()
+    lose(github, rows)
+    monkeypatch.setattr(timeline, "read", lambda: (2, 1))
+    settle()
+    assert states(github) == [("in_progress", None)]
+    to(ReviewJob.objects.get(), JobStatus.SUCCEEDED)
+    settle()
+    assert states(github) == [("completed", "success")]
+    assert github.count("POST", "/repos/Acme/web/check-runs") == 1
+
+
+def test_each_review_of_a_head_has_a_check_run_of_its_own_after_a_promotion(
+    github: GitHubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "read", lambda: (2, 1))
+    for version in (1, 2):
+        pull_request(github, JobStatus.DEAD_LETTERED, version)
+    settle()
+    assert states(github) == [("completed", "failure")] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("when", ["before it is read", "before its check run is inserted"])
+def test_a_version_that_a_database_lost_does_not_stop_the_others(
+    github: GitHubServer, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    lost = HostVersion.objects.get(job=pull_request(github))
+    kept = pull_request(github, JobStatus.DEAD_LETTERED, version=2)
+
+    def lose_version() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL session_replication_role = replica")  # no trigger: nobody deleted it
+            cursor.execute("DELETE FROM host_versions WHERE id = %s", [lost.pk])
+
+    real_rows, real_token = prepared.rows, check_runs.token_of
+
+    def rows(*given: Any) -> list[dict[str, Any]]:
+        found = real_rows(*given)
+        if given[0] == check_runs._DUE:
+            assert len(found) == 2
+            lose_version()
+        return found
+
+    def token_of(version: HostVersion) -> Any:
+        if version.pk == lost.pk:
+            lose_version()
+        return real_token(version)
+
+    if when == "before it is read":
+        monkeypatch.setattr(prepared, "rows", rows)
+    else:
+        monkeypatch.setattr(check_runs, "token_of", token_of)
+    assert check_runs.run() == 1
+    assert HostCheck.objects.get().version.job == kept
+    assert states(github) == [("completed", "failure")]
 
 
 def test_the_clock_runs_where_an_app_is_configured(
