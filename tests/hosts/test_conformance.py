@@ -319,6 +319,23 @@ def test_a_head_whose_webhook_was_lost_is_found_once_by_the_poll(
     assert SourcePosition.objects.get(stream=f"{kind.name} acme/website").missing == 2
 
 
+def test_a_repository_with_capitals_is_found_by_the_poll_under_its_name(
+    kind: Kind, db: None, server: GitHubServer, settings: Any
+) -> None:
+    name = "Acme/Web-Site"
+    server.add(name, {7: Pull(OTHER)})
+    variable = repositories_variable(kind.name)
+    setattr(settings, variable, VARIABLES[variable].parse(name))
+    settings.DEPOT_ALLOW_LIST = [f"//{kind.name}/{name.lower()}/..."]
+    assert [host_poll.run(), host_poll.run()] == [1, 0]
+    assert ReviewJob.objects.get().changelist_id == f"{kind.name}:{name.lower()}#7"
+    change = HostChange.objects.get()
+    assert change.full_name == name
+    pull = config.pull_now(change)
+    assert pull is not None
+    assert pull.head_sha == OTHER
+
+
 def test_a_command_asks_for_another_review_if_its_author_has_rights(kind: Kind, post: Post) -> None:
     post()
     event, content = kind.comment(" /review \nplease")
