@@ -138,6 +138,7 @@ class Pair:
     standby: Server
     is_synchronous: bool
     promotions: list[float] = field(default_factory=list)  # seconds of the epoch
+    losses: list[float] = field(default_factory=list)  # when a primary was lost, the same
     lost: list[Lost] = field(default_factory=list)
 
     @property
@@ -198,6 +199,7 @@ class Pair:
             self.standby.machine.cut()
             time.sleep(BEHIND_SECONDS)
         self.primary.machine.switch_off()
+        self.losses.append(time.time())
         self.standby.machine.heal()
         time.sleep(seconds)
         until(self._is_promoted, 120, f"{self.standby.machine.name} was not promoted")

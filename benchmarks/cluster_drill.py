@@ -134,7 +134,8 @@ class ClusterDrill:
         books, verdict, recovery = _books(course, injector, unsettled, cut)
         repeated = dict.fromkeys(("mail", "webhook"), 0)
         if not self.is_synchronous:
-            repeated = {channel: take_out_repeated(verdict, channel) for channel in repeated}
+            keys = {key for one in cluster.pair.lost for key in one.keys}
+            repeated = take_out_repeated(verdict, course.facts, cluster.pair.losses, keys)
         explain(verdict)
         say(f"drill: answers other than 200 and 201: {dict(course.streams[0].refusals)}")
         felt = injector.felt

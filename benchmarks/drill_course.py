@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import psycopg
 
 from benchmarks import drill_host_ledger, drill_ledger
-from benchmarks.drill_ledger import Posted, Receipts, Verdict
+from benchmarks.drill_ledger import Facts, Posted, Receipts, Verdict
 from benchmarks.drill_load import Request, Stream
 from benchmarks.drill_peers import Peers
 from benchmarks.figures import percentile, say
@@ -61,6 +61,7 @@ class Course:
     length: float
     started: float = 0.0
     streams: tuple[Stream, ...] = ()
+    facts: Facts = field(default_factory=Facts)
     receipts: Receipts = field(default_factory=Receipts)
 
     def start(self) -> None:
@@ -155,7 +156,7 @@ class Course:
         """
         posted = [entry for stream in self.streams for entry in stream.posted]
         facts, versions = drill_ledger.read(connection), drill_host_ledger.read(connection)
-        self.receipts = self.peers.receipts()
+        self.facts, self.receipts = facts, self.peers.receipts()
         verdict = drill_ledger.reconcile(posted, facts, self.receipts)
         books = self.peers.hosts.books()
         if is_cut:

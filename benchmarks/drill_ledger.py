@@ -15,8 +15,9 @@ uncertain    deliveries held for an operator, because the mail server can neithe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -85,7 +86,8 @@ class Facts:
 
 
 _QUERIES = {
-    "jobs": "SELECT id, idempotency_key, status, status_reason, finished_at, recipients FROM jobs",
+    "jobs": "SELECT id, idempotency_key, status, status_reason, created_at, finished_at, recipients"
+    " FROM jobs",
     "stages": "SELECT id, job_id, stage, status, attempts, max_attempts, error_class FROM stage_runs",
     "attempts": "SELECT id, stage_run_id, worker, started_at, finished_at, outcome FROM attempts",
     "deliveries": "SELECT id, job_id, recipient, status, token::text, notified_at FROM deliveries",
@@ -162,17 +164,34 @@ def reconcile(posted: Sequence[Posted], facts: Facts, receipts: Receipts) -> Ver
     return verdict
 
 
-def take_out_repeated(verdict: Verdict, channel: str) -> int:
+def take_out_repeated(
+    verdict: Verdict, facts: Facts, losses: Iterable[float], lost: Collection[str]
+) -> dict[str, int]:
     """Take out of `duplicated` what a receiver has again under one key, after the record of it was lost.
 
     With its record a database lost the result too: the message is made anew, with another time of review. A
-    receiver that honours the key drops it; people see the mail again. Returns how many there were.
+    receiver that honours the key drops it; people see the mail again. `losses` says when a database was lost,
+    in seconds of the epoch, and `lost` has the keys of the requests that it lost. A job that ended before, or
+    began after, has kept its record: its repetition stays. Returns how many there were, by channel.
     """
-    again = [
-        case for case in verdict.duplicated if case.startswith(f"{channel}:") and case.endswith(" times")
-    ]
-    verdict.duplicated = [case for case in verdict.duplicated if case not in again]
-    return len(again)
+    moments = [datetime.fromtimestamp(seconds, UTC) for seconds in losses]
+    jobs = {
+        job["id"]
+        for job in facts.jobs
+        if job["idempotency_key"] in lost
+        or any(
+            job["created_at"] < moment and not (job["finished_at"] and job["finished_at"] < moment)
+            for moment in moments
+        )
+    }
+    repeated = dict.fromkeys(("mail", "webhook"), 0)
+    for row in facts.deliveries:
+        channel, case = row["recipient"].partition(":")[0], f"{row['recipient']} has {row['token']} "
+        if row["job_id"] in jobs and channel in repeated:
+            kept = [one for one in verdict.duplicated if not one.startswith(case)]
+            repeated[channel] += len(verdict.duplicated) - len(kept)
+            verdict.duplicated = kept
+    return repeated
 
 
 def _compare_posted(verdict: Verdict, posted: Sequence[Posted], jobs: Mapping[int, Row]) -> None:

@@ -168,8 +168,9 @@ class RestoreDrill:
             open_jobs = "SELECT count(*) FROM jobs WHERE finished_at IS NULL"
             until(lambda: _one(connection, open_jobs) == 0, SETTLE_SECONDS, "reviews are left")
             posted = [*stream.posted, *afterwards.posted]
-            verdict = drill_ledger.reconcile(posted, drill_ledger.read(connection), peers.receipts())
-        repeated = {channel: take_out_repeated(verdict, channel) for channel in ("mail", "webhook")}
+            facts = drill_ledger.read(connection)
+        verdict = drill_ledger.reconcile(posted, facts, peers.receipts())
+        repeated = take_out_repeated(verdict, facts, [self.lost_at], lost)
         verdict.lost += [
             f"{key} was committed before the point and is not there" for key in sorted(self.before - restored)
         ]

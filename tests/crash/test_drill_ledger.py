@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from benchmarks.drill_ledger import Effect, Facts, Posted, Receipts, Verdict, reconcile
+from benchmarks.drill_ledger import Effect, Facts, Posted, Receipts, Verdict, reconcile, take_out_repeated
 from benchmarks.drill_schedule import WEIGHTS, schedule
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +25,8 @@ def books() -> Books:
         "idempotency_key": "k1",
         "status": "succeeded",
         "status_reason": "",
-        "finished_at": NOW,
+        "created_at": NOW,
+        "finished_at": NOW + timedelta(seconds=10),
         "recipients": [MAIL, HOOK],
     }
     stages = [
@@ -87,6 +88,26 @@ def test_a_succeeded_job_without_a_delivery_is_a_loss() -> None:
 def test_a_message_taken_twice_is_a_duplicate() -> None:
     verdict = with_receipts(Effect("t1", MAIL), Effect("t1", MAIL), Effect("t2", HOOK))
     assert verdict.duplicated == [f"{MAIL} has t1 2 times"]
+
+
+@pytest.mark.parametrize(
+    ("lost_after", "keys", "is_kept"),
+    [(5, {"k9"}, False), (-5, {"k1"}, False), (-5, {"k9"}, True), (15, {"k9"}, True)],
+    ids=[
+        "the record was lost",
+        "the request was lost",
+        "it began after the loss",
+        "it ended before the loss",
+    ],
+)
+def test_only_a_repetition_whose_record_was_lost_is_none(
+    lost_after: int, keys: set[str], is_kept: bool
+) -> None:
+    _, facts, _ = books()
+    verdict = with_receipts(Effect("t1", MAIL), Effect("t1", MAIL), Effect("t2", HOOK), Effect("t2", HOOK))
+    repeated = take_out_repeated(verdict, facts, [NOW.timestamp() + lost_after], keys)
+    assert repeated == dict.fromkeys(("mail", "webhook"), 0 if is_kept else 1)
+    assert len(verdict.duplicated) == (2 if is_kept else 0)
 
 
 def test_one_review_under_two_keys_is_a_duplicate() -> None:
