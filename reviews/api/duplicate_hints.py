@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reviews.api.serializers import MAX_VERSION
 from reviews.intake.review_requests import IntakeOutcome, IntakeResult, ReviewRequest
 
 _NAMED = 10  # recipients that a sentence names
@@ -47,7 +48,8 @@ def _hint(wanted: ReviewRequest, result: IntakeResult, not_added: Sequence[str])
     if not sentences:
         return ""
     next_version = (result.newest_version or wanted.review_version) + 1
-    sentences.append(
-        f"To review it again, post review_version {next_version} with rerun true and a new idempotency_key."
-    )
+    way = f"post review_version {next_version} with rerun true and a new idempotency_key"
+    if next_version > MAX_VERSION:
+        way = f"choose Review again on its page: a request names {MAX_VERSION} at most"
+    sentences.append(f"To review it again, {way}.")
     return " ".join(sentences)

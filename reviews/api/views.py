@@ -26,7 +26,7 @@ from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
 from reviews.intake import review_requests, unknown_changes
-from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
+from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewRequest
 from reviews.intake.source_events import Overtaken
 from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
@@ -356,6 +356,8 @@ class PerforceTrigger(ApiView):
             job_id, is_duplicate = retry_lost_commit(lambda: perforce_triggers.request_from_event(**event))
         except Overtaken as error:
             raise ApiError(BUSY) from error
+        except NoNextVersion as error:
+            raise ValidationError({"change": [f"Nothing was requested: {error}."]}) from error
         return Response({"job": job_id, "duplicate": is_duplicate}, status=202)
 
 

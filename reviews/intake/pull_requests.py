@@ -40,7 +40,7 @@ from criticizer.codehosts.names import Repository
 from criticizer.codehosts.registry import repositories_variable
 from reviews import config, pipeline
 from reviews.intake import review_requests
-from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
+from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewRequest
 from reviews.models import HostChange, HostDelivery, HostInstallation, HostVersion, ReviewJob
 from reviews.sources.pull import canonical_id, pull_request_id
 from reviews.states import ACTIVE_JOB, JobStatus
@@ -84,7 +84,10 @@ def receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
 
 
 def find_head(change_id: int, head_sha: str) -> int | None:
-    """Request a review of a head that no webhook has reported yet; return its job, or None if it is known."""
+    """Request a review of a head that no webhook has reported yet; return its job.
+
+    None if the head is known, or the pull request can have no further version.
+    """
     return review_requests.past_deadlocks(lambda: _find_head(change_id, head_sha))
 
 
@@ -98,7 +101,11 @@ def _find_head(change_id: int, head_sha: str) -> int | None:
         change.head_sha = head_sha
         HostChange.objects.filter(pk=change.pk).update(head_sha=head_sha)
         log.warning("head_found_without_webhook", changelist=change.changelist_id)
-        return _request(change, is_automatic=True)
+        try:
+            return _request(change, is_automatic=True)
+        except NoNextVersion as error:
+            log.error("head_cannot_be_requested", changelist=change.changelist_id, reason=str(error))
+            return None
 
 
 def delete_expired() -> int:
@@ -123,7 +130,11 @@ def _receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
         # gone, and its time tells whether it still counts. Those of installations have no time.
         if not is_first and not isinstance(event.asked, (Wanted, Noted, Stopped, Rerun)):
             return Answer(ignored=row.ignored)
-        answer = _decide(host, event)
+        try:
+            answer = _decide(host, event)
+        except NoNextVersion as error:
+            log.error("webhook_cannot_request", host=host, delivery=delivery_id, reason=str(error))
+            answer = Answer(ignored=str(error))
         is_new = answer.job_id is not None and not answer.is_duplicate
         comment = event.asked.comment if isinstance(event.asked, Rerun) and is_new else None
         HostDelivery.objects.filter(pk=row.pk).update(
@@ -298,13 +309,13 @@ def _rerun(host: str, repository: Repository, asked: Rerun) -> Answer:
 
 
 def _request(change: HostChange, *, is_automatic: bool) -> int:
-    """Make the next version of the pull request, with its job; return the job's id."""
+    """Make the next version of the pull request, with its job; return the job's id. Raises NoNextVersion."""
     for _ in range(_TRIES):
         # Also above those under the name that its repository had before: its summary says which one it is of.
         jobs = ReviewJob.objects.filter(series="")
         reviewed = (jobs.filter(changelist_id=change.changelist_id), jobs.filter(host_version__change=change))
         newest = [found.aggregate(newest=Max("review_version"))["newest"] or 0 for found in reviewed]
-        version = max(newest) + 1
+        version = review_requests.version_after(max(newest))
         request = ReviewRequest(
             # A name nobody else can have taken: what is once, is once by the row of the version.
             f"{change.changelist_id}:v{version}:{uuid.uuid4().hex}",

@@ -28,6 +28,7 @@ from reviews.states import ACTIVE_JOB, Stage
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
+LAST_VERSION = 2_147_483_647  # the highest that the column holds
 _DEADLOCK = "40P01"
 _DEADLOCKS = 10  # each takes PostgreSQL a second to notice
 
@@ -59,6 +60,20 @@ class ReviewRequest:
         body = [self.changelist_id, self.review_version, sorted(self.recipients), self.rerun]
         body += ["from_scratch"] if self.from_scratch else []
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+class NoNextVersion(Exception):
+    """The changelist has the highest version number; an earlier version of the API accepted it."""
+
+    def __init__(self) -> None:
+        super().__init__(f"this changelist has the highest possible version, {LAST_VERSION}: none can follow")
+
+
+def version_after(newest: int) -> int:
+    """Return the number of the version after `newest`. Raises NoNextVersion."""
+    if newest >= LAST_VERSION:
+        raise NoNextVersion
+    return newest + 1
 
 
 class IntakeOutcome(StrEnum):

@@ -26,7 +26,7 @@ from django.db.models.functions import Cast, Now
 
 from criticizer.queue import outbox
 from reviews.intake import review_requests
-from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
+from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewRequest
 from reviews.models import ReviewJob, SourceEvent, StageRun
 from reviews.states import ACTIVE_JOB, WAITING_STAGE, Stage
 
@@ -72,12 +72,12 @@ class Overtaken(Exception):
 def receive(event: Event) -> Entry:
     """Record a trigger's event, with the job it makes or has already.
 
-    Raises Overtaken when it cannot be accepted now; its row is then `refused`.
+    Raises Overtaken when it cannot be accepted now, NoNextVersion when it never can be: its row is `refused`.
     """
     try:
         return review_requests.past_deadlocks(lambda: _receive(event))
-    except Overtaken:
-        log.warning("trigger_overtaken", changelist=event.changelist_id)
+    except (Overtaken, NoNextVersion) as error:
+        log.warning("trigger_refused", changelist=event.changelist_id, reason=type(error).__name__)
         _write(event, Origin.TRIGGER, Outcome.REFUSED, None)
         raise
 
@@ -92,8 +92,8 @@ def _receive(event: Event) -> Entry:
 def find(event: Event) -> Entry | None:
     """Record what the poll found, with its job. Inside a transaction.
 
-    Returns None when the event is known, or when the job that will read this shelf has not done so
-    yet, so that the next poll has to compare again.
+    Returns None when the event is known, when the job that will read this shelf has not done so yet, so that
+    the next poll has to compare again, or when the changelist can have no further version.
     """
     assert connection.in_atomic_block
     review_requests.lock_changelist(event.changelist_id)
@@ -101,7 +101,11 @@ def find(event: Event) -> Entry | None:
         return None
     covering = _covering_job(event)
     if covering is None:
-        entry = _request(event, Origin.POLL)
+        try:
+            entry = _request(event, Origin.POLL)
+        except NoNextVersion as error:
+            log.error("poll_cannot_request", changelist=event.changelist_id, reason=str(error))
+            return None
         if entry.outcome is Outcome.FOUND_BY_POLL:
             log.warning(
                 "poll_found_missing", kind=event.kind.value, changelist=event.changelist_id, job=entry.job_id
@@ -241,11 +245,12 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
     is_taken = False
     for _ in range(_TRIES):
         newest = _newest_version(event.changelist_id)
-        key = idempotency_key(event, newest + 1)
+        version = review_requests.version_after(newest)
+        key = idempotency_key(event, version)
         request = ReviewRequest(
             review_requests.signed(key) if is_taken else key,
             event.changelist_id,
-            review_version=newest + 1,
+            review_version=version,
             recipients=event.recipients,
             rerun=newest > 0,
             requested_by=event.requested_by,

@@ -16,8 +16,6 @@ from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import RecipientMode, ReviewJob
 from reviews.models.jobs import SCAN
 
-LAST_VERSION = 2_147_483_647
-
 
 @dataclass(frozen=True, slots=True)
 class RerunResult:
@@ -51,7 +49,7 @@ def why_not(job: ReviewJob, seen: QuerySet[ReviewJob]) -> str:
             return "A newer version of this changelist exists, which you cannot see."
         version = newest.review_version
         return f"A newer version of this changelist exists: version {version}. Review that one again."
-    if job.review_version >= LAST_VERSION:
+    if job.review_version >= review_requests.LAST_VERSION:
         return "This version has the highest possible number."
     return ""
 
@@ -76,7 +74,7 @@ def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResul
     `seen` are the jobs the actor may see; the message names no version of any other.
     """
     version = job.review_version + 1
-    if version > LAST_VERSION or job.kind == SCAN:
+    if version > review_requests.LAST_VERSION or job.kind == SCAN:
         return RerunResult(None, False, why_not(job, seen))
     wanted = ReviewRequest(
         key_of(job.changelist_id, version),

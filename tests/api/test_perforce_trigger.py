@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
@@ -109,6 +110,22 @@ def test_version_taken_by_another_event_is_skipped(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(review_requests, "request_review", overtaken)
     job_id, is_duplicate = happen("change-commit")
     assert (ReviewJob.objects.get(pk=job_id).review_version, is_duplicate) == (2, False)
+
+
+def test_an_event_of_a_changelist_without_a_further_version_is_refused_with_the_reason(
+    trigger: ApiClient,
+) -> None:
+    """An earlier version of the API accepted the highest number that the column holds."""
+    ReviewJobFactory(changelist_id="12345", review_version=review_requests.LAST_VERSION)
+    refused = trigger.post_json(URL, event())
+    details = assert_error(refused, 400, "SCHEMA_INVALID")
+    assert "this changelist has the highest possible version, 2147483647" in details["change"][0]
+    assert list(SourceEvent.objects.values_list("outcome", "job")) == [("refused", None)]
+    with transaction.atomic():
+        shelf = source_events.Event(source_events.Kind.SHELVE, "12345", "main", version_key="new")
+        ReviewJob.objects.update(version_key="old")
+        assert source_events.find(shelf) is None
+    assert ReviewJob.objects.count() == 1
 
 
 def test_event_overtaken_every_time_is_refused_and_recorded(

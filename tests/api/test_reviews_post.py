@@ -449,6 +449,13 @@ def test_a_version_that_leaves_no_room_for_the_next_is_refused(trigger: ApiClien
     assert ReviewJob.objects.get(pk=entry.job_id).review_version == 2_000_000_001
 
 
+def test_after_the_greatest_version_the_page_is_named_for_another_review(trigger: ApiClient) -> None:
+    trigger.post_json(URL, review(review_version=2_000_000_000))
+    body = review(idempotency_key="other", review_version=2_000_000_000, rerun=True)
+    message = trigger.post_json(URL, body).json()["message"]
+    assert "choose Review again on its page: a request names 2000000000 at most" in message
+
+
 def test_all_invalid_fields_are_reported_at_once(trigger: ApiClient) -> None:
     body = {"changelist_id": "x", "review_version": 0, "colour": "blue", "<b>": 1}
     details = assert_error(trigger.post_json(URL, body), 400, "SCHEMA_INVALID")

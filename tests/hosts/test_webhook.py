@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 
 from criticizer.resilience.failures import PermanentFailure
 from reviews.config import source_of_job
+from reviews.intake import pull_requests, review_requests
 from reviews.models import (
     HostChange,
     HostDelivery,
@@ -146,6 +147,18 @@ def test_each_head_and_each_base_is_the_next_version_and_ends_the_one_before(sen
     assert send("pull_request", rebased)[0] == 202
     assert jobs() == [(1, "superseded"), (2, "superseded"), (3, "queued")]
     assert ReviewJob.objects.values_list("changelist_id", flat=True).distinct().get() == PULL
+
+
+def test_a_pull_request_without_a_further_version_is_ignored_with_the_reason(send: Send) -> None:
+    """An earlier version of the API accepted the highest number that the column holds."""
+    send("pull_request", pull_request())
+    ReviewJob.objects.update(review_version=review_requests.LAST_VERSION)
+    status, answer = send("pull_request", pull_request("synchronize", head=OTHER, at=1))
+    assert (status, list(answer)) == (200, ["ignored"])
+    assert "the highest possible version" in answer["ignored"]
+    assert HostDelivery.objects.latest("pk").ignored == answer["ignored"]
+    assert pull_requests.find_head(HostChange.objects.get().pk, "d" * 40) is None
+    assert len(jobs()) == 1
 
 
 def test_an_older_event_replaces_nothing(send: Send) -> None:

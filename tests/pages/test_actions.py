@@ -164,7 +164,7 @@ def test_rerun_key_depends_on_the_secret_key(settings: Any) -> None:
 
 
 def test_rerun_after_the_highest_version_is_refused(ann: Client) -> None:
-    job = ended(review_version=rerun.LAST_VERSION)
+    job = ended(review_version=review_requests.LAST_VERSION)
     assert "highest possible number" in page(ann, job, "again/")
     assert "highest possible number" in said(post(ann, job, "again"))
 
