@@ -8,6 +8,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
+from criticizer.security.headers import keeps_query_out_of_referrer
 from notifications.preferences import policy
 from notifications.preferences import unsubscribe as links
 
@@ -15,6 +16,7 @@ from notifications.preferences import unsubscribe as links
 # Mail programs post without a CSRF token (RFC 8058, 3.1); a forged request would need the signed link.
 @csrf_exempt
 @never_cache
+@keeps_query_out_of_referrer
 @require_http_methods(["GET", "HEAD", "POST"])
 def unsubscribe(request: HttpRequest, signed: str = "") -> HttpResponse:
     """Ask on GET, because programs follow links; stop the mail on POST, with one click.

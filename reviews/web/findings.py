@@ -14,6 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from criticizer import texts
+from criticizer.security.headers import keeps_query_out_of_referrer
 from reviews import fixes, verdicts
 from reviews.extents import Extent, NotAccepted
 from reviews.models import FindingRow
@@ -98,6 +99,7 @@ def comment(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
 
 
 @never_cache
+@keeps_query_out_of_referrer
 @require_http_methods(["GET", "HEAD", "POST"])
 def verdict_link(request: HttpRequest, signed: str = "") -> HttpResponse:
     """Ask for the verdict on GET, because programs follow links; store it on POST (guarantee G263).

@@ -255,8 +255,8 @@ def test_a_body_over_the_limit_is_refused_unread_and_a_depth_bomb_is_no_json(age
     assert foreign.status_code == 404
 
 
-@pytest.mark.parametrize("number", ["9" * 4000, "-" + "9" * 4000, "1e400", "9" * 5000])
-def test_a_number_beyond_every_type_is_refused(agent: ApiClient, number: str) -> None:
+@pytest.mark.parametrize("number", ["9" * 4000, "-" + "9" * 4000, "1e400", "9" * 5000, '"0.12"'])
+def test_a_number_beyond_every_type_or_as_text_is_refused(agent: ApiClient, number: str) -> None:
     verification, chunk = add_tasks(waiting_job(), 2)
     AgentTask.objects.filter(pk=verification.pk).update(type="verification")
     judged = {"type": "verification", "verdict": "uncertain", "reasoning": "r", "evidence_files": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Frame
+from playwright.sync_api import Frame, Request
 
 from notifications.preferences import policy, unsubscribe
 from tests.browser import scenes
@@ -51,12 +51,18 @@ def test_the_mail_fits_every_screen(visit: Visit) -> None:
 
 def test_the_mail_can_be_stopped_and_resumed_on_the_page(visit: Visit) -> None:
     delivery = scenes.delivery_with_message()
-    page = visit(path_of(unsubscribe.link(delivery.recipient, delivery.token)))
+    address = path_of(unsubscribe.link(delivery.recipient, delivery.token))
+    page = visit(address)
+    requests: list[Request] = []
+    page.on("request", lambda request: requests.append(request))
     page.get_by_role("button", name="Stop the messages").click()
     page.get_by_role("heading", name="Messages stopped").wait_for()
     assert policy.preference_of(delivery.recipient).muted_until is not None
     page.get_by_role("button", name="Send them again").click()
     page.get_by_role("heading", name="Messages resumed").wait_for()
+    referrers = {request.all_headers().get("referer", "") for request in requests}
+    assert any(referrers)
+    assert not any("key=" in referrer for referrer in referrers)
     assert policy.preference_of(delivery.recipient).muted_until is None
 
 

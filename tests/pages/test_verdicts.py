@@ -285,13 +285,30 @@ def test_the_link_asks_first_and_needs_no_login(carol: Any, job: ReviewJob, row:
     assert not FindingEvent.objects.exists()
     asked = browser.get(address)
     assert "You act as carol" in asked.content.decode()
-    assert asked["Referrer-Policy"] == "same-origin"
+    assert asked["Referrer-Policy"] == "strict-origin"
     assert browser.post(address, {"verdict": "wrong"}).status_code == 403  # forged
     token = browser.cookies["csrftoken"].value if "csrftoken" in browser.cookies else ""
     done = browser.post(address, {"verdict": "wrong"}, headers={"X-CSRFToken": token})
     assert "Dismissed as wrong by carol" in done.content.decode()
     assert [event.actor for event in FindingEvent.objects.all()] == ["carol"]
     assert "_auth_user_id" not in browser.session  # it opens nothing else
+
+
+def test_the_pages_of_rights_name_no_query_as_referrer_and_their_forms_are_accepted(
+    carol: Any, job: ReviewJob, row: FindingRow
+) -> None:
+    message = mail(job)
+    for address in (link_in(message, row), path_of(message.unsubscribe_url)):
+        browser = Client(enforce_csrf_checks=True)
+        asked = browser.get(address, secure=True)
+        assert asked["Referrer-Policy"] == "strict-origin"
+        field = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', asked.content.decode())
+        body = {"verdict": "wrong", "csrfmiddlewaretoken": field[1] if field else ""}
+        # What browsers send with this policy; with `no-referrer` the Origin is null.
+        sent = {"Origin": "https://testserver", "Referer": "https://testserver/"}
+        done = browser.post(address, body, secure=True, headers=sent)
+        assert (done.status_code, done["Referrer-Policy"]) == (200, "strict-origin")
+    assert FindingEvent.objects.get().kind == "wrong"
 
 
 @pytest.mark.parametrize(
