@@ -294,3 +294,12 @@ def test_a_folder_that_depends_on_where_one_stands_is_refused(
         refused = script(name, BACKUP_DIR="backup", PGDATA=str(files / "new"))
         assert refused.returncode == 1
         assert "BACKUP_DIR is backup: it must begin with /" in refused.stderr
+
+
+def test_files_of_a_backup_are_not_left_out_unasked(files: Path, tools: Path, script: Script) -> None:
+    good(script("backup.sh", "base"))
+    good(script("backup.sh", "point"))
+    refused = script("restore.sh", PGDATA=str(files / "new"), CRITICIZER_DATA_DIR="")
+    assert refused.returncode != 0
+    assert "set CRITICIZER_DATA_DIR: the backup has files" in refused.stderr
+    assert not (files / "new").exists()
