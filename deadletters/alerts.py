@@ -102,6 +102,14 @@ KINDS: Mapping[str, Kind] = {
     ),
     "unconfirmed": Kind(_HOUR, "An earlier alert may not have arrived: {title}", "{text}"),
     # What is stored
+    "promoted": Kind(
+        _NOW,
+        "The database was promoted or restored: it is on timeline {timeline}",
+        "A standby took over, or a backup was restored. With asynchronous replication, or after the point of "
+        "the backup, requests that were accepted last may be missing. They are not known here: post them "
+        "again with their idempotency keys; those that are not missing are not reviewed twice. With "
+        "synchronous replication, or if it was before Criticizer was installed, nothing is missing.",
+    ),
     "storage_fault": Kind(_HOUR, "{reason}", "{name}, {namespace}. See the security events."),
     "archive_damaged": Kind(
         _NOW,

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from criticizer.db import prepared
 
 # The first eight digits of the name of the log file that is written now.
-_READ = """
+READ = """
 SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS timeline,
        (SELECT system_identifier FROM pg_control_system()) AS system"""
 
@@ -21,7 +21,7 @@ def read() -> tuple[int, int] | None:
     Must not be called in a transaction: a server that refuses ends it.
     """
     try:
-        row = prepared.row(_READ, {})
+        row = prepared.row(READ, {})
     except DatabaseError:
         return None  # as a server whose storage is replicated below PostgreSQL
     return None if row is None else (row["timeline"], row["system"])

@@ -223,6 +223,7 @@ MAINTENANCE = [
     "reviews.pipeline.sweep",
     "reviews.pipeline.circuit_alerts.tell_outlasting",
     "reviews.pipeline.circuit_alerts.tell_refused",
+    "reviews.pipeline.promotion_alerts.tell_promotion",
     "reviews.pipeline.expire_overdue",
     "reviews.agents.expire.sweep",
     "criticizer.resilience.health_checks.maintain",

@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from criticizer.db import prepared
+from criticizer.db import prepared, timeline
 from criticizer.models import Circuit
 from criticizer.resilience import gate, overrides
 from criticizer.resilience.states import CircuitState
@@ -23,7 +23,7 @@ from notifications.models import Delivery, DeliveryAttempt
 from notifications.providers.email.smtp import Smtp
 from reviews import config
 from reviews.models import ReviewJob
-from reviews.pipeline import circuit_alerts, terminate
+from reviews.pipeline import circuit_alerts, promotion_alerts, terminate
 from tests.acceptance.world import World
 from tests.fakes.llm import error
 from tests.fakes.smtp import SmtpServer, Switches
@@ -96,6 +96,16 @@ def test_failures_of_severity_high_are_told_within_the_hour_in_one_message(
     assert subjects(mailbox)[1:] == ["[Criticizer] 2 alerts"]
     assert "PATH_DENIED in fetch" in text(mailbox)
     assert "A file that no row names" in text(mailbox)
+
+
+def test_each_promotion_of_the_database_is_told_once(world: World, mailbox: SmtpServer) -> None:
+    for found in ((1, 7), None, (2, 7), (2, 7), (3, 7)):
+        world.monkeypatch.setattr(timeline, "read", lambda found=found: found)
+        promotion_alerts.tell_promotion()
+        maintain(world)
+    title = "[Criticizer] The database was promoted or restored: it is on timeline"
+    assert subjects(mailbox) == [f"{title} 2", f"{title} 3"]
+    assert "again with their idempotency keys" in " ".join(text(mailbox).split())
 
 
 def test_network_failures_that_use_up_their_attempts_are_told(world: World, mailbox: SmtpServer) -> None:

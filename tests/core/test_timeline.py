@@ -21,6 +21,6 @@ def test_the_timeline_is_that_of_the_control_file() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_server_that_tells_no_timeline_may_have_lost_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "_READ", "SELECT pg_walfile_name('nowhere')")
+    monkeypatch.setattr(timeline, "READ", "SELECT pg_walfile_name('nowhere')")
     assert timeline.read() is None
     assert not timeline.is_first()

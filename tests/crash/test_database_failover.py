@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from cryptography.fernet import Fernet
 
+from criticizer.db import timeline
 from criticizer.db.embedded import DATABASE, OWNER, ROLE, EmbeddedServer
 
 _CLIENTS = "host all all 127.0.0.1/32 trust\nhost replication all 127.0.0.1/32 trust\n"
@@ -171,6 +172,7 @@ def test_one_process_goes_on_at_the_promoted_standby(pair: tuple[Server, Server]
         process.stdin.write("1\n")
         assert answer() == f"done {primary.port} 1"
         until(lambda: standby.ask("SELECT id FROM work") == [(1,)])
+        ((before, system),) = primary.ask(timeline.READ)
 
         primary.kill()
         process.stdin.write("2\n")  # nobody takes writes now
@@ -179,6 +181,7 @@ def test_one_process_goes_on_at_the_promoted_standby(pair: tuple[Server, Server]
 
         assert answer() == f"done {standby.port} 2"
         assert standby.ask("SELECT id FROM work ORDER BY id") == [(1,), (2,)]
+        assert standby.ask(timeline.READ) == [(before + 1, system)]
     finally:
         process.kill()
         process.communicate()
