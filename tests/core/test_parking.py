@@ -54,6 +54,8 @@ class Served:
         self.client.close()
         self.pool.shutdown()
         eventually(lambda: not any(thread.name == "parking" for thread in threading.enumerate()), 20)
+        self.server.task_dispatcher.shutdown()
+        self.server.trigger.close()
 
 
 @pytest.fixture
