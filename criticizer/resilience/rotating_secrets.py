@@ -27,19 +27,30 @@ class RotatingSecrets(Generic[S]):
         self._unset = unset
         self._in_use = 0
 
+    def in_turn(self) -> list[tuple[int, S]]:
+        """Return the secrets with their indexes, in the order of one call: first the last accepted one.
+
+        Asked once a call: another call may find the accepted one meanwhile.
+        """
+        secrets = list(self._secrets) or [self._unset]
+        order = ((self._in_use + turn) % len(secrets) for turn in range(len(secrets)))
+        return [(index, secrets[index]) for index in order]
+
+    def accept(self, index: int) -> None:
+        """Begin further calls with this secret."""
+        self._in_use = index
+
     def call(self, call: Callable[[S], T]) -> T:
         """Call with the last accepted secret, then the others; raise the last AUTH_DENIED."""
-        secrets = list(self._secrets) or [self._unset]
-        first = self._in_use  # once: another thread may find the accepted one meanwhile
-        for turn in range(len(secrets)):
-            index = (first + turn) % len(secrets)
+        secrets = self.in_turn()
+        for turn, (index, secret) in enumerate(secrets, 1):
             try:
-                result = call(secrets[index])
+                result = call(secret)
             except PermanentFailure as failure:
-                if failure.error_class is not ErrorClass.AUTH_DENIED or turn + 1 == len(secrets):
+                if failure.error_class is not ErrorClass.AUTH_DENIED or turn == len(secrets):
                     raise
                 log.warning(self._event, position=index + 1)
             else:
-                self._in_use = index
+                self.accept(index)
                 return result
         raise AssertionError("unreachable")

@@ -28,10 +28,12 @@ from criticizer.http_client import (
 )
 from criticizer.redaction import RedactedText, guard
 from criticizer.resilience.failures import ErrorClass, Failure
+from criticizer.resilience.rotating_secrets import RotatingSecrets
 from reviews.reviewers.model import LlmConfig, ModelAnswer
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 
 _CONNECT_SECONDS = 10.0
+_KEY_REFUSED = "model_key_refused"
 
 log = structlog.get_logger()
 
@@ -59,7 +61,7 @@ class Transport:
             total_timeout_seconds=None,
             max_answer_bytes=config.max_answer_bytes,
         )
-        self._key_in_use = 0
+        self._keys = RotatingSecrets(_KEY_REFUSED, config.api_keys, "")
         self._server = server_of(config)
 
     async def aclose(self) -> None:
@@ -96,19 +98,16 @@ class Transport:
         if not isinstance(text, RedactedText):
             raise TypeError(f"a model is sent RedactedText only, not {type(text).__name__}")
         content = json.dumps(build(guard(text))).encode()
-        keys = list(self._config.api_keys) or [""]
         first: Failure | None = None
-        begun_with = self._key_in_use  # once: another call may find the accepted one meanwhile
-        for turn in range(len(keys)):
-            index = (begun_with + turn) % len(keys)
-            answer = await self._send(path, content, self._credentials(keys[index]), call_id)
+        for index, key in self._keys.in_turn():
+            answer = await self._send(path, content, self._credentials(key), call_id)
             if answer.status < 300 or answer.status in {400, 422}:
-                self._key_in_use = index
+                self._keys.accept(index)
                 return answer
             refusal = failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
             if answer.status not in {401, 403}:
                 raise refusal
-            log.warning("model_key_refused", call=call_id, key=index + 1, status=answer.status)
+            log.warning(_KEY_REFUSED, call=call_id, key=index + 1, status=answer.status)
             first = first or refusal
         assert first is not None
         raise first
