@@ -15,12 +15,12 @@ from criticizer.redaction import clean
 from reviews.agents import rows
 from reviews.agents.offer import AFRESH, seconds_left
 from reviews.models import AgentTask, JobEvent, StageRun
-from reviews.models.jobs import OFFERED_TASKS
 from reviews.states import OPEN_TASK, UNFINISHED_STAGE, AgentTaskStatus
 
 log = structlog.get_logger(__name__)
 
-OFFERED = OFFERED_TASKS
+# In the progress of a stage that offered tasks and has not read their results yet.
+OFFERED = "agents"
 LOST, TIMEOUT = "agent_lost", "agent_timeout"  # it was claimed when its lease ran out, or it was not
 _AT_ONCE = 500
 

@@ -45,7 +45,6 @@ def _replay_needs_letter() -> pgtrigger.Trigger:
     )
 
 
-OFFERED_TASKS = "agents"  # in the progress of a stage that offered tasks and has not read all results yet
 SCAN = "scan"  # the kind of a job that verifies the documents of a whole tree
 
 
