@@ -33,7 +33,7 @@ class Command(BaseCommand):
         # the first requests import modules that need each other at once, and find them half loaded.
         application = get_wsgi_application()
         resolver = get_resolver()
-        for code in (400, 404, 500) if resolver.url_patterns else ():
+        for code in (400, 404, 500):
             resolver.resolve_error_handler(code)
         connections.close_all()
         web_server.serve(application, listening, processes, threads, connect)
