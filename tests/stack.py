@@ -155,6 +155,17 @@ def running(files: Path, **options: Any) -> Iterator[Stack]:
         stack.stop()
 
 
+@contextlib.contextmanager
+def web_of_module(directories: Any, blocker: Any, **environment: str) -> Iterator[Stack]:
+    """Run the web server without workers for a fixture that serves a whole module.
+
+    `directories` and `blocker` are the fixtures `tmp_path_factory` and `django_db_blocker`.
+    """
+    files = directories.mktemp("web")
+    with blocker.unblock(), running(files, environment=environment, queues=(), with_web=True) as made:
+        yield made
+
+
 def git_repository(path: Path, commits: int = 1, name: str = "demo") -> list[str]:
     """Make a git repository and return its commit ids, oldest first."""
     import subprocess

@@ -26,7 +26,7 @@ from reviews.intake import api_keys, review_requests
 from reviews.models import AgentSubmission, AgentTask, CoverageRow, FindingRow, JobEvent, ReviewJob, StageRun
 from tests.agents.conftest import CHUNK, add_tasks, is_due, waiting_job
 from tests.api.conftest import ApiClient
-from tests.stack import Stack, eventually, running
+from tests.stack import Stack, eventually, web_of_module
 
 pytestmark = pytest.mark.django_db
 URL = "/api/v1/agent-tasks/"
@@ -301,8 +301,7 @@ def web(
     tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[Stack]:
     """Return the web server, which serves all tests of the module."""
-    files = tmp_path_factory.mktemp("web")
-    with django_db_blocker.unblock(), running(files, queues=(), with_web=True) as made:
+    with web_of_module(tmp_path_factory, django_db_blocker) as made:
         yield made
 
 

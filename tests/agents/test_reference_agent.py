@@ -27,7 +27,7 @@ from reviews.reviewers.document_prompt import AGENT_SYSTEM, verification_schema
 from reviews.states import AgentTaskType, Stage
 from tests.agents.conftest import CHUNK, OTHER, add_tasks, is_due, waiting_job
 from tests.fakes.llm import FakeLlm, Reply
-from tests.stack import Stack, eventually, running
+from tests.stack import Stack, eventually, web_of_module
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -43,12 +43,7 @@ def web(
     tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[Stack]:
     """Return the web server, which serves all tests of the module."""
-    with (
-        django_db_blocker.unblock(),
-        running(
-            tmp_path_factory.mktemp("web"), environment={"RETRY_TIME_SCALE": SCALE}, queues=(), with_web=True
-        ) as made,
-    ):
+    with web_of_module(tmp_path_factory, django_db_blocker, RETRY_TIME_SCALE=SCALE) as made:
         yield made
 
 

@@ -12,7 +12,8 @@ from django.test import Client
 from reviews.api.auth import ApiKeyThrottle
 from reviews.api.auth_failures import REFUSALS
 from reviews.intake import api_keys
-from tests.stack import Stack, running
+from tests import stack
+from tests.stack import Stack
 
 Json = dict[str, Any]
 
@@ -31,8 +32,7 @@ def _fresh_process() -> Iterator[None]:
 def web_of_module(
     tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[Stack]:
-    files = tmp_path_factory.mktemp("web")
-    with django_db_blocker.unblock(), running(files, queues=(), with_web=True) as made:
+    with stack.web_of_module(tmp_path_factory, django_db_blocker) as made:
         yield made
 
 
