@@ -77,7 +77,8 @@ def receive(event: Event) -> Entry:
     try:
         return review_requests.past_deadlocks(lambda: _receive(event))
     except (Overtaken, NoNextVersion) as error:
-        log.warning("trigger_refused", changelist=event.changelist_id, reason=type(error).__name__)
+        name = "trigger_overtaken" if isinstance(error, Overtaken) else "trigger_refused"
+        log.warning(name, changelist=event.changelist_id)
         _write(event, Origin.TRIGGER, Outcome.REFUSED, None)
         raise
 
