@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import math
 import os
 import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
 
 import hypothesis
 import pytest
@@ -19,10 +17,9 @@ from django.conf import settings
 from django.test import TransactionTestCase
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from criticizer.db import reconnect
 from criticizer.db.embedded import EmbeddedServer
 from criticizer.resilience.health_checks import CHECKS
-from tests import emptying, migrated, skips
+from tests import emptying, migrated, process_memory, skips
 
 # A busy machine is slow to make and to run examples: that says nothing about what they try.
 hypothesis.settings.register_profile(
@@ -166,15 +163,9 @@ def _static_files_are_looked_for_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that one test took away must not make the next one careful."""
-    monkeypatch.setattr(reconnect, "_lost_at", -math.inf)
-
-
-@pytest.fixture(autouse=True)
-def _ceiling_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process records its ceiling once; here it would be an event of whichever test comes first."""
-    monkeypatch.setattr("reviews.config._recorded", ANY)
+def _as_if_the_process_were_new() -> None:
+    """What one test made this process remember does not change what the next one finds."""
+    process_memory.forget()
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,6 @@ from django.db import connection
 
 from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.resilience.retry import Backoff
-from reviews.api.auth import ApiKeyThrottle
-from reviews.api.auth_failures import REFUSALS
 from reviews.pipeline import async_executor, complete, executor
 from tests.acceptance import line, stages
 from tests.acceptance.pulls import github as github
@@ -82,8 +80,6 @@ def world(
     stages.reset()
     monkeypatch.setattr(complete, "BACKOFF", MiddleOfTheJitter())
     monkeypatch.setattr(executor, "LEASE_RENEWER", LEASE_RENEWER)
-    ApiKeyThrottle.reset()
-    REFUSALS.reset()
     commit = f"git:demo@{repository.git('rev-parse', 'HEAD')}"
     depot = FakeDepot(tmp_path)
     with WebhookReceiver() as receiver, FakeLlm() as llm, ExitStack() as servers:

@@ -9,23 +9,11 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from reviews.api.auth import ApiKeyThrottle
-from reviews.api.auth_failures import REFUSALS
 from reviews.intake import api_keys
 from tests import stack
 from tests.stack import Stack
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_process() -> Iterator[None]:
-    """What a process remembers about keys does not pass from test to test."""
-    ApiKeyThrottle.reset()
-    REFUSALS.reset()
-    yield
-    ApiKeyThrottle.reset()
-    REFUSALS.reset()
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,6 @@ from criticizer.models import Circuit
 from criticizer.security import reauthentication
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
-from reviews.api.auth import ApiKeyThrottle
-from reviews.api.auth_failures import REFUSALS
 from reviews.audit.history import (
     AllowListEntryEvent,
     PreferenceEvent,
@@ -31,16 +29,6 @@ from reviews.models import ReviewJob, Scan, SourcePosition, Subscription, Viewer
 from reviews.roles import ROLES
 from tests import factories
 from tests.security.world import review_rows
-
-
-@pytest.fixture(autouse=True)
-def _fresh_process() -> Iterator[None]:
-    """What a process remembers about keys does not pass from test to test."""
-    ApiKeyThrottle.reset()
-    REFUSALS.reset()
-    yield
-    ApiKeyThrottle.reset()
-    REFUSALS.reset()
 
 
 @pytest.fixture(scope="module")
