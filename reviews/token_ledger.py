@@ -45,7 +45,8 @@ log = structlog.get_logger(__name__)
 
 _TODAY = "(now() AT TIME ZONE 'UTC')::date"
 # Limits that are not set cost no sum. A day and its sources are counted in rows of their own.
-_USED = f"""
+_USED = prepared.statement(
+    """
 SELECT CASE WHEN %(review)s > 0 THEN
          (SELECT sum(tokens) FROM token_ledger WHERE job_id = %(job)s) END AS review,
        CASE WHEN %(change)s > 0 THEN
@@ -53,14 +54,20 @@ SELECT CASE WHEN %(review)s > 0 THEN
            WHERE job_id IN (SELECT id FROM jobs WHERE changelist_id = %(changelist)s)) END AS change,
        today.source, today.day
   FROM (SELECT sum(tokens) AS day, sum(tokens) FILTER (WHERE source = %(source)s) AS source
-          FROM token_uses WHERE day = {_TODAY} AND (%(source_limit)s > 0 OR %(day)s > 0)) today"""  # noqa: S608
+          FROM token_uses WHERE day = $TODAY AND (%(source_limit)s > 0 OR %(day)s > 0)) today""",
+    TODAY=_TODAY,
+)
 # The day of a call is the one in which it was reserved, also if it ends after midnight.
-_COUNT = f"""
+_COUNT = prepared.statement(
+    """
 INSERT INTO token_uses (day, source, shard, tokens)
-SELECT (started_at AT TIME ZONE 'UTC')::date, source, job_id %% {_SHARDS}, more FROM entry
-    ON CONFLICT (day, source, shard) DO UPDATE SET tokens = token_uses.tokens + excluded.tokens"""  # noqa: S608
-_RESERVE = f"""
-WITH used AS MATERIALIZED ({_USED}),
+SELECT (started_at AT TIME ZONE 'UTC')::date, source, job_id %% $SHARDS, more FROM entry
+    ON CONFLICT (day, source, shard) DO UPDATE SET tokens = token_uses.tokens + excluded.tokens""",
+    SHARDS=_SHARDS,
+)
+_RESERVE = prepared.statement(
+    """
+WITH used AS MATERIALIZED ($USED),
 entry AS (
   INSERT INTO token_ledger (job_id, attempt_id, call, dependency, model, source, reserved_tokens)
   SELECT %(job)s, %(attempt)s, %(call)s, %(dependency)s, %(model)s, %(source)s, %(tokens)s FROM used
@@ -69,10 +76,14 @@ entry AS (
      AND (%(source_limit)s = 0 OR coalesce(used.source, 0) + %(tokens)s <= %(source_limit)s)
      AND (%(day)s = 0 OR coalesce(used.day, 0) + %(tokens)s <= %(day)s)
   RETURNING id, started_at, source, job_id, tokens AS more),
-counted AS ({_COUNT})
-SELECT (SELECT id FROM entry) AS id, review, change, source, day FROM used"""  # noqa: S608
+counted AS ($COUNT)
+SELECT (SELECT id FROM entry) AS id, review, change, source, day FROM used""",
+    USED=_USED,
+    COUNT=_COUNT,
+)
 # A late report replaces an unknown end: the worker lived on.
-_SETTLE = f"""
+_SETTLE = prepared.statement(
+    """
 WITH before AS (
   SELECT id, tokens FROM token_ledger WHERE id = %(id)s AND state <> 'settled' FOR UPDATE),
 entry AS (
@@ -82,24 +93,29 @@ entry AS (
          cached_tokens = %(cached_tokens)s, cache_write_tokens = %(cache_write_tokens)s, ended_at = now()
     FROM before WHERE e.id = before.id
   RETURNING e.started_at, e.source, e.job_id, e.tokens::bigint - before.tokens AS more)
-{_COUNT}"""  # noqa: S608
+$COUNT""",
+    COUNT=_COUNT,
+)
 _FORGET_LOST = """
 UPDATE token_ledger e SET state = 'unknown', ended_at = now() FROM attempts a
  WHERE e.state = 'reserved' AND a.id = e.attempt_id AND a.finished_at IS NOT NULL RETURNING e.id"""
 
 
 # The largest of each kind: what comes near a limit, and nothing that grows with the number of reviews.
-_LARGEST = f"""
-WITH today AS MATERIALIZED (SELECT source, tokens FROM token_uses WHERE day = {_TODAY})
+_LARGEST = prepared.statement(
+    """
+WITH today AS MATERIALIZED (SELECT source, tokens FROM token_uses WHERE day = $TODAY)
 SELECT 'day' AS kind, '' AS name, coalesce(sum(tokens), 0)::bigint AS tokens FROM today
 UNION ALL (SELECT 'source', source, sum(tokens)::bigint FROM today GROUP BY source ORDER BY 3 DESC LIMIT 5)
 UNION ALL (SELECT 'review', j.changelist_id, t.tokens FROM jobs j JOIN (
   SELECT job_id, sum(tokens) AS tokens FROM token_ledger
-   WHERE started_at >= {_TODAY}::timestamp AT TIME ZONE 'UTC' AND %(reviews)s
+   WHERE started_at >= $TODAY::timestamp AT TIME ZONE 'UTC' AND %(reviews)s
    GROUP BY 1 ORDER BY 2 DESC LIMIT 1) t ON j.id = t.job_id)
 UNION ALL (SELECT 'change', changelist_id, tokens FROM (
   SELECT j.changelist_id, sum(e.tokens) AS tokens FROM token_ledger e JOIN jobs j ON j.id = e.job_id
-   GROUP BY 1 ORDER BY 2 DESC LIMIT 1) c WHERE %(changes)s)"""  # noqa: S608
+   GROUP BY 1 ORDER BY 2 DESC LIMIT 1) c WHERE %(changes)s)""",
+    TODAY=_TODAY,
+)
 
 
 def largest_uses() -> list[dict[str, Any]]:

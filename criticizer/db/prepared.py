@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from string import Template
 from typing import Any
 
 import psycopg
@@ -62,6 +64,15 @@ def value(sql: str, parameters: Parameters = ()) -> Any:
     """Run one statement and return the first column of its first row, or None."""
     found = _execute(sql, parameters, tuple_row)
     return found[0][0] if found else None
+
+
+@cache
+def statement(text: str, **constants: str | int) -> str:
+    """Return SQL with constants of the code such as `$ACTIVE` filled in. Values are parameters, never these.
+
+    Raises KeyError for a name in the text that is not given.
+    """
+    return Template(text).substitute(constants)
 
 
 def sql_list(words: Iterable[str]) -> str:

@@ -62,26 +62,37 @@ _FILLED = """least(greatest(r.rate, 1),
 # A new bucket is full: _FILLED bounds it.
 _CREATE = "INSERT INTO paces (name, tokens) VALUES (%(name)s, 1e6) ON CONFLICT DO NOTHING"
 
-_TAKE_TOKEN = f"""
-UPDATE paces SET tokens = {_FILLED} - 1, refilled_at = greatest(refilled_at, statement_timestamp())
-  FROM (SELECT {_RATE} AS rate FROM paces WHERE name = %(name)s) r
- WHERE name = %(name)s AND (paused_until IS NULL OR paused_until <= statement_timestamp()) AND {_FILLED} >= 1
-RETURNING name"""  # noqa: S608
+_TAKE_TOKEN = prepared.statement(
+    """
+UPDATE paces SET tokens = $FILLED - 1, refilled_at = greatest(refilled_at, statement_timestamp())
+  FROM (SELECT $RATE AS rate FROM paces WHERE name = %(name)s) r
+ WHERE name = %(name)s AND (paused_until IS NULL OR paused_until <= statement_timestamp()) AND $FILLED >= 1
+RETURNING name""",
+    FILLED=_FILLED,
+    RATE=_RATE,
+)
 
-_WHEN_TOKEN = f"""
-SELECT r.rate, (1 - {_FILLED}) / r.rate AS seconds,
+_WHEN_TOKEN = prepared.statement(
+    """
+SELECT r.rate, (1 - $FILLED) / r.rate AS seconds,
        extract(epoch FROM paused_until - statement_timestamp())::float8 AS paused_in
-  FROM paces, (SELECT {_RATE} AS rate FROM paces WHERE name = %(name)s) r WHERE name = %(name)s"""  # noqa: S608
+  FROM paces, (SELECT $RATE AS rate FROM paces WHERE name = %(name)s) r WHERE name = %(name)s""",
+    FILLED=_FILLED,
+    RATE=_RATE,
+)
 
 _UNTAKE = "UPDATE paces SET tokens = tokens + 1 WHERE name = %(name)s"
 
-_LOCK = f"""
-SELECT generation, refusals, {_RATE} AS rate, base_rate,
+_LOCK = prepared.statement(
+    """
+SELECT generation, refusals, $RATE AS rate, base_rate,
        extract(epoch FROM paused_until - statement_timestamp())::float8 AS paused_in,
        (SELECT sum(calls) / 20.0 FROM circuit_buckets b
          WHERE b.name = paces.name
            AND b.started_at > statement_timestamp() - interval '20 seconds')::float8 AS measured
-  FROM paces WHERE name = %(name)s FOR UPDATE"""  # noqa: S608
+  FROM paces WHERE name = %(name)s FOR UPDATE""",
+    RATE=_RATE,
+)
 
 _PAUSE = """
 UPDATE paces

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from string import Template
 from uuid import UUID
 
 from criticizer.db import prepared
@@ -33,11 +31,10 @@ VISIBLE = (
 )
 
 
-@cache
 def statement(text: str, **constants: str | int) -> str:
     """Return SQL about tasks `t`; `$DEAD` and other constants are filled in. Values are parameters."""
-    return Template(text).substitute(
-        OPEN=OPEN, DEAD=DEAD, CLAIMABLE=CLAIMABLE, TO_RELEASE=TO_RELEASE, VISIBLE=VISIBLE, **constants
+    return prepared.statement(
+        text, OPEN=OPEN, DEAD=DEAD, CLAIMABLE=CLAIMABLE, TO_RELEASE=TO_RELEASE, VISIBLE=VISIBLE, **constants
     )
 
 

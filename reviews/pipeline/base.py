@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
-from string import Template
 from uuid import UUID
 
 from django.conf import settings
@@ -63,10 +61,9 @@ _CONSTANTS = {
 }
 
 
-@cache
 def statement(text: str, **constants: str) -> str:
     """Return SQL with constants such as `$ACTIVE` filled in. Values are parameters, never part of it."""
-    return Template(text).substitute(_CONSTANTS, **constants)
+    return prepared.statement(text, **_CONSTANTS, **constants)
 
 
 def deadline_seconds(changelist_id: str, kind: str = "") -> int:
