@@ -1,8 +1,9 @@
 """A bare mirror of a code host's repository, fetched by smart HTTP: what a review reads is read from it.
 
 The other side may be hostile: nothing it sends names a file, a program or another server here. Objects are
-checked while they are received, redirects, submodules and every other protocol are refused, and time,
-processor time and the size of a pack are bounded (guarantee G245).
+checked while they are received, redirects, submodules, dumb HTTP (plain files, of which git checks and bounds
+less) and every other protocol are refused, and time, processor time and the size of a pack are bounded
+(guarantee G245).
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ FETCH_SECONDS = 240.0
 FETCH_CPU_SECONDS = 180
 MAX_PACK_BYTES = 2_000_000_000
 LOCK_SECONDS = 300.0  # another fetch of the same repository
+# The greatest depth is the whole history. git refuses any depth where a server does not speak smart HTTP,
+# before it asks for an object.
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
+          "--no-auto-maintenance", "--force", "--depth=2147483647", "--end-of-options")  # fmt: skip
+_NO_COMMIT = f"{1:040x}"
 
 
 class Redirected(PermanentFailure):
@@ -58,6 +64,7 @@ class Redirected(PermanentFailure):
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # Words of git (LC_ALL=C) and of its HTTP transport: first match wins.
 _GONE = re.compile(r"not our ref|couldn't find remote ref|no such remote ref")
+_DUMB = re.compile(r"dumb http transport")
 _DAMAGED = re.compile(r"corrupt|bad object|inflate|object file .* is empty|packfile .*cannot|not a git repo")
 _REMOTE_LINE = re.compile(r"^remote:.*$", re.MULTILINE)
 _RECEIVED = re.compile(r"fsck error|index-pack")
@@ -75,6 +82,11 @@ _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
     (r"[Rr]edirect|returned error: 30\d", Redirected, ErrorClass.POLICY_REJECTED,
      "the host sends us to another address, which is not followed: the repository was renamed, or the"
      " variable of the host's address is to be corrected"),
+    (_DUMB.pattern, PermanentFailure, ErrorClass.POLICY_REJECTED,
+     "the host serves the repository as plain files (dumb HTTP), which is not accepted: let it speak git's"
+     " smart HTTP, or correct the variable of the host's address"),
+    (r"info/refs not valid|invalid server response", RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE,
+     "the host answered with something else than git's protocol: a proxy may answer in its place"),
     (r"transport '.*' not allowed", PermanentFailure, ErrorClass.POLICY_REJECTED,
      "the repository's address uses a protocol that is not allowed"),
     (r"File too large|pack exceeds maximum|SIGXFSZ|signal 25", PermanentFailure, ErrorClass.POLICY_REJECTED,
@@ -168,7 +180,8 @@ class Mirror:
     def default_head(self) -> str:
         """Return the newest commit of the host's default branch. Nothing is fetched.
 
-        Raises NOT_FOUND while there is none, and as `_FAULTS` say.
+        Raises NOT_FOUND while there is none, UPSTREAM_UNAVAILABLE for a page instead of git's answer, and as
+        `_FAULTS` say.
         """
         if (self._config.directory / "HEAD").is_file():
             git = self._command()
@@ -189,6 +202,7 @@ class Mirror:
                 raise failure
         else:
             raise failure
+        self._check_is_smart(git, remote)
         sha = result.stdout.decode("ascii", "replace").partition("\t")[0]
         if not SHA.fullmatch(sha):
             raise not_found("the repository's default branch has no commit")
@@ -228,15 +242,13 @@ class Mirror:
         token, is_renewed = self._config.token(""), False
         while True:
             remote = self._remote(token)
-            result = git.run(
-                "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
-                "--no-auto-maintenance", "--force", "--end-of-options", self._config.url, *refspecs,
-                remote=remote,
-            )  # fmt: skip
+            result = git.run(*_FETCH, self._config.url, *refspecs, remote=remote)
             if result.exit_code == 0:
                 return True
-            if _GONE.search(result.stderr):
+            is_gone = _GONE.search(result.stderr) is not None
+            if is_gone or _DUMB.search(result.stderr):
                 self._check_has_reference(git, remote)
+            if is_gone:
                 return False
             failure = _failure(result, self._config.url)
             if token and not is_renewed and failure.error_class is ErrorClass.AUTH_DENIED:
@@ -248,6 +260,16 @@ class Mirror:
             if pause is None:
                 raise failure
             time.sleep(pause)
+
+    def _check_is_smart(self, git: GitCommand, remote: Remote) -> None:
+        """Raise unless the host speaks smart HTTP: to `ls-remote` a page is a repository without a commit.
+
+        A commit that no repository has is asked for, which ends before anything is written.
+        """
+        result = git.run(*_FETCH, self._config.url, _NO_COMMIT, remote=remote)
+        if _DUMB.search(result.stderr):
+            self._check_has_reference(git, remote)
+            raise _failure(result, self._config.url)
 
     def _check_has_reference(self, git: GitCommand, remote: Remote) -> None:
         """Raise RetryableFailure where what answers has no reference at all.

@@ -43,6 +43,8 @@ class _Quiet(WSGIRequestHandler):
 class GitHost:
     """`token`: the password that is asked for, or "" for none. `answer`: a status instead of git's answer.
 
+    `page`: what an answer of "200 OK" shows. `is_dumb`: repositories are served as plain files.
+
     `accepts` says of a password whether it is good, instead of `token`.
 
     `moved`: the new names of repositories, whose old ones are redirected there.
@@ -54,6 +56,8 @@ class GitHost:
         self.root, self.token = root, token
         self.answers: list[str] = []  # each serves one request; then git again
         self.location = "http://127.0.0.1:9/elsewhere"
+        self.page = b"<!DOCTYPE html><title>Sign in</title>"
+        self.is_dumb = False
         self.asked: list[str] = []
         self.moved: dict[str, str] = {}
         self.accepts: Callable[[str], bool] | None = None
@@ -101,10 +105,12 @@ class GitHost:
             is_page = answer.startswith("200")
             headers = [("Location", self.location)] if answer.startswith("30") else []
             start(answer, [("Content-Type", "text/html")] if is_page else headers)
-            return [b"<!DOCTYPE html><title>Sign in</title>" if is_page else b""]
+            return [self.page if is_page else b""]
         if not self._is_let_in(environ.get("HTTP_AUTHORIZATION", "")):
             start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="git"')])
             return [b""]
+        if self.is_dumb:
+            return self._served_as_file(environ["PATH_INFO"], start)
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         done = subprocess.run(
             ["git", "http-backend"], input=body, capture_output=True, check=False, env=self._cgi(environ)
@@ -116,6 +122,11 @@ class GitHost:
         if self.changes_pack is not None and b"PACK" in content:
             content = self.changes_pack(content)
         return [content]
+
+    def _served_as_file(self, name: str, start: Start) -> list[bytes]:
+        file = self.root / name.lstrip("/")
+        start("200 OK" if file.is_file() else "404 Not Found", [("Content-Type", "text/plain")])
+        return [file.read_bytes() if file.is_file() else b""]
 
     def _is_let_in(self, authorization: str) -> bool:
         if not self.token and self.accepts is None:

@@ -25,7 +25,7 @@ from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git_command import GitCommand
 from reviews.sources.mirror import MirrorConfig
 from reviews.sources.mirror_space import delete_unused
-from reviews.sources.pull import PullHead, PullSource
+from reviews.sources.pull import CommitSource, PullHead, PullSource
 from reviews.sources.rules import RuleReader
 from tests.fakes.git_http import GitHost, PullRequests
 from tests.fakes.github import GitHubServer
@@ -363,6 +363,27 @@ def test_objects_that_git_refuses_are_not_taken(repository: PullRequests, config
         assert (failure.error_class, failure.kind.code != "") == (ErrorClass.POLICY_REJECTED, True)
 
 
+def test_a_repository_that_is_served_as_plain_files_is_refused_before_an_object_is_read(
+    repository: PullRequests, config: MirrorConfig, host: GitHost
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    repository.bare.git("update-server-info")
+    host.is_dumb = True
+    failure = failure_of(config, head, repository.base)
+    assert (type(failure), failure.error_class) == (PermanentFailure, ErrorClass.POLICY_REJECTED)
+    assert "dumb HTTP" in failure.detail
+    # Neither a branch's name nor a commit's id gets past it, nor the question for the newest commit.
+    commit = f"github:acme/website@{repository.base}"
+    for ask in (partial(CommitSource(commit, config).describe, commit), mirror.Mirror(config).default_head):
+        with pytest.raises(PermanentFailure, match="dumb HTTP"):
+            ask()
+    assert not [path for path in host.asked if "/objects/" in path]
+    assert not [path for path in (config.directory / "objects").rglob("*") if path.is_file()]
+    host.is_dumb = False
+    assert paths(fetched(config, head, repository.base)) == {"src/b.py": Action.ADD}
+
+
 def test_a_repository_over_the_limit_is_refused_and_leaves_nothing_behind(
     repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -611,3 +632,39 @@ def test_the_newest_commit_is_asked_for_without_a_fetch_and_with_a_new_token_onc
         mirror.Mirror(replace(config, token=lambda refused: "ghs_that_ended")).default_head()
     assert raised.value.error_class is ErrorClass.AUTH_DENIED
     assert not list((config.directory / "objects" / "pack").glob("*.pack"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"<!DOCTYPE html><title>Sign in</title>",
+        b"<!DOCTYPE html>\n<html>\n<title>Back soon</title>\n</html>\n",
+        b'{"message": "maintenance"}',
+        b'{\n  "message": "maintenance"\n}\n',
+        b"a\tb\nc\td\n",
+        b"001e# service=git-upload-pack\n",
+    ],
+)
+def test_a_page_instead_of_git_is_no_repository_without_a_commit(
+    repository: PullRequests, config: MirrorConfig, host: GitHost, page: bytes
+) -> None:
+    host.page = page
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    asked = mirror.Mirror(config).default_head, partial(fetched, config, head, repository.base)
+    for ask in asked:
+        host.answers = ["200 OK"] * 20
+        with pytest.raises(RetryableFailure, match="a proxy may answer in its place") as raised:
+            ask()
+        assert raised.value.error_class is ErrorClass.UPSTREAM_UNAVAILABLE
+    host.answers = []
+    assert asked[0]() == repository.base
+    assert paths(asked[1]()) == {"src/b.py": Action.ADD}
+
+
+def test_an_empty_repository_has_no_newest_commit(host: GitHost, config: MirrorConfig) -> None:
+    host.repository("acme/website")
+    with pytest.raises(PermanentFailure, match="no commit") as raised:
+        mirror.Mirror(config).default_head()
+    assert raised.value.error_class is ErrorClass.NOT_FOUND
