@@ -106,9 +106,17 @@ KINDS: Mapping[str, Kind] = {
         _NOW,
         "The database was promoted or restored: it is on timeline {timeline}",
         "A standby took over, or a backup was restored. With asynchronous replication, or after the point of "
-        "the backup, requests that were accepted last may be missing. They are not known here: post them "
-        "again with their idempotency keys; those that are not missing are not reviewed twice. With "
-        "synchronous replication, or if it was before Criticizer was installed, nothing is missing.",
+        "the backup, what was recorded last may be missing: {since}. Accepted requests that a running web "
+        "server still knows are requested again and named in another alert. Post others again with their "
+        "idempotency keys; those that are not missing are not reviewed twice. Check what people did in the "
+        "admin in that time. With synchronous replication, or if it was before Criticizer was installed, "
+        "nothing is missing.",
+    ),
+    "requests_lost": Kind(
+        _HOUR,
+        "{requests} had been lost when the database came to timeline {timeline}",
+        "The database lacked these reviews. They were requested again under the keys of their clients, with "
+        "other numbers:\n{lines}",
     ),
     "storage_fault": Kind(_HOUR, "{reason}", "{name}, {namespace}. See the security events."),
     "archive_damaged": Kind(

@@ -5,6 +5,8 @@ PostgreSQL begins a new one with either. What was committed last on the one befo
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import DatabaseError
 
 from criticizer.db import prepared
@@ -13,6 +15,9 @@ from criticizer.db import prepared
 READ = """
 SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS timeline,
        (SELECT system_identifier FROM pg_control_system()) AS system"""
+
+# It stands still once the server is promoted.
+LAST = "SELECT pg_last_xact_replay_timestamp() AS last"
 
 
 def read() -> tuple[int, int] | None:
@@ -25,6 +30,18 @@ def read() -> tuple[int, int] | None:
     except DatabaseError:
         return None  # as a server whose storage is replicated below PostgreSQL
     return None if row is None else (row["timeline"], row["system"])
+
+
+def last_taken_over() -> datetime | None:
+    """Return the time of the last commit that this server took over before it was promoted or restored.
+
+    By the clock of the server that committed it. None where the server was restarted since, or tells none.
+    """
+    try:
+        found = prepared.row(LAST, {})
+    except DatabaseError:
+        return None
+    return None if found is None else found["last"]
 
 
 def is_first() -> bool:

@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from copy import copy
@@ -243,10 +244,12 @@ def serve(
     processes: int,
     threads: int,
     connect: Connect,
+    beside: Callable[[], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT in `processes` of `threads` each; start again those that end.
 
-    `connect`: to the database, for requests that wait for a notification.
+    `connect`: to the database, for requests that wait for a notification. `beside` runs in a thread of each
+    process for as long as the process does.
     """
     gc.freeze()  # large pages made it look through all that is loaded: up to a third of their time
     ours = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
@@ -256,7 +259,8 @@ def serve(
     while True:
         if len(children) < processes and (not started_at or time.monotonic() - started_at > 1.0):
             children |= {
-                _fork(application, listening, threads, connect) for _ in range(processes - len(children))
+                _fork(application, listening, threads, connect, beside)
+                for _ in range(processes - len(children))
             }
             started_at = time.monotonic()
         found = signal.sigtimedwait(ours, 1.0)
@@ -282,7 +286,13 @@ def _ended(children: set[int]) -> set[int]:
     return found
 
 
-def _fork(application: Callable[..., Any], listening: socket.socket, threads: int, connect: Connect) -> int:
+def _fork(
+    application: Callable[..., Any],
+    listening: socket.socket,
+    threads: int,
+    connect: Connect,
+    beside: Callable[[], None],
+) -> int:
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -291,6 +301,7 @@ def _fork(application: Callable[..., Any], listening: socket.socket, threads: in
     try:
         die_with_parent()
         if os.getppid() == parent:
+            threading.Thread(target=beside, name="beside", daemon=True).start()
             _run(application, listening, threads, connect)
             status = 0
     except BaseException:

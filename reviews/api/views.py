@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import django_filters
@@ -25,7 +26,7 @@ from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
-from reviews.intake import review_requests, unknown_changes
+from reviews.intake import kept_requests, review_requests, unknown_changes
 from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewRequest
 from reviews.intake.source_events import Overtaken
 from reviews.models import FindingRow, ReviewJob
@@ -113,6 +114,7 @@ class ReviewList(ApiView):
         wanted = _review_request(request)
         _refuse_unknown(wanted, client_of(request).scope)
         result = retry_lost_commit(lambda: review_requests.request_review(wanted))
+        kept_requests.keep_review(wanted, result)
         if result.outcome is IntakeOutcome.VERSION_CONFLICT:
             raise ApiError(
                 VERSION_CONFLICT,
@@ -353,11 +355,14 @@ class PerforceTrigger(ApiView):
             "requested_by": client_of(request).actor,
         }
         try:
-            job_id, is_duplicate = retry_lost_commit(lambda: perforce_triggers.request_from_event(**event))
+            record = partial(perforce_triggers.request_from_event, **event)
+            job_id, is_duplicate = retry_lost_commit(record)
         except Overtaken as error:
             raise ApiError(BUSY) from error
         except NoNextVersion as error:
             raise ValidationError({"change": [f"Nothing was requested: {error}."]}) from error
+        name = "{event} {change} of {server}".format(**event)
+        kept_requests.keep(job_id, str(event["change"]), name, lambda: record()[0])
         return Response({"job": job_id, "duplicate": is_duplicate}, status=202)
 
 

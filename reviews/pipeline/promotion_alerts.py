@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 import structlog
 
 from criticizer.db import timeline
@@ -20,5 +22,11 @@ def tell_promotion() -> None:
     if found is None or found[0] == 1:
         return
     number, system = found
-    if alerts.tell("promoted", key=f"promoted:{system}:{number}", timeline=number):
-        log.warning("database_promoted", timeline=number)
+    last = timeline.last_taken_over()
+    since = (
+        f"what was committed after {last.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+        if last
+        else "PostgreSQL was restarted since, and does not say from when on"
+    )
+    if alerts.tell("promoted", key=f"promoted:{system}:{number}", timeline=number, since=since):
+        log.warning("database_promoted", timeline=number, last_commit=last and last.isoformat())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from reviews import config
-from reviews.intake import review_requests
+from reviews.intake import kept_requests, review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import RecipientMode, ReviewJob
 from reviews.models.jobs import SCAN
@@ -89,6 +89,7 @@ def request(job: ReviewJob, actor: str, seen: QuerySet[ReviewJob]) -> RerunResul
         scope_prefixes=tuple(job.scope_prefixes),
     )
     found = review_requests.request_review(wanted)
+    kept_requests.keep_review(wanted, found)
     if found.outcome is IntakeOutcome.CREATED:
         return RerunResult(found.job_id, True, f"Version {version} was requested.")
     if found.outcome is IntakeOutcome.VERSION_CONFLICT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -106,6 +106,18 @@ def test_each_promotion_of_the_database_is_told_once(world: World, mailbox: Smtp
     title = "[Criticizer] The database was promoted or restored: it is on timeline"
     assert subjects(mailbox) == [f"{title} 2", f"{title} 3"]
     assert "again with their idempotency keys" in " ".join(text(mailbox).split())
+    assert "PostgreSQL was restarted since" in " ".join(text(mailbox).split())
+
+
+def test_a_promotion_is_told_with_the_time_of_the_last_commit_that_is_kept(
+    world: World, mailbox: SmtpServer
+) -> None:
+    last = datetime(2026, 11, 28, 21, 34, 5, 120_000, tzinfo=UTC)
+    world.monkeypatch.setattr(timeline, "read", lambda: (2, 7))
+    world.monkeypatch.setattr(timeline, "last_taken_over", lambda: last)
+    promotion_alerts.tell_promotion()
+    maintain(world)
+    assert "committed after 2026-11-28 21:34:05.120000 UTC" in " ".join(text(mailbox).split())
 
 
 def test_network_failures_that_use_up_their_attempts_are_told(world: World, mailbox: SmtpServer) -> None:

@@ -80,6 +80,7 @@ def serve(*given):
     before = set(sys.modules)
     from django.urls import resolve
     resolve("/")
+    print(given[-1].__module__, given[-1].__name__)
     print("LATE", sorted(set(sys.modules) - before))
 web_server.serve = serve
 import django; django.setup()
@@ -94,7 +95,26 @@ def test_pages_are_loaded_before_the_first_requests() -> None:
         [sys.executable, "-c", _SERVE], cwd=settings.BASE_DIR, env=environment, capture_output=True,
         text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "LATE []"
+    assert done.stdout.splitlines()[-2:] == ["reviews.intake.kept_requests watch", "LATE []"]
+
+
+_BESIDE = """
+import os, signal
+from criticizer.workers import web_server
+parent = os.getpid()
+def beside():
+    print("child of the parent:", os.getppid() == parent, flush=True)
+    os.kill(parent, signal.SIGTERM)
+web_server.serve(lambda environ, start: [], web_server.listen("127.0.0.1", 0), 1, 1, None, beside)
+"""
+
+
+def test_each_web_process_runs_a_thread_beside_its_server() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _BESIDE], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=120,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "child of the parent: True\n"
 
 
 @pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)])

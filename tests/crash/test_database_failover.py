@@ -182,6 +182,8 @@ def test_one_process_goes_on_at_the_promoted_standby(pair: tuple[Server, Server]
         assert answer() == f"done {standby.port} 2"
         assert standby.ask("SELECT id FROM work ORDER BY id") == [(1,), (2,)]
         assert standby.ask(timeline.READ) == [(before + 1, system)]
+        ((last,),) = standby.ask(timeline.LAST)
+        assert last is not None
     finally:
         process.kill()
         process.communicate()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.wsgi import get_wsgi_application
 from django.db import connections
 from django.urls import get_resolver
+from django.utils.module_loading import import_string
 
 from criticizer.checks import TAG
 from criticizer.queue.broker import connect
@@ -36,4 +38,5 @@ class Command(BaseCommand):
         for code in (400, 404, 500):
             resolver.resolve_error_handler(code)
         connections.close_all()
-        web_server.serve(application, listening, processes, threads, connect)
+        beside = import_string(settings.BESIDE_WEB)
+        web_server.serve(application, listening, processes, threads, connect, beside)

@@ -1,0 +1,154 @@
+"""Requests that this web process accepted last, recorded again where the database lost them (guarantee G493).
+
+A standby that is promoted under asynchronous replication, and a restored backup, lack the last commits. The
+clients have their answers by then, so that what was lost is known to nobody but the process that answered.
+It keeps its last MOST requests for KEEP_SECONDS. When the database is on another timeline, it looks for their
+reviews, requests again those that are gone, and tells the operators. A process that ended forgot them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from django.db import Error, connection
+
+from criticizer.db import reconnect, timeline
+from deadletters import alerts
+from reviews.intake import review_requests
+from reviews.intake.review_requests import IntakeOutcome, IntakeResult, ReviewRequest
+from reviews.models import ReviewJob
+
+log = structlog.get_logger(__name__)
+
+MOST = 5000
+KEEP_SECONDS = 600.0  # a standby that is farther behind is broken
+LOOK_SECONDS = 2.0
+MAX_LINES = 100  # of an alert
+_MADE = (IntakeOutcome.CREATED, IntakeOutcome.DUPLICATE_KEY, IntakeOutcome.SAME_VERSION)
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """An accepted request. `record` makes its review, or finds it, and returns the review's number."""
+
+    job: int
+    changelist_id: str
+    name: str  # as the client knows it
+    record: Callable[[], int | None]
+    at: float  # monotonic
+
+
+_kept: deque[Kept] = deque()
+_known: tuple[int, int] | None = None  # timeline and system that the kept reviews were last found on
+_lock = threading.Lock()
+
+
+def keep(job: int | None, changelist_id: str, name: str, record: Callable[[], int | None]) -> None:
+    """Keep a request that was accepted as `job`. `record` must be idempotent."""
+    if job is None:
+        return
+    with _lock:
+        _kept.append(Kept(job, changelist_id, name, record, time.monotonic()))
+        if len(_kept) > MOST:
+            _kept.popleft()
+
+
+def keep_review(wanted: ReviewRequest, result: IntakeResult) -> None:
+    """Keep a request for a review, unless it found a review of something else."""
+    if result.outcome in _MADE and result.is_same_version and not result.payload_mismatch:
+        keep(
+            result.job_id,
+            wanted.changelist_id,
+            wanted.idempotency_key,
+            lambda: review_requests.request_review(wanted).job_id,
+        )
+
+
+def watch() -> None:
+    """Look every LOOK_SECONDS while anything is kept. Runs in a thread beside the web server, for ever."""
+    while True:
+        time.sleep(LOOK_SECONDS)
+        if not _kept:
+            connection.close()
+            continue
+        try:
+            look()
+        except Error as error:  # the database is away: the next look has the same requests
+            log.info("kept_requests_wait", error=type(error).__name__)
+            connection.close()
+        except Exception:
+            log.exception("kept_requests_failed")
+            connection.close()
+
+
+def look() -> None:
+    """Record the kept requests again that the database lost since the last look. Raises django.db.Error."""
+    global _known
+    found = timeline.read()
+    if found is None:
+        connection.close()  # it may have been lost
+        return
+    if found != _known:
+        _record_lost(found)
+        _known = found
+    with _lock:
+        while _kept and _kept[0].at < time.monotonic() - KEEP_SECONDS:
+            _kept.popleft()
+
+
+def _record_lost(found: tuple[int, int]) -> None:
+    with _lock:
+        kept = list(_kept)
+    there = dict(
+        ReviewJob.objects.filter(pk__in={one.job for one in kept}).values_list("pk", "changelist_id")
+    )
+    lost = [(one, _record(one)) for one in kept if there.get(one.job) != one.changelist_id]
+    if not lost:
+        return
+    number, system = found
+    # Each process tells its own. A look that fails before this is repeated: `record` is idempotent.
+    alerts.tell(
+        "requests_lost",
+        key=f"requests_lost:{system}:{number}:{os.uname().nodename}:{os.getpid()}",
+        requests=f"{len(lost)} accepted requests" if len(lost) > 1 else "An accepted request",
+        timeline=number,
+        lines="\n".join(_lines(lost)),
+    )
+    for one, job in lost:
+        if job is not None:
+            one.job = job
+            continue
+        with _lock:
+            if one in _kept:
+                _kept.remove(one)
+
+
+def _record(one: Kept) -> int | None:
+    """Request the review again; return its number, or None where that cannot be. Raises django.db.Error."""
+    try:
+        job = one.record()
+    except Exception as error:
+        if isinstance(error, Error) and reconnect.is_disconnect(error):
+            raise
+        log.exception("lost_request_failed", was=one.job, changelist=one.changelist_id)
+        return None
+    log.warning("lost_request_recorded", was=one.job, job=job, changelist=one.changelist_id)
+    return job
+
+
+def _lines(lost: Sequence[tuple[Kept, int | None]]) -> list[str]:
+    lines = [
+        f"{one.name}: was review {one.job}, is review {job}"
+        if job is not None
+        else f"{one.name}: was review {one.job}, could not be requested again"
+        for one, job in lost[:MAX_LINES]
+    ]
+    if len(lost) > MAX_LINES:
+        lines.append(f"and {len(lost) - MAX_LINES} more: lost_request_recorded in the log")
+    return lines

@@ -1,0 +1,189 @@
+"""Requests that were accepted, and whose rows a promoted database lacks (guarantee G493)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from criticizer.db import timeline
+from criticizer.models import OutboxMessage
+from deadletters.models import OperatorAlert
+from reviews.intake import kept_requests
+from reviews.models import ReviewJob, SourceEvent, StageRun
+from reviews.web import rerun
+from tests.api.conftest import ApiClient, review
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL, EVENTS = "/api/v1/reviews/", "/api/v1/triggers/perforce/"
+Promote = Callable[[int], None]
+
+
+@pytest.fixture
+def promote(monkeypatch: pytest.MonkeyPatch) -> Promote:
+    """Put the database on a timeline, as the web server's thread sees it next."""
+
+    def to(number: int) -> None:
+        monkeypatch.setattr(timeline, "read", lambda: (number, 7))
+        kept_requests.look()
+
+    to(1)
+    return to
+
+
+def lose(*jobs: int) -> None:
+    """Take the rows of reviews away, as a standby lacks them: no trigger and no cascade runs."""
+    queries = (
+        "DELETE FROM outbox_messages m USING stage_runs s WHERE m.aggregate_id = s.id AND s.job_id = ANY(%s)",
+        "DELETE FROM stage_runs WHERE job_id = ANY(%s)",
+        "DELETE FROM source_events WHERE job_id = ANY(%s)",
+        "DELETE FROM jobs WHERE id = ANY(%s)",
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        for query in queries:
+            cursor.execute(query, [list(jobs)])
+
+
+def post(trigger: ApiClient, key: str, changelist: str, status: int = 201, **fields: object) -> int:
+    answer: Any = trigger.post_json(URL, review(idempotency_key=key, changelist_id=changelist, **fields))
+    assert answer.status_code == status, answer.content
+    return int(answer.json()["id"])
+
+
+def told() -> list[str]:
+    return list(
+        OperatorAlert.objects.filter(kind="requests_lost").order_by("pk").values_list("text", flat=True)
+    )
+
+
+def test_accepted_requests_that_a_promotion_lost_are_made_again_and_told(
+    trigger: ApiClient, promote: Promote
+) -> None:
+    kept, lost = post(trigger, "k1", "101"), post(trigger, "k2", "102")
+    lose(lost)
+    promote(2)
+    job = ReviewJob.objects.get(idempotency_key="k2")
+    assert (job.changelist_id, job.recipients) == ("102", review()["recipients"])
+    assert job.requested_by == "key:the trigger"
+    assert OutboxMessage.objects.filter(aggregate_id__in=job.stages.values("pk")).count() == 1
+    (text,) = told()
+    assert f"k2: was review {lost}, is review {job.pk}" in text
+    assert "k1" not in text
+    # The client that repeats its request finds the review, and nothing is made or told twice.
+    assert post(trigger, "k2", "102", status=200) == job.pk
+    promote(2)
+    assert set(ReviewJob.objects.values_list("pk", flat=True)) == {kept, job.pk}
+    assert len(told()) == 1
+
+
+def test_a_request_that_its_client_repeated_first_is_told_and_made_once(
+    trigger: ApiClient, promote: Promote
+) -> None:
+    lost = post(trigger, "k1", "101")
+    lose(lost)
+    again = post(trigger, "k1", "101")
+    promote(2)
+    assert list(ReviewJob.objects.values_list("pk", flat=True)) == [again]
+    assert f"k1: was review {lost}, is review {again}" in told()[0]
+
+
+def test_a_second_promotion_that_loses_the_same_requests_again_is_mended_too(
+    trigger: ApiClient, promote: Promote
+) -> None:
+    lose(post(trigger, "k1", "101"))
+    promote(2)
+    second = ReviewJob.objects.get().pk
+    lose(second)
+    OperatorAlert.objects.all().delete()
+    promote(3)
+    third = ReviewJob.objects.get().pk
+    assert f"k1: was review {second}, is review {third}" in told()[0]
+
+
+def test_another_review_under_the_lost_number_hides_no_loss(trigger: ApiClient, promote: Promote) -> None:
+    lost, other = post(trigger, "k1", "101"), post(trigger, "k2", "102")
+    lose(lost, other)
+    fresh = post(trigger, "k3", "103")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute("UPDATE jobs SET id = %s WHERE id = %s", [lost, fresh])
+        cursor.execute("UPDATE stage_runs SET job_id = %s WHERE job_id = %s", [lost, fresh])
+    promote(2)
+    assert set(ReviewJob.objects.values_list("idempotency_key", flat=True)) == {"k1", "k2", "k3"}
+
+
+def test_a_lost_rerun_of_a_person_and_a_lost_event_of_a_trigger_are_made_again(
+    trigger: ApiClient, promote: Promote
+) -> None:
+    first = ReviewJob.objects.get(pk=post(trigger, "k1", "101"))
+    second = rerun.request(first, "user:ann", ReviewJob.objects.all()).job_id
+    answer: Any = trigger.post_json(EVENTS, {"event": "change-commit", "change": 102, "server": "main"})
+    assert second is not None
+    lose(second, answer.json()["job"])
+    promote(2)
+    assert ReviewJob.objects.get(changelist_id="101", review_version=2).requested_by == "user:ann"
+    event = SourceEvent.objects.get()
+    assert (event.changelist_id, event.job) == ("102", ReviewJob.objects.get(changelist_id="102"))
+    assert "change-commit 102 of main: was review" in told()[0]
+
+
+def test_a_request_that_cannot_be_made_again_is_told_as_such(trigger: ApiClient, promote: Promote) -> None:
+    lost = post(trigger, "k1", "101")
+    lose(lost)
+    post(trigger, "k2", "101", review_version=2)
+    promote(2)
+    assert ReviewJob.objects.get().review_version == 2
+    assert f"k1: was review {lost}, could not be requested again" in told()[0]
+    promote(3)
+    assert len(told()) == 1
+
+
+def test_a_look_that_the_database_interrupts_is_repeated_whole(
+    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(post(trigger, "k1", "101"), post(trigger, "k2", "102"))
+
+    def vanish(*given: object, **facts: object) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return True
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_requests.alerts, "tell", vanish)
+        with pytest.raises(Exception, match=r"terminating connection|closed"):
+            promote(2)
+    connection.close()
+    promote(2)
+    assert ReviewJob.objects.count() == StageRun.objects.filter(stage="fetch").count() == 2
+    assert "k1: was" in told()[0]
+    assert "k2: was" in told()[0]
+
+
+def test_the_thread_outlives_a_database_that_is_away(
+    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(trigger, "k1", "101")
+    outcomes = iter((OperationalError("the connection is lost"), RuntimeError("a bug"), SystemExit()))
+    monkeypatch.setattr(kept_requests, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(kept_requests, "look", lambda: (_ for _ in ()).throw(next(outcomes)))
+    with pytest.raises(SystemExit):
+        kept_requests.watch()
+    assert next(outcomes, None) is None
+
+
+def test_only_the_last_requests_are_kept(
+    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_requests, "MOST", 2)
+    lose(*(post(trigger, f"k{number}", f"10{number}") for number in range(3)))
+    promote(2)
+    assert set(ReviewJob.objects.values_list("idempotency_key", flat=True)) == {"k1", "k2"}
+    monkeypatch.setattr(kept_requests, "KEEP_SECONDS", -1.0)
+    promote(2)
+    lose(*ReviewJob.objects.values_list("pk", flat=True))
+    promote(3)
+    assert not ReviewJob.objects.exists()
