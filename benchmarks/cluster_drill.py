@@ -7,9 +7,11 @@ under load: first the database, then each host is drained and comes back with th
 
 The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck and
 wrong_state are 0, and 3 where machines cannot be made. With asynchronous replication a promotion loses
-transactions (`lost_transactions`). Requests among them are counted apart (`lost_by_database`) and posted
-again; so are mails that were sent again because their record was lost (`repeated_mails`), and webhooks with
-the same key and another time of review (`repeated_webhooks`), which a receiver that honours the key drops.
+transactions (`lost_transactions`). Requests among them are counted apart (`lost_by_database`), and those of
+them that the product had made again (`made_again`) and named in an alert (`told`) by the end of the upgrade;
+all are posted again. Counted apart too are mails that were sent again because their record was lost
+(`repeated_mails`), and webhooks with the same key and another time of review (`repeated_webhooks`), which a
+receiver that honours the key drops.
 
 A drill that is told to end (SIGTERM, SIGINT, SIGHUP), or that cannot go on, does its books as they stand: its
 summary says while what it was `cut`, and its status is 1.
@@ -113,7 +115,8 @@ class ClusterDrill:
         return max(20.0, cluster_faults.SECONDS_A_FAULT * self.faults)
 
     def _break(self, course: Course, injector: Injector) -> tuple[dict[str, object], Verdict]:
-        cluster, cut, unsettled, lost = injector.cluster, "", "", 0
+        cluster, cut, unsettled = injector.cluster, "", ""
+        lost: dict[str, int] = {}
         drained: list[float] = []
         faults = drill_schedule.schedule(
             self.faults, self.seed, self.only, weights=cluster_faults.WEIGHTS, length=self._length
@@ -155,7 +158,7 @@ class ClusterDrill:
             "recovery_bound_seconds": self.scale * LEASE_SECONDS + 10,
             "drain_max_seconds": round(max(drained), 1) if drained else None,
             "lost_transactions": sum(one.transactions for one in cluster.pair.lost),
-            "lost_by_database": lost,
+            **lost,
             "repeated_mails": repeated["mail"],
             "repeated_webhooks": repeated["webhook"],
         }, verdict
@@ -194,25 +197,34 @@ def upgrade(cluster: Cluster) -> list[float]:
     return drained
 
 
-def _post_lost_again(cluster: Cluster, course: Course) -> int:
+def _post_lost_again(cluster: Cluster, course: Course) -> dict[str, int]:
     """Forget answers about jobs that the promotions lost, and post those requests again; return how many.
 
     Which ones is what the old primaries' own files show, so nothing that the product lost is among them.
     """
     keys = {key for lost in cluster.pair.lost for key in lost.keys}
     if not keys:
-        return 0
+        return {}
     with cluster.connect() as connection:
         query = "SELECT idempotency_key, id FROM jobs WHERE idempotency_key = ANY(%s)"
         jobs = dict(connection.execute(query, [list(keys)]).fetchall())
-    count = 0
+        alerts = connection.execute("SELECT text FROM operator_alerts WHERE kind = 'requests_lost'")
+        lines = [line for (text,) in alerts.fetchall() for line in text.splitlines()]
+    found = dict.fromkeys(("lost_by_database", "made_again", "told"), 0)
     for stream in course.streams:
-        lost = [entry for entry in stream.posted if entry.key in keys and jobs.get(entry.key) != entry.job]
+        answers = dict.fromkeys(stream.posted)  # a request that was posted twice has one
+        lost = [entry for entry in answers if entry.key in keys and jobs.get(entry.key) != entry.job]
+        found["lost_by_database"] += len(lost)
+        found["made_again"] += sum(entry.key in jobs for entry in lost)
+        for entry in lost:
+            if any(line.startswith(f"{entry.key}: was review {entry.job},") for line in lines):
+                found["told"] += 1
+            else:
+                say(f"drill: {entry.key}, lost as job {entry.job}, was not told; now: {jobs.get(entry.key)}")
         stream.posted[:] = [entry for entry in stream.posted if entry not in lost]
         stream.post_again({entry.key for entry in lost})
-        count += len(lost)
-    say(f"drill: {count} requests were lost with a primary and are posted again")
-    return count
+    say(f"drill: requests that were lost with a primary and are posted again: {found}")
+    return found
 
 
 def _cut(number: int, _: object) -> None:
