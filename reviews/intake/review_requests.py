@@ -197,7 +197,13 @@ def _insert(request: ReviewRequest, *, rerun: bool, delay_seconds: float = 0.0) 
     )
     if found is None:
         return None
-    log.info("job_created", job=found["id"], changelist=request.changelist_id, version=request.review_version)
+    log.info(
+        "job_created",
+        job=found["id"],
+        changelist=request.changelist_id,
+        version=request.review_version,
+        key=request.idempotency_key,
+    )
     return IntakeResult(
         IntakeOutcome.CREATED, found["id"], created_at=found["created_at"], deadline_at=found["deadline_at"]
     )
