@@ -239,8 +239,9 @@ class Pair:
         if self.is_synchronous or not transactions:
             return Lost(transactions, frozenset())
         self.standby.start(alone=True)  # as a primary: no process of the product may find it
-        query = "SELECT idempotency_key FROM jobs"
-        keys = {row[0] for row in self.standby.ask(query)} - {row[0] for row in self.primary.ask(query)}
+        # With its number: a lost request may have been made again by now, under another.
+        query = "SELECT idempotency_key, id FROM jobs"
+        keys = {key for key, _ in set(self.standby.ask(query)) - set(self.primary.ask(query))}
         self.standby.machine.switch_off()
         self.standby.machine.switch_on()
         say(f"drill: {transactions} transactions were lost with the primary, {len(keys)} requests among them")
