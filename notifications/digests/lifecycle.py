@@ -109,6 +109,22 @@ def pending_in(digest_id: int) -> QuerySet[Delivery]:
     return Delivery.objects.filter(digest=digest_id, status=DeliveryStatus.PENDING).order_by("id")
 
 
+def others_due(job_id: int) -> dict[int, list[str]]:
+    """Return the other jobs, and their recipients, whose deliveries a job would send with its own now."""
+    due = Digest.objects.filter(closed_at__isnull=True, due_at__lte=_CLOCK, deliveries__job=job_id)
+    found: dict[int, list[str]] = {}
+    rows = Delivery.objects.filter(digest__in=due, status=DeliveryStatus.PENDING).exclude(job=job_id)
+    for other, recipient in rows.order_by("id").values_list("job", "recipient"):
+        found.setdefault(other, []).append(recipient)
+    return found
+
+
+def leave_due(job_id: int, recipients: Collection[str]) -> None:
+    """Take a job's pending deliveries out of open digests, for its own stage to settle."""
+    pending = Delivery.objects.filter(job=job_id, recipient__in=recipients, status=DeliveryStatus.PENDING)
+    pending.filter(digest__closed_at__isnull=True).update(digest=None, updated_at=Now())
+
+
 def latest(deadline_at: datetime) -> datetime:
     """Return the latest time to send a review with that deadline."""
     return deadline_at - timedelta(seconds=outbox.scaled(MARGIN_SECONDS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -47,12 +47,8 @@ def run(claim: StageClaim) -> Written:
     job = ReviewJob.objects.get(pk=claim.job_id)
     if job.recipients:
         known = dict(job.deliveries.values_list("recipient", "status"))
-        report = report_of(job)
-        if any(known.get(recipient) != DeliveryStatus.SENT for recipient in job.recipients):
-            paths = allowlist_recheck.paths_shown(job.pk, [file.file for file in report.coverage])
-            allowlist_recheck.refuse_outside(job.changelist_id, paths, "notify")
-        reports = visibility.reports_for(report, job.recipients, job.recipient_origins, scope_of_job(job))
-        reports = diff_places.with_places(job, reports)
+        is_settled = all(known.get(recipient) == DeliveryStatus.SENT for recipient in job.recipients)
+        reports = _reports(job, job.recipients, is_settled=is_settled)
         wishes = _wishes(known, reports)
         declined = wishes.unwanted
         messages = messages_for(
@@ -67,6 +63,8 @@ def run(claim: StageClaim) -> Written:
             digest_minutes={} if job.is_late else wishes.digest_minutes,
             not_after=lifecycle.latest(job.deadline_at),
         )
+        if known:
+            _renew_digests(job.pk)
         providers = config.providers()
         if known or not is_first:
             # A row marked as sent without evidence would end the job without a notification (guarantee G53).
@@ -84,6 +82,32 @@ def run(claim: StageClaim) -> Written:
             raise DependencyUnavailable("", 0.0, "its time for sending is used up: others come first")
         return _recorded(claim, declined, frozenset(filter(is_required, messages)))
     return None
+
+
+def _reports(job: ReviewJob, recipients: Sequence[str], *, is_settled: bool = False) -> dict[str, Report]:
+    """Return what each recipient may read now. Unless all `is_settled`, raises as `refuse_outside` does."""
+    report = report_of(job)
+    if not is_settled:
+        paths = allowlist_recheck.paths_shown(job.pk, [file.file for file in report.coverage])
+        allowlist_recheck.refuse_outside(job.changelist_id, paths, "notify")
+    reports = visibility.reports_for(report, recipients, job.recipient_origins, scope_of_job(job))
+    return diff_places.with_places(job, reports)
+
+
+def _renew_digests(job_id: int) -> None:
+    """Take today's message of the other reviews that a due digest of this job holds (guarantee G576).
+
+    Each was frozen when its review ended: since then its recipient may have lost a viewing scope, and the
+    allow-list may have been edited. A review that nothing may be said of leaves: its own stage says why.
+    """
+    for other, recipients in lifecycle.others_due(job_id).items():
+        job = ReviewJob.objects.get(pk=other)
+        try:
+            messages = messages_for(job, _reports(job, recipients))
+        except (Failure, DependencyUnavailable):
+            lifecycle.leave_due(other, recipients)
+            continue
+        prepare.create_deliveries(other, job.changelist_id, job.review_version, messages, series=job.series)
 
 
 def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedPreferences:

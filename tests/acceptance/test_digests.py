@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -10,9 +11,10 @@ from criticizer.db import prepared
 from notifications.models import Digest
 from notifications.preferences import policy
 from notifications.states import DeliveryStatus as D
-from reviews.models import ReviewJob
-from tests.acceptance.world import MAIL, World
+from reviews.models import AllowListEntry, ReviewJob, ViewerScope
+from tests.acceptance.world import AFTER, BEFORE, MAIL, World
 from tests.factories import UserFactory
+from tests.fakes.p4.server import edited
 from tests.fakes.smtp import SmtpServer, Switches
 
 BOB = "mail:bob@example.com"
@@ -164,3 +166,41 @@ def test_an_uncertain_digest_is_decided_once_and_all_its_reviews_resume(world: W
     assert [world.status(job) for job in jobs] == ["succeeded"] * 3
     first, second = server.accepted
     assert first.token == second.token
+
+
+def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: World) -> None:
+    """The account loses its only viewing scope, or is closed, while its digest waits (G576)."""
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
+    policy.set_digest(MAIL, 10, "ann")
+    group = Group.objects.create(name="readers")
+    ViewerScope.objects.create(group=group, prefix="//depot/...", reason="a test")
+    UserFactory(username="ann", email="ann@example.com", reads=False).groups.set([group])
+    changes = [
+        world.depot.submit(edited(f"//depot/main/plan{n}.c", BEFORE, f"{BEFORE}__debugbreak();\n"))
+        for n in range(3)
+    ]
+    jobs = [world.job(change, MAIL, key=f"k-{change}") for change in changes]
+    world.work()
+    assert all("plan" in str(world.delivery(job, MAIL).payload) for job in jobs)
+    ViewerScope.objects.all().delete()
+    come_due(world)
+    (mail,) = world.mails()
+    assert mail["Subject"].startswith("3 reviews: ")
+    assert "plan" not in str(mail)
+    assert "Debugger" not in str(mail)
+    assert [world.status(job) for job in jobs] == ["succeeded"] * 3
+
+
+def test_a_digest_holds_no_review_that_the_allow_list_forbids_by_now(world: World) -> None:
+    world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
+    policy.set_digest(MAIL, 10, "ann")
+    paths = ["//depot/main/a.c", "//depot/main/b.c", "//depot/main/closed/plan.c"]
+    changes = [world.depot.submit(edited(path, BEFORE, AFTER)) for path in paths]
+    jobs = [world.job(change, MAIL, key=f"k-{change}") for change in changes]
+    world.work()
+    AllowListEntry.objects.create(kind="exclude", pattern="//depot/main/closed/...", reason="a test")
+    come_due(world)
+    (mail,) = world.mails()
+    assert mail["Subject"].startswith("2 reviews: ")
+    assert "plan.c" not in str(mail)
+    assert [world.status(job) for job in jobs] == ["succeeded", "succeeded", "dead_lettered"]
