@@ -13,7 +13,14 @@ from itertools import islice
 from criticizer.redaction import clean
 from reviews.reviewers.base import Finding
 from reviews.reviewers.checks.documentation import drift, stale_references
-from reviews.reviewers.checks.evasion import changed_rule_files, new_generated_marks, odd_text, unread_size
+from reviews.reviewers.checks.evasion import (
+    changed_rule_files,
+    code_elsewhere,
+    misread_source,
+    new_generated_marks,
+    odd_text,
+    unread_size,
+)
 from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
 from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
 from reviews.reviewers.checks.lines import Check
@@ -46,6 +53,8 @@ CHECKS: tuple[Check, ...] = (
     unread_size,
     new_generated_marks,
     changed_rule_files,
+    code_elsewhere,
+    misread_source,
 )
 # Those that no repository can switch off: they look for secrets, and for what misleads a review.
 GUARDS = (
@@ -56,6 +65,8 @@ GUARDS = (
     unread_size.__name__,
     new_generated_marks.__name__,
     changed_rule_files.__name__,
+    code_elsewhere.__name__,
+    misread_source.__name__,
     "hidden_code",
 )
 # `drift` has keys of its own, `docs.*`.

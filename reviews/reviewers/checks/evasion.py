@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.checks.lines import added_lines, check_finding, files_and_diffs
+from reviews.reviewers.checks.lines import added_lines, check_finding, extension, files_and_diffs
 from reviews.sources.base import Action, Change, FileChange, SkipReason
-from reviews.sources.content import DAMAGE_SHOWN, NUL_SHOWN, TEXT_NAME, marker_line
+from reviews.sources.content import (
+    DAMAGE_SHOWN,
+    IN_LFS,
+    LINK_MOVES,
+    LINK_TARGET,
+    NO_LINK,
+    NUL_SHOWN,
+    TEXT_NAME,
+    marker_line,
+)
 from reviews.sources.diffs import FileDiff
 from reviews.sources.rules import is_rule_file
 
@@ -58,6 +68,104 @@ def is_unread_for_size(file: FileChange) -> bool:
 
 def _is_code(path: str) -> bool:
     return TEXT_NAME.search(path) is not None and not _DATA_NAME.search(path)
+
+
+def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report what the repository only points to: code in Git LFS, links out of it, commits of submodules."""
+    for file in change.files:
+        if file.action is Action.DELETE:
+            continue
+        found = None
+        if file.skipped is SkipReason.BINARY and file.skip_detail == IN_LFS and _is_code(file.path):
+            found = "Code kept in Git LFS", "The repository holds a pointer to this code, which was not read."
+        elif file.skipped is SkipReason.SUBMODULE:
+            found = "Code of a submodule changes", f"Nothing of it was read ({file.skip_detail[:60]})."
+        elif file.skipped is SkipReason.SYMLINK:
+            found = _of_link(file)
+        elif _becomes_code(file):
+            was = file.old_path or ""
+            found = (
+                "A moved file becomes code",
+                f"It was {was.rpartition('/')[2][:100]} until now, and its content was not read again.",
+            )
+        if found is not None:
+            title, message = found
+            then = "Have somebody read what it stands for."
+            yield check_finding(file.path, FindingSeverity.MEDIUM, title, message, then, category="security")
+
+
+def _of_link(file: FileChange) -> tuple[str, str] | None:
+    target = file.skip_detail.removeprefix(LINK_TARGET).rpartition(LINK_MOVES)[2]
+    if file.old_file_type not in {None, file.file_type}:
+        return "A link takes the place of a file", f"What is read here is now what {target[:200]} holds."
+    # Below the depot's root: of a repository of a code host it is one that several share.
+    directory = posixpath.dirname(file.path.removeprefix("//").partition("/")[2])
+    is_relative = not target.startswith(("/", "~")) and ":" not in target and target != NO_LINK
+    if is_relative and _stays_below(directory, target):
+        return None
+    return "A link leads out of the repository", f"It leads to {target[:200]}, which no review reads."
+
+
+def _stays_below(directory: str, target: str) -> bool:
+    """Return whether a relative path from a directory never leaves the root on its way."""
+    depth = len([part for part in directory.split("/") if part])
+    for part in target.split("/"):
+        depth += -1 if part == ".." else part not in {"", "."}
+        if depth < 0:
+            return False
+    return True
+
+
+def _becomes_code(file: FileChange) -> bool:
+    is_moved = file.skipped is SkipReason.IDENTICAL and file.old_path is not None
+    return is_moved and _is_code(file.path) and not _is_code(file.old_path or "")
+
+
+# Of Python's encodings, those in which ASCII stands for itself.
+_PLAIN_ENCODING = re.compile(
+    r"utf_?8(?:_sig)?|(?:us_?)?ascii|latin_?\d+|l1|(?:iso_?)?8859_?\d+(?:_\d+)?|iso_8859_\d+|cp125\d|windows_125\d"
+    r"|cp(?:437|85\d|86\d|874|93[26]|949|950)|euc_?\w{2,9}|gbk?|gb2312|gb18030|big5(?:_?hkscs)?|s(?:hift_?)?jis\w*"
+    r"|koi8_?[rtu]|mac_?\w{4,12}|utf_?16(?:_[lb]e)?|utf_?32(?:_[lb]e)?"
+)
+_COOKIE = re.compile(r"[ \t\f]*#.{0,200}?coding[:=][ \t]*([-_.A-Za-z0-9]{1,60})")
+# A compiler of Java replaces these before it looks for comments and literals: their ends, and ends of lines.
+_JAVA_ESCAPE = re.compile(r"\\u+00(?:0[aAdD]|22)|(?:\*|\\u+002[aA])\\u+002[fF]|\\u+002[aA]/")
+
+
+def misread_source(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
+    """Report source that a compiler or interpreter reads otherwise than people do."""
+    for file, diff in files_and_diffs(change, diffs):
+        if not diff.hunks and not diff.too_large:
+            continue
+        where = _undeclared(file)
+        if not where and extension(file.path) == ".java":
+            lines = added_lines(file, diff)
+            where = next((line.number for line in lines if _JAVA_ESCAPE.search(line.text[:20_000])), 0)
+        if where:
+            yield check_finding(
+                file.path,
+                FindingSeverity.HIGH,
+                "Source that is run otherwise than it reads",
+                "An encoding or an escape turns what stands here into other code before it is run, so nobody "
+                "has reviewed what runs.",
+                "Store it as UTF-8 and write the characters themselves.",
+                where,
+                category="security",
+            )
+
+
+def _undeclared(file: FileChange) -> int:
+    """Return the line, from 1, that tells Python an encoding in which ASCII is something else, or 0."""
+    head = (file.new_text or "")[:2_000].split("\n")[:2]
+    if extension(file.path) not in {".py", ".pyw", ".pyi"} and "python" not in head[0]:
+        return 0
+    for number, line in enumerate(head, start=1):
+        if found := _COOKIE.match(line):
+            name = re.sub(r"[-. ]", "_", found[1].lower()).strip("_")
+            # Emacs adds the ends of lines.
+            name = re.sub(r"_(?:unix|dos|mac)$", "", name)
+            return 0 if _PLAIN_ENCODING.fullmatch(name) else number
+    return 0
 
 
 def changed_rule_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
