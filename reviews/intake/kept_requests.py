@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,11 +28,12 @@ log = structlog.get_logger(__name__)
 MOST = 5000
 KEEP_SECONDS = 600.0  # a standby that is farther behind is broken
 LOOK_SECONDS = 2.0
+REFUSED_SECONDS = 60.0  # each look at a server that tells no timeline is an error in its log
 MAX_LINES = 100  # of an alert
 _MADE = (IntakeOutcome.CREATED, IntakeOutcome.DUPLICATE_KEY, IntakeOutcome.SAME_VERSION)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Kept:
     """An accepted request. `record` makes its review, or finds it, and returns the review's number."""
 
@@ -44,7 +44,7 @@ class Kept:
     at: float  # monotonic
 
 
-_kept: deque[Kept] = deque()
+_kept: dict[tuple[int, str], Kept] = {}  # by number and changelist, the oldest first
 _known: tuple[int, int] | None = None  # timeline and system that the kept reviews were last found on
 _lock = threading.Lock()
 
@@ -54,9 +54,10 @@ def keep(job: int | None, changelist_id: str, name: str, record: Callable[[], in
     if job is None:
         return
     with _lock:
-        _kept.append(Kept(job, changelist_id, name, record, time.monotonic()))
+        # A request that is repeated takes no other's place.
+        _kept.setdefault((job, changelist_id), Kept(job, changelist_id, name, record, time.monotonic()))
         if len(_kept) > MOST:
-            _kept.popleft()
+            del _kept[next(iter(_kept))]
 
 
 def keep_review(wanted: ReviewRequest, result: IntakeResult) -> None:
@@ -72,13 +73,16 @@ def keep_review(wanted: ReviewRequest, result: IntakeResult) -> None:
 
 def watch() -> None:
     """Look every LOOK_SECONDS while anything is kept. Runs in a thread beside the web server, for ever."""
+    seconds = LOOK_SECONDS
     while True:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(seconds)
+        seconds = LOOK_SECONDS
         if not _kept:
             connection.close()
             continue
         try:
-            look()
+            if not look():
+                seconds = REFUSED_SECONDS
         except Error as error:  # the database is away: the next look has the same requests
             log.info("kept_requests_wait", error=type(error).__name__)
             connection.close()
@@ -87,24 +91,29 @@ def watch() -> None:
             connection.close()
 
 
-def look() -> None:
-    """Record the kept requests again that the database lost since the last look. Raises django.db.Error."""
+def look() -> bool:
+    """Record the kept requests again that the database lost since the last look. Raises django.db.Error.
+
+    Return False where the server is there and tells no timeline.
+    """
     global _known
     found = timeline.read()
     if found is None:
-        connection.close()  # it may have been lost
-        return
+        is_there = connection.connection is not None and connection.is_usable()
+        connection.close()
+        return not is_there
     if found != _known:
         _record_lost(found)
         _known = found
     with _lock:
-        while _kept and _kept[0].at < time.monotonic() - KEEP_SECONDS:
-            _kept.popleft()
+        for key in [key for key, one in _kept.items() if one.at < time.monotonic() - KEEP_SECONDS]:
+            del _kept[key]
+    return True
 
 
 def _record_lost(found: tuple[int, int]) -> None:
     with _lock:
-        kept = list(_kept)
+        kept = list(_kept.values())
     there = dict(
         ReviewJob.objects.filter(pk__in={one.job for one in kept}).values_list("pk", "changelist_id")
     )
@@ -121,12 +130,9 @@ def _record_lost(found: tuple[int, int]) -> None:
         lines="\n".join(_lines(lost)),
     )
     for one, job in lost:
-        if job is not None:
-            one.job = job
-            continue
         with _lock:
-            if one in _kept:
-                _kept.remove(one)
+            _kept.pop((one.job, one.changelist_id), None)
+        keep(job, one.changelist_id, one.name, one.record)
 
 
 def _record(one: Kept) -> int | None:

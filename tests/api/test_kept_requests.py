@@ -175,11 +175,21 @@ def test_the_thread_outlives_a_database_that_is_away(
     assert next(outcomes, None) is None
 
 
+def test_a_server_that_tells_no_timeline_is_not_asked_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "READ", "SELECT pg_walfile_name('nowhere')")
+    assert not kept_requests.look()
+    monkeypatch.setattr(timeline, "READ", "SELECT pg_terminate_backend(pg_backend_pid())")
+    assert kept_requests.look()
+    connection.close()
+
+
 def test_only_the_last_requests_are_kept(
     trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_requests, "MOST", 2)
-    lose(*(post(trigger, f"k{number}", f"10{number}") for number in range(3)))
+    jobs = [post(trigger, f"k{number}", f"10{number}") for number in range(3)]
+    assert post(trigger, "k1", "101", status=200) == jobs[1]  # takes no place
+    lose(*jobs)
     promote(2)
     assert set(ReviewJob.objects.values_list("idempotency_key", flat=True)) == {"k1", "k2"}
     monkeypatch.setattr(kept_requests, "KEEP_SECONDS", -1.0)
