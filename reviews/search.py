@@ -11,12 +11,10 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.lookups import DataContains
 from django.contrib.postgres.search import SearchVectorExact
 from django.db.models import (
-    BigIntegerField,
     BooleanField,
     Case,
     Exists,
     F,
-    Func,
     OuterRef,
     Q,
     QuerySet,
@@ -27,6 +25,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Concat, Lower
 from django.db.models.lookups import Contains
 
+from criticizer.admin_site.by_keys import OneOf, is_one_of
 from criticizer.db.full_text import FullTextFilter, match, prefixes
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews.models import (
@@ -145,17 +144,6 @@ def with_facets(facets: Mapping[str, str]) -> Q:
     return Q(DataContains(FINDING_FACETS, Value(wanted, ArrayField(TextField())))) if wanted else Q()
 
 
-class _OneOf(Func):
-    template = "%(expressions)s)"
-    arg_joiner = " = ANY("
-    output_field = BooleanField()
-
-
-def is_one_of(ids: Sequence[int]) -> Q:
-    """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
-    return Q(_OneOf(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
-
-
 def ids_through_index(rows: QuerySet[FindingRow], field: str = "pk") -> list[int] | None:
     """Return the ids of findings that an index finds; None when there are many or it takes long."""
     try:
@@ -199,7 +187,13 @@ def jobs_with_stages(stages: QuerySet[StageRun]) -> Q:
     found = stages.order_by().values("job_id")
     if found[: _MOST_RARE_STAGES + 1].count() > _MOST_RARE_STAGES:
         return Q(Exists(stages.filter(job=OuterRef("pk"))))
-    return Q(_OneOf(F("pk"), ArraySubquery(found)))
+    return Q(OneOf(F("pk"), ArraySubquery(found)))
+
+
+def newest_with_stages(stages: QuerySet[StageRun], below: int | None) -> QuerySet[StageRun, int]:
+    """Return the ids of reviews with one of the stages, below an id unless it is None, the highest first."""
+    found = stages if below is None else stages.filter(job_id__lt=below)
+    return found.order_by("-job_id").values_list("job_id", flat=True)
 
 
 def jobs_without_stages(stages: QuerySet[StageRun]) -> Q:

@@ -22,146 +22,37 @@ when even that takes too long. An example, for a table with the index `(last_see
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import structlog
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import ImproperlyConfigured
 from django.core.paginator import Paginator
-from django.db import models
-from django.db.models import F, Func, Model, Q, QuerySet, Value
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import ReadOnlyAdmin
+from criticizer.admin_site.by_keys import page_by_keys
 from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.ordering import Ordering, beyond, cursor, cursor_of, read_cursor, up_to
 from criticizer.admin_site.saved_views import normalized_query, views_of
-from criticizer.admin_site.search_query import Key, SearchProblem, condition_of
+from criticizer.admin_site.search_query import Key, SearchProblem, condition_of, range_to_read
 from criticizer.db.full_text import FullTextFilter
 from criticizer.db.query_limits import ALONE, BoundedCount, StatementTimeout, bounded_count, statement_timeout
 
+__all__ = ["AFTER", "BEFORE", "BY", "KeysetAdmin", "KeysetChangeList", "Ordering", "cursor_of", "read_cursor"]
 log = structlog.get_logger(__name__)
 
 AFTER, BEFORE, BY = "after", "before", "by"
 PAGE_MILLISECONDS = 3_000  # a page that takes longer is cancelled, with a message
 LOOK_AHEAD = 20_000  # rows of the list that are then searched, and twice as many each time, ...
 LOOK_SECONDS = 1.0  # ... until so long has passed
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Ordering:
-    """A fixed order of a list: all fields in one direction, none ever null, the key last.
-
-    `where` narrows the list to the rows that a partial index holds.
-    """
-
-    title: str
-    fields: tuple[str, ...]
-    where: Q = field(default_factory=Q)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name.removeprefix("-") for name in self.fields)
-
-    @property
-    def is_descending(self) -> bool:
-        return self.fields[0].startswith("-")
-
-    def reversed(self) -> tuple[str, ...]:
-        return self.names if self.is_descending else tuple(f"-{name}" for name in self.names)
-
-    def check(self, model: type[Model]) -> None:
-        """Raise ImproperlyConfigured unless pages of `model` can be cut by this order."""
-        columns = [_column(model, name) for name in self.names]
-        if len({name.startswith("-") for name in self.fields}) != 1 or not columns[-1].primary_key:
-            raise ImproperlyConfigured(f"{self.fields}: needs one direction, and the key last")
-        if any(column.null for column in columns) and not self.where:
-            raise ImproperlyConfigured(f"{self.fields}: null cannot be sorted; exclude it")
-
-
-class _Beyond(Func):
-    """`(a, b) < (1, 2)`: one comparison of rows, which is one range of an index."""
-
-    output_field = models.BooleanField()
-
-    def __init__(self, *expressions: Any, sign: str) -> None:
-        super().__init__(*expressions)
-        self.sign = sign
-
-    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
-        parts = [compiler.compile(part) for part in self.source_expressions]
-        half = len(parts) // 2
-        left, right = (", ".join(sql for sql, _ in side) for side in (parts[:half], parts[half:]))
-        return f"(({left}) {self.sign} ({right}))", [value for _, values in parts for value in values]
-
-
-def beyond(model: type[Model], ordering: Ordering, values: Sequence[Any], *, backwards: bool) -> _Beyond:
-    """Return the condition for rows after `values` in `ordering` (before, if `backwards`)."""
-    sign = "<" if ordering.is_descending != backwards else ">"
-    places = [Value(value, _column(model, name)) for value, name in zip(values, ordering.names, strict=True)]
-    return _Beyond(*(F(name) for name in ordering.names), *places, sign=sign)
-
-
-def _up_to(model: type[Model], ordering: Ordering, values: Sequence[Any]) -> _Beyond:
-    """Return the condition for rows up to the one with these values, which is the last."""
-    found = beyond(model, ordering, values, backwards=True)
-    found.sign += "="
-    return found
-
-
-def cursor_of(row: Model, ordering: Ordering) -> str:
-    """Return a row's position in `ordering` as `<value>,<key>`; times are microseconds since 1970."""
-    return _cursor([getattr(row, name) for name in ordering.names])
-
-
-def _cursor(values: Sequence[Any]) -> str:
-    return ",".join(quote(_written(value), safe="") for value in values)
-
-
-def read_cursor(text: str, model: type[Model], ordering: Ordering) -> list[Any] | None:
-    """Parse the output of `cursor_of`; None for anything else."""
-    parts = text.split(",")
-    if not text or len(parts) != len(ordering.names) or len(text) > 1000:
-        return None
-    try:
-        return [
-            _read(unquote(part), _column(model, name))
-            for part, name in zip(parts, ordering.names, strict=True)
-        ]
-    except (ValueError, OverflowError):
-        return None
-
-
-def _column(model: type[Model], name: str) -> models.Field[Any, Any]:
-    options = model._meta  # noqa: SLF001  documented API in spite of its name
-    column = options.pk if name == "pk" else options.get_field(name)
-    assert isinstance(column, models.Field)
-    return column
-
-
-def _written(value: Any) -> str:
-    return str((value - _EPOCH) // _MICROSECOND) if isinstance(value, datetime) else str(value)
-
-
-def _read(text: str, column: models.Field[Any, Any]) -> Any:
-    """Parse a value of `column`. Raises ValueError."""
-    if isinstance(column, models.DateTimeField | models.IntegerField):
-        if not text.removeprefix("-").isdigit() or not text.isascii() or len(text) > 18:
-            raise ValueError(text)
-        number = int(text)
-        return _EPOCH + number * _MICROSECOND if isinstance(column, models.DateTimeField) else number
-    if "\x00" in text:
-        raise ValueError(text)
-    return column.to_python(text)
+READ_SECONDS = 0.03  # as long where the search has no index: it reads the rows of the list at once
 
 
 class KeysetChangeList(ChangeList):
@@ -226,15 +117,20 @@ class KeysetChangeList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         found: list[Any] = []
         count = BoundedCount(0)
+        read = None if request.GET.get(BEFORE) else range_to_read(self.query, self.model_admin.search_keys)
         try:
-            with statement_timeout(self.model_admin.page_milliseconds, ALONE):
-                found = self._page(request)
+            if read is not None:
+                self.is_cancelled = True  # until it is known to be whole
+                found = self._near(request, READ_SECONDS, read)
+            else:
+                with statement_timeout(self.model_admin.page_milliseconds, ALONE):
+                    found = self._page(request)
         except StatementTimeout:
             self.is_cancelled = True
             log.warning("list_took_too_long", model=self.opts.label_lower, search=bool(self.query))
-            found = self._near(request)
+            found = self._near(request, LOOK_SECONDS, Q())
         if self.is_cancelled:
-            messages.warning(request, self._too_long)
+            messages.warning(request, self._why_partial(is_read=read is not None))
             count = BoundedCount(len(found), f"at least {len(found)}")
         elif self.newer_url or self.older_url:
             count = bounded_count(self.queryset)
@@ -248,51 +144,63 @@ class KeysetChangeList(ChangeList):
         self.can_show_all = self.multi_page = False
         self.paginator = Paginator(found, self.list_per_page)
 
-    @property
-    def _too_long(self) -> str:
+    def _why_partial(self, *, is_read: bool) -> str:
         if not self.looked_at:
             return "The search took too long. Narrow it with a state, a class or an age."
+        why = "No index serves this search" if is_read else "The search took too long"
         return (
-            f"The search took too long: only the next {self.looked_at:,} rows of the list were searched. "
+            f"{why}: only the next {self.looked_at:,} rows of the list were searched. "
             "The next page continues there. Narrow it with a state, a class or an age to see more at once."
         )
 
-    def _near(self, request: HttpRequest) -> list[Any]:
-        """Return the matches among the rows that come next; `older_url` leads on from the last row searched.
+    def _near(self, request: HttpRequest, seconds: float, within: Q) -> list[Any]:
+        """Return the matches among the next rows `within`; `older_url` leads on from the last row searched.
 
-        Not cancelled any more are a page that is full and a list that was searched to its end.
+        It searches `LOOK_AHEAD` rows, and more until `seconds` have passed. Not cancelled any more are a page
+        that is full and a list that was searched to its end.
         """
         if request.GET.get(BEFORE):
             return []
         ordering, size = self.ordering, self.list_per_page
         start = read_cursor(request.GET.get(AFTER, ""), self.model, ordering)
         self.first_url = "" if start is None else self.get_query_string()
-        everything = self.root_queryset.filter(ordering.where).order_by(*ordering.fields)
+        everything = self.root_queryset.filter(ordering.where, within).order_by(*ordering.fields)
         found: list[Any] = []
-        step, ends_at = LOOK_AHEAD, time.monotonic() + LOOK_SECONDS
+        step, ends_at = LOOK_AHEAD, time.monotonic() + seconds
         with suppress(StatementTimeout):
             while True:
                 behind = Q() if start is None else Q(beyond(self.model, ordering, start, backwards=False))
                 with statement_timeout(self.model_admin.page_milliseconds, ALONE):
                     keys = everything.filter(behind).values_list(*ordering.names)
                     start = next(iter(keys[step - 1 : step]), None)
-                    here = behind if start is None else behind & Q(_up_to(self.model, ordering, start))
+                    here = behind if start is None else behind & Q(up_to(self.model, ordering, start))
                     found += self._listed().filter(here)[: size + 1 - len(found)]
                 self.looked_at += step
                 self.is_cancelled = len(found) <= size and start is not None
-                self.older_url = "" if start is None else self.get_query_string({AFTER: _cursor(start)})
+                self.older_url = "" if start is None else self.get_query_string({AFTER: cursor(start)})
                 if not self.is_cancelled or time.monotonic() >= ends_at:
                     break
                 step *= 2
         if len(found) > size:
             found = found[:size]
             self.older_url = self.get_query_string({AFTER: cursor_of(found[-1], ordering)})
+        if found and self.first_url and not self.is_cancelled:
+            self.newer_url = self.get_query_string({BEFORE: cursor_of(found[0], ordering)})
         return found
 
     def _listed(self) -> QuerySet[Any]:
         rows: QuerySet[Any] = self.queryset
         only = self.model_admin.list_only
         return rows.only(*only, *self.ordering.names) if only else rows
+
+    def _by_keys(self, after: list[Any] | None, number: int) -> list[Any] | None:
+        """Return the next rows, found by the newest keys of a term; None where that is not certain."""
+        if self.get_filters_params():
+            return None
+        rows = self.apply_select_related(self.root_queryset).order_by(*self.ordering.fields)
+        only = self.model_admin.list_only
+        rows = rows.only(*only, *self.ordering.names) if only else rows
+        return page_by_keys(rows, self.query, self.model_admin.search_keys, self.ordering, after, number)
 
     def _page(self, request: HttpRequest) -> list[Any]:
         ordering, size = self.ordering, self.list_per_page
@@ -307,7 +215,8 @@ class KeysetChangeList(ChangeList):
         else:
             if after is not None:
                 rows = rows.filter(beyond(self.model, ordering, after, backwards=False))
-            found = list(rows[: size + 1])
+            by_keys = self._by_keys(after, size + 1)
+            found = list(rows[: size + 1]) if by_keys is None else by_keys
             has_newer, has_older = after is not None, len(found) > size
             found = found[:size]
         if has_newer:

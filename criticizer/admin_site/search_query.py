@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from criticizer.db.full_text import FullTextFilter, full_text, text_index
@@ -49,12 +50,19 @@ class Key:
 
     `condition` raises SearchProblem for a value that it cannot read, and so does `opposite`: the condition of
     the key behind a minus, where it is not found as that of the key is.
+
+    `newest`: the keys of the rows for a value, below a key unless it is None, the highest first, as an index
+    has them (`by_keys`). `reads_rows`: no index serves it, so a search by it alone reads the rows of the
+    list, a bounded number at once. `is_range`: its values are ranges in the order of the list.
     """
 
     condition: Callable[[str], Q]
     meaning: str
     example: str
     opposite: Callable[[str], Q] | None = None
+    newest: Callable[[str, int | None], QuerySet[Any, Any]] | None = None
+    reads_rows: bool = False
+    is_range: bool = False
 
     def negated(self, text: str) -> Q:
         return ~self.condition(text) if self.opposite is None else self.opposite(text)
@@ -188,3 +196,19 @@ def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | Non
     if signs and not wanted:
         raise SearchProblem(f"Search for at least one letter or digit, not only \u201c{signs}\u201d.")
     return wanted
+
+
+def range_to_read(text: str, keys: Mapping[str, Key]) -> Q | None:
+    """Return the range of the list that a search reads which no index serves; None for another search."""
+    try:
+        terms = parse(text)
+        if not all(
+            term.key in keys and (keys[term.key].reads_rows or keys[term.key].is_range) for term in terms
+        ):
+            return None
+        ranges = [keys[term.key].condition(term.value) for term in terms if keys[term.key].is_range]
+    except SearchProblem:
+        return None
+    if len(ranges) == len(terms) or any(term.is_negated for term in terms if keys[term.key].is_range):
+        return None
+    return reduce(Q.__and__, ranges, Q())

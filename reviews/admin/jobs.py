@@ -26,7 +26,7 @@ from reviews import pipeline
 from reviews.admin import message_preview
 from reviews.models import FindingFate, ReviewJob, StageRun
 from reviews.recipients.scopes import scope_of
-from reviews.search import JOB_WORDS, in_states, jobs_with_stages, jobs_without_stages
+from reviews.search import JOB_WORDS, in_states, jobs_with_stages, jobs_without_stages, newest_with_stages
 from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
 from reviews.web.fates import ledger_of
 from reviews.web.progress import stages_of
@@ -62,6 +62,7 @@ def _error_key(key: Key) -> Key:
         key,
         condition=lambda text: jobs_with_stages(StageRun.objects.filter(key.condition(text))),
         opposite=lambda text: jobs_without_stages(StageRun.objects.filter(key.condition(text))),
+        newest=lambda text, below: newest_with_stages(StageRun.objects.filter(key.condition(text)), below),
     )
 
 
@@ -89,7 +90,7 @@ class ReviewJobAdmin(KeysetAdmin):
     )  # fmt: skip
     # Each order and search key is served by an index.
     orderings = {
-        "newest": Ordering("Newest", ("-created_at", "-id")),
+        "newest": Ordering("Newest", ("-created_at", "-id"), is_of_creation=True),
         "oldest": Ordering("Oldest", ("created_at", "id")),
         "finished": Ordering("Finished last", ("-finished_at", "-id"), where=_ENDED),
     }

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from criticizer.admin_site import keyset
+from criticizer.admin_site import by_keys, keyset
 from criticizer.admin_site.keyset import KeysetAdmin, Ordering, cursor_of, read_cursor
 from criticizer.db import query_limits
 from criticizer.db.query_limits import BoundedCount, StatementTimeout, bounded_count, statement_timeout
@@ -322,8 +322,11 @@ def plan_of(asked: CaptureQueriesContext, part: str) -> str:
         return "\n".join(line for (line,) in cursor.fetchall())
 
 
-def test_reviews_with_an_error_are_found_behind_a_backlog(root: Client, backlog: list[ReviewJob]) -> None:
+def test_reviews_with_an_error_are_found_behind_a_backlog(
+    root: Client, backlog: list[ReviewJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PostgreSQL would read the whole backlog, which comes first in the order of the list."""
+    monkeypatch.setattr(by_keys, "WINDOWS", ())  # as for other orders
     with CaptureQueriesContext(connection) as asked:
         assert found(root, "error:RATE_LIMITED") == {job.pk for job in backlog[-50:]}
     plan = plan_of(asked, "RATE_LIMITED")
@@ -333,6 +336,62 @@ def test_reviews_with_an_error_are_found_behind_a_backlog(root: Client, backlog:
     searches = re.search(r"using jobs_pkey .*?Index Searches: ([0-9]+)", plan, re.DOTALL)
     assert searches is not None
     assert int(searches[1]) < 60
+
+
+@pytest.mark.parametrize("windows", [(60, 200), (25, 80), (2,)])
+def test_pages_by_keys_are_those_of_the_whole_search(
+    root: Client, monkeypatch: pytest.MonkeyPatch, windows: tuple[int, ...]
+) -> None:
+    """Times and keys differ in their order by some minutes; a window that is too small is not used."""
+    monkeypatch.setattr(by_keys, "WINDOWS", windows)
+    monkeypatch.setattr(type(admin.site.get_model_admin(ReviewJob)), "list_per_page", 20, raising=False)
+    start = timezone.now() - timedelta(days=1)
+    dead = factories.ReviewJobFactory.build(status="dead_lettered", finished_at=start)
+    times = [start + timedelta(minutes=n + n * 7 % 9) for n in range(150)]
+    failed = ReviewJob.objects.bulk_create([copied(dead, n, created_at=at) for n, at in enumerate(times)])
+    run = factories.StageRunFactory.build(job=dead, status="failed", error_class="RATE_LIMITED")
+    StageRun.objects.bulk_create([copied(run, job=job) for job in failed])
+    wanted = sorted(failed, key=lambda job: (job.created_at, job.pk), reverse=True)
+    pages, address, sql = [], "?q=error:RATE_LIMITED+state:dead_lettered", ""
+    while address:
+        with CaptureQueriesContext(connection) as asked:
+            answer = root.get(JOBS + address)
+        sql += " ".join(query["sql"] for query in asked if "LIMIT 21" in query["sql"])
+        pages += ids(answer)
+        address = answer.context["cl"].older_url
+    assert pages == [job.pk for job in wanted]
+    assert ("RATE_LIMITED" in sql) == (windows == (2,))  # the whole search, once the window did not do
+
+
+def test_a_search_without_an_index_reads_the_next_rows_and_says_so(
+    root: Client, small_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyset, "LOOK_AHEAD", 4)
+    monkeypatch.setattr(keyset, "READ_SECONDS", 0)  # four rows, and no more
+    monkeypatch.setattr(keyset.KeysetChangeList, "_page", None)  # which reads rows until there are enough
+    start = timezone.now() - timedelta(hours=1)
+    run, rare = factories.StageRunFactory(stage="fetch"), factories.StageRunFactory(stage="notify")
+    made = [
+        factories.AttemptFactory(
+            stage_run=rare if n in {0, 3} else run, started_at=start + timedelta(minutes=n)
+        )
+        for n in range(10)
+    ]
+    pages, address = [], "?q=stage:notify"
+    while address:
+        answer = root.get("/admin/reviews/attempt/" + address)
+        text = answer.content.decode()
+        pages.append((ids(answer), "No index serves this search: only the next 4 rows" in text))
+        address = answer.context["cl"].older_url
+    assert pages == [([], True), ([made[3].pk], True), ([made[0].pk], False)]
+    # The rows of an age end with it: only that of minute 3 is searched.
+    minutes = int((timezone.now() - start).total_seconds() // 60)
+    aged = root.get("/admin/reviews/attempt/", {"q": f"stage:notify age:>{minutes - 4}m age:<{minutes - 1}m"})
+    assert ids(aged) == [made[3].pk]
+    assert "only the next" not in aged.content.decode()
+    full = root.get("/admin/reviews/attempt/?q=stage:fetch")
+    assert ids(full) == [attempt.pk for attempt in made[:6:-1]]
+    assert "only the next" not in full.content.decode()
 
 
 def test_reviews_without_an_error_are_read_in_the_order_of_the_list(

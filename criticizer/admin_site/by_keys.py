@@ -1,0 +1,107 @@
+"""A page of the newest matches, from an index that has the keys of all matches.
+
+Tens of thousands of reviews have an error, and a list shows the newest fifty. The index has their keys but
+not their times, so that sorting them reads each row. Keys are given in the order of creation, give or take
+`SKEW`: the highest keys are enough, as long as the page ends before the times at which a lower key may match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet, Value
+
+from criticizer.admin_site.ordering import Ordering, beyond
+from criticizer.admin_site.search_query import Key, SearchProblem, condition_of, parse
+
+# Between the begin of the transaction, which is the time of its row, and the key that it was given; and
+# between the clocks of a database that was promoted and of the one before.
+SKEW = timedelta(minutes=10)
+WINDOWS = (400, 4_000)  # keys that are looked at; with more, the whole search is cheaper
+
+
+class OneOf(Func):
+    """`a = ANY(b)`."""
+
+    template = "%(expressions)s)"
+    arg_joiner = " = ANY("
+    output_field = BooleanField()
+
+
+def is_one_of(ids: Sequence[int]) -> Q:
+    """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
+    return Q(OneOf(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
+
+
+def page_by_keys(
+    rows: QuerySet[Any],
+    search: str,
+    keys: Mapping[str, Key],
+    ordering: Ordering,
+    after: Sequence[Any] | None,
+    number: int,
+) -> list[Any] | None:
+    """Return the next `number` of `rows` that match a search, in their order, or all that are left.
+
+    `rows` are in `ordering`; `after` is the position behind which the page begins. None where the search has
+    no term of a key with `newest`, words beside it, another order, or too many matches at one time.
+    """
+    if not (ordering.is_of_creation and ordering.is_descending):
+        return None
+    term = _term_with_keys(search, keys)
+    if term is None:
+        return None
+    name, value = term
+    newest = keys[name].newest
+    assert newest is not None
+    model: Any = rows.model
+    behind = Q() if after is None else Q(beyond(model, ordering, after, backwards=False))
+    below = None
+    for window in WINDOWS:
+        found = list(newest(value, below)[:window])
+        if len(found) == window and below is None and after is not None:
+            below = _above(model, ordering, after)
+            found = list(newest(value, below)[:window])
+        fixed = replace(keys[name], condition=partial(_among, found))
+        matching = rows.filter(ordering.where, behind, condition_of(search, {**keys, name: fixed}, None))
+        if len(found) < window:
+            return list(matching[:number])
+        time = ordering.names[0]
+        lowest = model.objects.filter(pk=found[-1]).values_list(time, flat=True).first()
+        if lowest is not None:
+            page = list(matching.filter(**{f"{time}__gt": lowest + SKEW})[:number])
+            if len(page) == number:
+                return page
+    return None
+
+
+def _among(ids: Sequence[int], _: str) -> Q:
+    return is_one_of(ids)
+
+
+def _term_with_keys(search: str, keys: Mapping[str, Key]) -> tuple[str, str] | None:
+    """Return key and value of the one term whose keys of rows an index has; None beside words."""
+    try:
+        terms = parse(search)
+        if not all(term.key in keys and term.value.strip() for term in terms):
+            return None
+        found = [term for term in terms if keys[term.key].newest and not term.is_negated]
+        if len(found) != 1 or sum(term.key == found[0].key for term in terms) != 1:
+            return None
+        keys[found[0].key].condition(found[0].value)
+    except SearchProblem:
+        return None
+    return found[0].key, found[0].value
+
+
+def _above(model: Any, ordering: Ordering, after: Sequence[Any]) -> int | None:
+    """Return a key above those of all rows behind a position; None for no such key."""
+    time = ordering.names[0]
+    later = model.objects.filter(**{f"{time}__gt": after[0] + SKEW})
+    found: int | None = later.order_by(*ordering.reversed()).values_list("pk", flat=True).first()
+    return found
