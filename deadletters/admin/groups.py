@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
@@ -24,6 +23,7 @@ from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.search_query import Term, age, exact, flags, full_text, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.admin_site.viewing_scope import across_reviews
+from criticizer.db import prepared
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass
 from criticizer.security import reauthentication
@@ -276,13 +276,19 @@ def _group_context(group: DeadLetterGroup, user: Any) -> dict[str, Any]:
     }
 
 
+# Ten thousand rows take longer to send than to count.
+_COUNT_STATES = f"""
+SELECT state, count(*) AS number FROM (
+  SELECT CASE WHEN status = '{LetterStatus.VERIFYING.value}' AND verified_at IS NOT NULL THEN '{_VERIFIED}'
+              ELSE status END AS state
+    FROM dead_letters WHERE group_id = %(group)s AND status IN {prepared.sql_list(OPEN_LETTER)}
+   LIMIT %(most)s) l GROUP BY 1"""  # noqa: S608  constants of this module
+
+
 def _by_state(group: DeadLetterGroup) -> list[dict[str, Any]]:
     """Return the open letters by state, with the action of their next step."""
-    rows = DeadLetter.objects.filter(group=group, status__in=OPEN_LETTER).order_by()
-    counted = Counter(
-        _VERIFIED if status == LetterStatus.VERIFYING and verified_at else status
-        for status, verified_at in rows.values_list("status", "verified_at")[:MAX_STATES_COUNTED]
-    )
+    rows = prepared.rows(_COUNT_STATES, {"group": group.pk, "most": MAX_STATES_COUNTED})
+    counted = {row["state"]: int(row["number"]) for row in rows}
     found = []
     for state, label in [*((status.value, status.label) for status in OPEN_LETTER), (_VERIFIED, "Verified")]:
         if not (count := counted.get(state, 0)):
