@@ -13,7 +13,7 @@ A large number of POINTS takes every statement; `--part 2/6` the second of six p
 can be gone through in runs that are short. The last line is JSON: cells, truthful, duplicates, losses, and at
 how many of the statements workers were killed. The status is 1 unless all are truthful.
 
-A run that is interrupted (Ctrl-C, `timeout -s INT`) prints the cells it has, names the providers it did not
+A run that is interrupted (Ctrl-C, SIGTERM, `timeout`) prints the cells it has, names the providers it did not
 finish in `unfinished`, and its status is 1.
 """
 
@@ -28,8 +28,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,10 @@ def run(ground: Ground, providers: Sequence[str], options: Sequence[str]) -> Fou
                     continue
                 began = time.monotonic()
                 command = [sys.executable, "-m", "benchmarks.matrix_run", provider, *options]
-                process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+                # A session of its own: what interrupts this process reaches it once, through this one.
+                process = subprocess.Popen(
+                    command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+                )
                 running.append(process)
                 if is_interrupted.is_set():  # since it was looked at
                     process.terminate()
@@ -92,8 +95,7 @@ def run(ground: Ground, providers: Sequence[str], options: Sequence[str]) -> Fou
             for process in running:
                 process.terminate()
 
-        before = signal.signal(signal.SIGINT, interrupt)
-        stack.callback(signal.signal, signal.SIGINT, before)
+        stack.enter_context(_interrupted_by(interrupt))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -101,11 +103,23 @@ def run(ground: Ground, providers: Sequence[str], options: Sequence[str]) -> Fou
     return found
 
 
+@contextmanager
+def _interrupted_by(interrupt: Callable[..., object]) -> Iterator[None]:
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _read(process: subprocess.Popen[str], found: Found) -> bool:
     """Collect what a provider's process says; return whether it ended well."""
     with process:
         assert process.stdout is not None
         for line in process.stdout:
+            if not line.endswith("\n"):
+                break  # it was interrupted in the middle of it
             said = json.loads(line)
             if "cell" in said:
                 cell = said["cell"]
@@ -159,7 +173,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    for number in (signal.SIGINT, signal.SIGTERM):  # before a cell is begun
+        signal.signal(number, lambda *_: sys.exit(1))
     with prepared({"LOG_LEVEL": "ERROR"}) as ground:
         from benchmarks.matrix_rigs import DIGEST_RIGS, RIGS, why_missing
         from benchmarks.matrix_worker import PHASES

@@ -23,7 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -85,19 +85,18 @@ class Workers:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            start_new_session=True,  # a group, which `close` ends whole
         )
         self._errors = errors
         self._pid = 0
         self._known = threading.Event()
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if self._known.is_set():
-            self.kill()  # interrupted: what it does would be waited for
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait(10)
+        """End the process and a worker that it runs: nothing that was interrupted is waited for."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(BrokenPipeError), self._process:
+            """Its pipes are closed, and its end is waited for."""
 
     def run(self, **order: object) -> dict[str, Any]:
         """Run one order to its end and return what became of it."""
@@ -434,6 +433,13 @@ def part_of(text: str) -> tuple[int, int]:
     return part, of
 
 
+def _interrupted(*_: object) -> None:
+    """Leave; servers and workers are stopped on the way out, which a further signal does not interrupt."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix_run")
     parser.add_argument("provider")
@@ -443,8 +449,8 @@ def main() -> None:
     parser.add_argument("--deliveries", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGINT):  # servers and workers are stopped on the way out
-        signal.signal(number, lambda *_: sys.exit(1))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupted)
     django.setup()
     with bench(options.provider) as running:
         for behaviour in running.rig.behave:

@@ -156,9 +156,10 @@ def test_the_table_counts_what_was_truthful() -> None:
     assert "2 sent, 1 arrived; 1 reconciling, 0 arrived" in row
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("others", [[], [f"later {number}" for number in range(4)]])
 def test_an_interrupted_run_keeps_its_cells_and_names_what_is_unfinished(
-    others: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    others: list[str], number: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Providers that wait for their turn are not begun."""
     program, begun = tmp_path / "provider", tmp_path / "begun"
@@ -167,7 +168,9 @@ def test_an_interrupted_run_keeps_its_cells_and_names_what_is_unfinished(
         """echo '{"cell": {"provider": "'"$3"'", "phase": "marked"}}'\n"""
         """echo '{"statements": 3, "killed_at": 2}'\n"""
         f"echo $3 >> {begun}\n"
-        "[ $3 = quick ] || exec sleep 600\n"
+        "[ $3 = quick ] && exit 0\n"
+        'printf \'{"cell": {"prov\'\n'  # interrupted in the middle of a line
+        "exec sleep 600\n"
     )
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
@@ -175,13 +178,14 @@ def test_an_interrupted_run_keeps_its_cells_and_names_what_is_unfinished(
 
     def interrupt() -> None:
         eventually(lambda: begun.exists() and len(begun.read_text().split()) == 5)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)  # `timeout` signals the process, and then its group
 
     class Ground:
         def database(self) -> Any:
             return nullcontext(dict(os.environ))
 
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(number)
     thread = threading.Thread(target=interrupt)
     thread.start()
     found = matrix.run(Ground(), ["quick", *slow, *others], [])  # type: ignore[arg-type]
@@ -189,4 +193,28 @@ def test_an_interrupted_run_keeps_its_cells_and_names_what_is_unfinished(
     assert sorted(cell["provider"] for cell in found.cells) == ["quick", *slow]
     assert (found.failed, sorted(found.unfinished)) == ([], sorted([*slow, *others]))
     assert found.counted == {"statements": 15, "killed_at": 10}
-    assert signal.getsignal(signal.SIGINT) == before
+    assert signal.getsignal(number) == before
+
+
+def test_workers_that_are_interrupted_are_ended_with_what_they_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also before a worker has said its pid."""
+    program, begun = tmp_path / "workers", tmp_path / "begun"
+    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {begun}.new\nmv {begun}.new {begun}\nwait\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with (tmp_path / "errors").open("w+") as errors:
+        workers = matrix_run.Workers(errors)
+        eventually(begun.exists)
+        workers.close()
+    worker = int(begun.read_text())
+    assert workers._process.returncode == -signal.SIGKILL
+    eventually(lambda: not _is_running(worker))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
