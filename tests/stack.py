@@ -24,7 +24,10 @@ from reviews.demo import free_port
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
+PATIENCE_SECONDS = 300.0  # for what takes some seconds on an idle machine
+
+
+def eventually(look: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
     """Return the first true answer of `look`; fail with the last one when time is up."""
     until = time.monotonic() + seconds
     while True:

@@ -20,6 +20,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from tests.fakes.http import Asked, Said
 from tests.sources.gitrepo import GitRepo
+from tests.stack import PATIENCE_SECONDS
 
 Start = Callable[[str, list[tuple[str, str]]], Any]
 
@@ -94,7 +95,7 @@ class GitHost:
             return _answered(self.api, environ, start)
         self.asked.append(environ["PATH_INFO"])
         if self.waits_for is not None:
-            self.waits_for.wait(20)
+            self.waits_for.wait(PATIENCE_SECONDS)
         name = environ["PATH_INFO"].strip("/").partition(".git/")[0]
         if name in self.moved:
             location = f"{self.url}{environ['PATH_INFO'].replace(name, self.moved[name], 1)}"

@@ -88,8 +88,8 @@ class Site:
         content = pull_request(action, head=head, at=self._pushed, **self.named, **given)
         return int(self.sides.send("pull_request", content)["job"])
 
-    def ended(self, job: int, seconds: float = 60) -> ReviewJob:
-        eventually(lambda: ReviewJob.objects.get(pk=job).finished_at, seconds)
+    def ended(self, job: int) -> ReviewJob:
+        eventually(lambda: ReviewJob.objects.get(pk=job).finished_at)
         return ReviewJob.objects.get(pk=job)
 
     def is_opened(self, head: str) -> bool:

@@ -181,10 +181,10 @@ def test_check_5_a_worker_that_dies_after_each_write_leaves_one_of_each(site: Si
     site.sides.host.waits_for = release = threading.Event()  # git: the check run is opened before the end
     head = site.push()
     job_id = site.report(head)
-    eventually(lambda: site.is_opened(head), 60)
+    eventually(lambda: site.is_opened(head))
     site.sides.host.waits_for = None
     release.set()
-    assert site.ended(job_id, 120).status == "succeeded"
+    assert site.ended(job_id).status == "succeeded"
     known = [0]
 
     def is_concluded() -> bool:
@@ -193,10 +193,10 @@ def test_check_5_a_worker_that_dies_after_each_write_leaves_one_of_each(site: Si
             known[0] = len(died)
         return site.is_concluded(head)
 
-    eventually(is_concluded, 60)
+    eventually(is_concluded)
     job = ReviewJob.objects.get(changelist_id=site.pull)
     tokens = {row.recipient.partition(":")[0]: str(row.token) for row in Delivery.objects.filter(job=job)}
-    eventually(lambda: len(set(died)) == 4, 60)  # the last one is noted after its write is kept
+    eventually(lambda: len(set(died)) == 4)  # the last one is noted after its write is kept
     assert tokens_of(site.repo) == [tokens["github"]]
     assert reviewed_tokens_of(site.repo) == [tokens["github-review"]]
     assert [check["head_sha"] for check in site.repo.checks.values()] == [head]
@@ -252,7 +252,7 @@ def test_check_7_a_limit_is_waited_for_and_costs_no_attempt(site: Site, limit: s
         refused = [number for number, call in enumerate(calls) if call.status == told["status"]]
         return calls[refused[0] :] if refused else []
 
-    eventually(after_the_limit, 60)
+    eventually(after_the_limit)
     if limit == "used-up":
         time.sleep(LISTENED_SECONDS)
         assert len(after_the_limit()) == 1
@@ -326,7 +326,7 @@ def test_check_9_as_many_findings_as_a_review_can_have_keep_both_limits(site: Si
         f"src/many{number}.py": "\n".join([*many(number), ""]) for number in range(100, 100 + FILES)
     }
     head = site.push(files, hunks=dict.fromkeys(files, ((0, 0, 1, APART * PER_FILE),)))
-    job = site.ended(site.report(head), 120)
+    job = site.ended(site.report(head))
     total = job.findings.count()
     assert (job.status, total) == ("succeeded", FILES * PER_FILE)
     (summary,) = site.summaries()

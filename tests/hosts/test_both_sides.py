@@ -30,7 +30,7 @@ def test_a_head_that_moves_three_times_within_a_review_ends_as_one_summary_of_th
     site.sides.host.waits_for = release = threading.Event()  # git: the first review is at work until then
     heads = [site.push()]
     jobs = [site.report(heads[0])]
-    eventually(lambda: site.is_opened(heads[0]), 60)
+    eventually(lambda: site.is_opened(heads[0]))
     for _ in range(3):
         heads.append(site.push())
         jobs.append(site.report(heads[-1]))
@@ -49,8 +49,7 @@ def test_a_head_that_moves_three_times_within_a_review_ends_as_one_summary_of_th
     eventually(
         lambda: (
             site.is_concluded(heads[-1]) and all(site.is_concluded(c["head_sha"]) for c in checks.values())
-        ),
-        60,
+        )
     )
     ends = {check["head_sha"]: check["conclusion"] for check in checks.values()}
     assert (ends.pop(heads[-1]), ends.pop(heads[0])) == ("neutral", "cancelled")
@@ -63,7 +62,7 @@ def test_an_app_that_is_uninstalled_within_a_review_ends_it_without_another_call
     host.waits_for = release = threading.Event()
     head = site.push()
     job = site.report(head)
-    eventually(lambda: site.is_opened(head) and host.asked, 60)
+    eventually(lambda: site.is_opened(head) and host.asked)
     api.is_installed = False
     site.sides.send("installation", installation("deleted"))
     called, tokens = len(api.calls), dict(api.tokens)
@@ -74,7 +73,7 @@ def test_an_app_that_is_uninstalled_within_a_review_ends_it_without_another_call
     clock = OutboxMessage.objects.filter(message_type="tell_check_runs")
     for _ in range(4):  # the worker of check runs looks again and again
         before = clock.values_list("available_at", flat=True).get()
-        eventually(lambda at=before: clock.exclude(available_at=at).exists(), 60)
+        eventually(lambda at=before: clock.exclude(available_at=at).exists())
     assert ReviewJob.objects.get(pk=job).status == "cancelled"
     assert not Delivery.objects.filter(job=job).exists()
     assert (len(api.calls), api.tokens) == (called, tokens)

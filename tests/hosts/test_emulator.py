@@ -84,7 +84,7 @@ def _running(directory: Path, hook: str, webhooks: list[Asked]) -> Iterator[Emul
     url = f"http://127.0.0.1:{port}"
     with httpx.Client(base_url=url, headers={"Authorization": "Bearer ann-token"}, trust_env=False) as ann:
         try:
-            eventually(lambda: _answers(ann), 30)
+            eventually(lambda: _answers(ann))
             yield Emulator(url, ann, webhooks)
         finally:
             process.terminate()

@@ -61,13 +61,13 @@ def test_check_11_no_secret_is_in_a_log_a_row_an_artifact_an_argument_or_a_file(
             )
             both.api.script(*[refusal] * 20, on=f"PATCH {site.path}/issues/comments/")
             refused = site.report(site.push())
-            assert site.ended(refused, 120).status == "dead_lettered"
+            assert site.ended(refused).status == "dead_lettered"
             other = Site(both, tmp_path, f"git-{is_long}/web".lower())
             both.host.accepts = lambda password: False
             unread = other.report(other.push())
-            assert other.ended(unread, 120).status == "dead_lettered"
+            assert other.ended(unread).status == "dead_lettered"
             both.host.accepts = both.api.accepts
-        eventually(lambda: DeadLetter.objects.count() == 4, 30)
+        eventually(lambda: DeadLetter.objects.count() == 4)
         logs = both.stack.logs()
     secrets = secrets_of(both)
     assert len(secrets) > 12

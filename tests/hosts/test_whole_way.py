@@ -33,7 +33,7 @@ class Installation:
         return answer.status_code, answer.json()
 
     def ended(self, job: int) -> ReviewJob:
-        eventually(lambda: ReviewJob.objects.get(pk=job).finished_at, 60)
+        eventually(lambda: ReviewJob.objects.get(pk=job).finished_at)
         return ReviewJob.objects.get(pk=job)
 
 

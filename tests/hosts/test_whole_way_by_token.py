@@ -97,9 +97,9 @@ def test_a_pull_request_is_reviewed_commented_and_has_its_status(
             stack.start()
             jobs = [side.report(stack.base_url) for side in sides]
             for side, job in zip(sides, jobs, strict=True):
-                eventually(lambda job=job: ReviewJob.objects.get(pk=job).finished_at, 60)
+                eventually(lambda job=job: ReviewJob.objects.get(pk=job).finished_at)
                 said = side.api.statuses
-                eventually(lambda said=said: said and said[-1]["state"] == "success", 60)
+                eventually(lambda said=said: said and said[-1]["state"] == "success")
         finally:
             stack.stop()
     for side, job in zip(sides, jobs, strict=True):

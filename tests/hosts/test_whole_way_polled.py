@@ -60,8 +60,8 @@ def test_a_repository_with_capitals_is_polled_reviewed_and_commented_on(
             stack.start()
             for name, repo in repositories.items():
                 polled = ReviewJob.objects.filter(changelist_id__startswith=name, finished_at__isnull=False)
-                eventually(lambda polled=polled: polled.exists(), 90)
-                eventually(lambda repo=repo: tokens_of(repo), 60)
+                eventually(lambda polled=polled: polled.exists())
+                eventually(lambda repo=repo: tokens_of(repo))
         finally:
             stack.stop()
     for name, repo in repositories.items():
