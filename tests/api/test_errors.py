@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from criticizer.resilience.failures import TABLE, Component, ErrorClass, Permane
 from reviews.api import representations
 from reviews.api.error_catalog import API_TABLE
 from reviews.intake import api_keys, review_requests
+from reviews.models import HostDelivery
 from tests.api.conftest import ApiClient, assert_error, review
+from tests.hosts import deliveries
 
 URL = "/api/v1/reviews/"
 
@@ -111,6 +114,27 @@ def test_api_without_database_answers_503_with_retry_after(outage: Outage) -> No
     assert response["Retry-After"] == "5"
     outage.end()
     assert client.post_json(URL, review()).status_code == 201
+
+
+def test_a_webhook_without_database_is_503_and_counts_when_it_is_sent_again(
+    outage: Outage, settings: Any
+) -> None:
+    """Its host does not repeat it: it is asked for again, under the same id."""
+    settings.GITHUB_WEBHOOK_SECRETS = [deliveries.SECRET]
+    settings.GITHUB_REPOSITORIES = ["acme/*"]
+    body = json.dumps(deliveries.pull_request()).encode()
+    headers = deliveries.headers(body, "pull_request", delivery="once")
+    kind = headers.pop("Content-Type")
+    client = Client(raise_request_exception=False)
+
+    def post() -> Any:
+        return client.post(deliveries.PATH, body, content_type=kind, headers=headers)
+
+    outage.begin()
+    assert_error(post(), 503, "DATABASE_UNAVAILABLE")
+    outage.end()
+    assert not HostDelivery.objects.exists()
+    assert [post().status_code for _ in range(2)] == [202, 200]
 
 
 def test_a_connection_lost_while_idle_costs_no_request(transactional_db: None) -> None:

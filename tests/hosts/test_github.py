@@ -129,6 +129,7 @@ def test_commands_count_only_from_people_with_rights() -> None:
         *(comment(association=one) for one in ("CONTRIBUTOR", "FIRST_TIMER", "NONE", "member", "")),
         *(comment(body) for body in ("review", "/reviews", "please /review", "> /review", "/review now", "")),
         comment(sender="Bot"),
+        {**comment(), "comment": {**comment()["comment"], "performed_via_github_app": {"id": 99}}},
         comment(pull_request=None),
         comment(state="closed"),
         {**comment(), "action": "edited"},
@@ -141,10 +142,19 @@ def test_installations_and_repositories_are_followed() -> None:
     for action, status in statuses.items():
         found = asked("installation", installation(action))
         assert (type(found), found.status, found.account) == (InstallationChanged, status, "Acme")
+    for event, action in (
+        ("installation", "new_permissions_accepted"),
+        ("installation_repositories", "added"),
+    ):
+        found = asked(event, installation(action))
+        assert (type(found), found.status) == (InstallationChanged, "")  # as it was: what may go on is tried
+    assert isinstance(asked("installation", installation("renamed")), Ignored)
     removed = {**installation("removed"), "repositories_removed": [{"id": 500}, {"id": 501}]}
     assert asked("installation_repositories", removed).numbers == (500, 501)
-    assert isinstance(asked("repository", repository("archived")), RepositoriesRemoved)
-    assert isinstance(asked("repository", repository("renamed", "Acme/Site")), RepositoryRenamed)
+    for action in ("archived", "deleted"):
+        assert asked("repository", repository(action)).numbers == (500,)
+    for action in ("renamed", "transferred"):
+        assert isinstance(asked("repository", repository(action, "Acme/Site")), RepositoryRenamed)
     for event, action in (("repository", "edited"), ("ping", ""), ("push", ""), ("star", "created")):
         assert isinstance(asked(event, {"action": action}), Ignored)
 
