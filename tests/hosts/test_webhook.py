@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from criticizer.resilience.failures import PermanentFailure
 from reviews.config import source_of_job
@@ -138,6 +140,17 @@ def test_a_repeated_delivery_is_answered_with_its_job_also_when_that_is_over(sen
     # A repository's own hook tells the same under an id of its own.
     assert send("pull_request", pull_request(), delivery="guid-2") == (200, again)
     assert (HostDelivery.objects.get(delivery_id="guid-1").repeats, len(jobs())) == (2, 1)
+
+
+def test_deliveries_are_kept_for_thirty_days_and_a_head_has_one_review_for_good(send: Send) -> None:
+    for delivery, days in (("old", 30.1), ("recent", 29.9)):
+        send("pull_request", pull_request(), delivery=delivery)
+        received = timezone.now() - timedelta(days=days)
+        HostDelivery.objects.filter(delivery_id=delivery).update(received_at=received)
+    assert (pull_requests.delete_expired(), pull_requests.delete_expired()) == (1, 0)
+    assert HostDelivery.objects.get().delivery_id == "recent"
+    status, answer = send("pull_request", pull_request(), delivery="old")
+    assert (status, answer["duplicate"], ReviewJob.objects.count()) == (200, True, 1)
 
 
 def test_each_head_and_each_base_is_the_next_version_and_ends_the_one_before(send: Send) -> None:
