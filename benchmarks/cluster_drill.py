@@ -8,8 +8,9 @@ under load: first the database, then each host is drained and comes back with th
 The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck and
 wrong_state are 0, and 3 where machines cannot be made. With asynchronous replication a promotion loses
 transactions (`lost_transactions`). Requests among them are counted apart (`lost_by_database`), and those of
-them that the product had made again (`made_again`) and named in an alert (`told`) by the end of the upgrade;
-all are posted again. Counted apart too are mails that were sent again because their record was lost
+them that the product had made again (`made_again`) and named in an alert (`told`) by the end of the upgrade,
+and that `manage.py lost_requests` finds in the logs (`logged`); one that neither names is lost. All are
+posted again. Counted apart too are mails that were sent again because their record was lost
 (`repeated_mails`), and webhooks with the same key and another time of review (`repeated_webhooks`), which a
 receiver that honours the key drops.
 
@@ -117,6 +118,7 @@ class ClusterDrill:
     def _break(self, course: Course, injector: Injector) -> tuple[dict[str, object], Verdict]:
         cluster, cut, unsettled = injector.cluster, "", ""
         lost: dict[str, int] = {}
+        unreported: list[str] = []
         drained: list[float] = []
         faults = drill_schedule.schedule(
             self.faults, self.seed, self.only, weights=cluster_faults.WEIGHTS, length=self._length
@@ -127,7 +129,7 @@ class ClusterDrill:
             injector.run(faults, course.started, course.is_late)
             self.phases.begin("upgrade")
             drained += upgrade(cluster)
-            lost = _post_lost_again(cluster, course)
+            lost, unreported = _post_lost_again(cluster, course)
             self.phases.begin("settling")
             unsettled = course.settle()
         except (Cut, CannotRun, psycopg.Error, subprocess.SubprocessError) as error:
@@ -139,6 +141,7 @@ class ClusterDrill:
         if not self.is_synchronous:
             keys = {key for one in cluster.pair.lost for key in one.keys}
             repeated = take_out_repeated(verdict, course.facts, cluster.pair.losses, keys)
+        verdict.lost += unreported
         explain(verdict)
         say(f"drill: answers other than 200 and 201: {dict(course.streams[0].refusals)}")
         felt = injector.felt
@@ -197,34 +200,55 @@ def upgrade(cluster: Cluster) -> list[float]:
     return drained
 
 
-def _post_lost_again(cluster: Cluster, course: Course) -> dict[str, int]:
-    """Forget answers about jobs that the promotions lost, and post those requests again; return how many.
+def _post_lost_again(cluster: Cluster, course: Course) -> tuple[dict[str, int], list[str]]:
+    """Forget answers about jobs that the promotions lost, and post those requests again.
+
+    Return how many, and a sentence for each that the product reports nowhere.
 
     Which ones is what the old primaries' own files show, so nothing that the product lost is among them.
     """
     keys = {key for lost in cluster.pair.lost for key in lost.keys}
     if not keys:
-        return {}
+        return {}, []
     with cluster.connect() as connection:
         query = "SELECT idempotency_key, id FROM jobs WHERE idempotency_key = ANY(%s)"
         jobs = dict(connection.execute(query, [list(keys)]).fetchall())
         alerts = connection.execute("SELECT text FROM operator_alerts WHERE kind = 'requests_lost'")
         lines = [line for (text,) in alerts.fetchall() for line in text.splitlines()]
-    found = dict.fromkeys(("lost_by_database", "made_again", "told"), 0)
+    logged = _lost_requests(cluster)
+    found = dict.fromkeys(("lost_by_database", "made_again", "told", "logged"), 0)
+    unreported = []
     for stream in course.streams:
         answers = dict.fromkeys(stream.posted)  # a request that was posted twice has one
         lost = [entry for entry in answers if entry.key in keys and jobs.get(entry.key) != entry.job]
         found["lost_by_database"] += len(lost)
         found["made_again"] += sum(entry.key in jobs for entry in lost)
         for entry in lost:
-            if any(line.startswith(f"{entry.key}: was review {entry.job},") for line in lines):
-                found["told"] += 1
-            else:
-                say(f"drill: {entry.key}, lost as job {entry.job}, was not told; now: {jobs.get(entry.key)}")
+            is_told = any(line.startswith(f"{entry.key}: was review {entry.job},") for line in lines)
+            is_logged = any(
+                line.startswith(f"review {entry.job} of ") and f", key {entry.key}, " in line
+                for line in logged
+            )
+            found["told"] += is_told
+            found["logged"] += is_logged
+            case = f"{entry.key}, which PostgreSQL lost as job {entry.job},"
+            if not is_told:
+                say(f"drill: {case} was not told; now: {jobs.get(entry.key)}")
+            if not (is_told or is_logged):
+                unreported.append(f"{case} is reported nowhere")
         stream.posted[:] = [entry for entry in stream.posted if entry not in lost]
         stream.post_again({entry.key for entry in lost})
     say(f"drill: requests that were lost with a primary and are posted again: {found}")
-    return found
+    return found, unreported
+
+
+def _lost_requests(cluster: Cluster) -> list[str]:
+    """Return what `manage.py lost_requests` finds in the logs of all hosts."""
+    try:
+        printed = cluster.manage("lost_requests", *(str(host.log) for host in cluster.hosts))
+    except subprocess.CalledProcessError as missing:  # so it ends where any is missing
+        printed = missing.stdout.decode()
+    return printed.splitlines()
 
 
 def _cut(number: int, _: object) -> None:
