@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 from django.conf import settings
+from django.db import transaction
 from django.test import TransactionTestCase
 from whitenoise.middleware import WhiteNoiseMiddleware
 
@@ -22,8 +23,12 @@ from criticizer.resilience.health_checks import CHECKS
 from tests import emptying, migrated, process_memory, skips
 
 # A busy machine is slow to make and to run examples: that says nothing about what they try.
+# `make test` tries the same examples each time: it fails for a change, not by chance.
 hypothesis.settings.register_profile(
-    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "patient",
+    deadline=None,
+    derandomize=not skips.is_all(),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("patient")
 
@@ -142,6 +147,14 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: emptying.empty())
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="module")
+def module_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The database for rows that all tests of a module share; each test has a savepoint of its own."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 @pytest.fixture(scope="session", autouse=True)

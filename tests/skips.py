@@ -14,6 +14,19 @@ LIST = Path(__file__).with_name("expected_skips.txt")
 RUN = "CRITICIZER_TEST_RUN"  # `make test-all` sets it to "all"
 
 
+def is_all() -> bool:
+    """Say whether this is a run of `make test-all`."""
+    return os.environ.get(RUN) == "all"
+
+
+def examples(number: int) -> int:
+    """Return how many examples a property is tried with: all in `make test-all`, a quarter in `make test`.
+
+    So it is with the size of a text that takes long to read, where no bound is asserted.
+    """
+    return number if is_all() else number // 4
+
+
 def expected_skips(is_all: bool) -> list[tuple[str, str]]:
     """Return (beginning of the path, beginning of the reason) of what may be skipped."""
     lines = [line for line in LIST.read_text().splitlines() if line.strip() and not line.startswith("#")]
@@ -61,4 +74,4 @@ class SkippedTests:
 
 def register(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(SkippedTests(expected_skips(os.environ.get(RUN) == "all")))
+        config.pluginmanager.register(SkippedTests(expected_skips(is_all())))

@@ -30,6 +30,7 @@ from reviews.reviewers.checks import run_checks
 from reviews.reviewers.coverage_texts import MODEL_OFF
 from reviews.sources.base import Action, FileChange
 from reviews.sources.diffs import diff_file
+from tests import skips
 from tests.configuration.bombs import BOMBS
 from tests.effort import calls_of
 from tests.reviewers.build import change as change_of
@@ -507,7 +508,7 @@ def _cut(cuts: list[tuple[int, int, bytes]]) -> bytes:
     return raw
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=skips.examples(400), deadline=None)
 @given(st.binary(max_size=400) | YAML_TEXT.map(str.encode) | mutated(), st.booleans())
 @example(b"paths: {exclude: ['\xed\xa0\x80']}", False)
 @example(b"min_severity: {a: b}\n? [a]\n: 1", True)
@@ -526,7 +527,7 @@ def test_every_byte_string_resolves(raw: bytes, has_last: bool) -> None:
 SECRET = 'key = "AKIA' + 'QYLPMN5HFIQR7BBB"\n'
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=skips.examples(150), deadline=None)
 @given(mutated() | YAML_TEXT.map(str.encode), st.booleans())
 @example(
     b"paths: {exclude: ['**']}\nllm: false\nchecks: {added_secrets: false}\nmin_severity: critical", True
@@ -552,7 +553,7 @@ def test_a_hostile_file_switches_off_nothing_that_protects(raw: bytes, has_last:
     assert not any(map(hiding.why_hidden, secrets))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=skips.examples(600), deadline=None)
 @given(mutated())
 def test_no_damaged_file_loosens_what_the_last_valid_one_protects(raw: bytes) -> None:
     """Either the file says so in valid words, or all that the last valid file protects holds."""

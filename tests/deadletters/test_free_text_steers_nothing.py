@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,7 +27,7 @@ from tests.deadletters.conftest import Fail, Look, Work
 from tests.deadletters.test_edit_requests import ask, make_letter
 
 pytestmark = pytest.mark.django_db
-EXAMPLES = 8 if os.environ.get(skips.RUN) == "all" else 2  # and each of STEERING
+EXAMPLES = 8 if skips.is_all() else 2  # and each of STEERING
 NEUTRAL = "OPS-1: a plain sentence"
 # Texts that code once looked for, and texts that it writes itself.
 STEERING = (

@@ -20,6 +20,7 @@ from reviews.drift.extraction import claims_of, page_of
 from reviews.drift.index import Index
 from reviews.drift.trees import MemoryTree
 from reviews.drift.walk import scan
+from tests import skips
 from tests.drift.corpus import MUTATIONS, PYTHON, TREES, Files
 from tests.drift.test_mutations import tree
 
@@ -288,12 +289,12 @@ def test_hostile_documents_are_read_without_an_exception() -> None:
         "A 1.1." * 15_000,
     ):
         for path in ("a.md", "a.rst"):
-            page = page_of(path, text[:100_000].encode())
+            page = page_of(path, text[: skips.examples(100_000)].encode())
             assert page is not None
             assert len(claims_of(path, page)) <= 200
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=skips.examples(150), deadline=None)
 @given(
     st.text(alphabet="`[]()#*_-|=<>!.: \n\tab/$\"'{}\\0A", max_size=400), st.sampled_from(["a.md", "a.rst"])
 )
@@ -302,7 +303,7 @@ def test_any_text_is_read(text: str, path: str) -> None:
     assert page is None or len(claims_of(path, page)) <= 200
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=skips.examples(100), deadline=None)
 @given(st.sampled_from(sorted(PYTHON)), st.binary(max_size=200))
 def test_any_bytes_in_any_file_are_read(path: str, data: bytes) -> None:
     files = {name: text.encode() for name, text in PYTHON.items()}

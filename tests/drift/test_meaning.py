@@ -22,6 +22,7 @@ from reviews.reviewers.base import Side
 from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine
 from reviews.reviewers.document_answers import SectionVerdict, judged, parse_document_answer
 from reviews.reviewers.document_sections import ShownSection
+from tests import skips
 
 MARKDOWN = """Preface of some length.
 
@@ -85,7 +86,7 @@ def test_a_section_begins_at_its_line_and_has_the_text_of_the_document() -> None
             assert lines[one.line - 1 : one.line - 1 + len(own)] == own
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=skips.examples(200), deadline=None)
 @given(
     st.text(alphabet=st.sampled_from("#=-~`|\n\r a.b*<>!:"), max_size=400), st.sampled_from(["a.md", "a.rst"])
 )
@@ -278,7 +279,7 @@ def test_a_quote_that_does_not_stand_there_proves_nothing(fields: dict[str, obje
     assert verdict_on(**fields) == (SectionVerdict.UNCERTAIN, None, None)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=skips.examples(300), deadline=None)
 @given(st.one_of(st.text(max_size=300), st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(

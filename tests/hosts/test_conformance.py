@@ -32,6 +32,7 @@ from reviews.sources.base import Action
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.mirror import MirrorConfig
 from reviews.sources.pull import PullHead, PullSource, canonical_id, depot_prefix
+from tests import skips
 from tests.fakes.git_http import GitHost, PullRequests
 from tests.fakes.github import Act, GitHubServer, Pull
 from tests.hosts.deliveries import HEAD
@@ -227,7 +228,11 @@ _JUNK = st.one_of(
 )  # fmt: skip
 
 
-@examples(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(
+    max_examples=skips.examples(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(field=st.integers(0, 99), junk=_JUNK, cut=st.integers(1, 200), how=st.integers(0, 3))
 def test_malformed_events_are_refused_and_leave_nothing(
     kind: Kind, post: Post, field: int, junk: Any, cut: int, how: int

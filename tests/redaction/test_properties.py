@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from unidiff import PatchSet
 
 from criticizer.redaction import RedactionBlocked, Redactor, clean, find_secrets, guard, redact
+from tests import skips
 from tests.redaction.fakes import begin, diff, draw, end, password, pem_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,9 @@ PIECES = [
     "- name: DB_PASSWORD\n  value: ", "curl -u a:", "-p", "key", "secret_", ",", " ", "  ", "(", ")", "{", "}", "eyJhbGciOi", ".", "#",
 ]  # fmt: skip
 texts = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=12)), max_size=25).map("".join)
-quick = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(
+    deadline=None, max_examples=skips.examples(150), suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def attempt(text: str) -> str | None:

@@ -22,6 +22,7 @@ from reviews.reviewers.answer import (
     strict_schema,
 )
 from reviews.reviewers.quote_readings import normal
+from tests import skips
 from tests.reviewers.answer_corpus import AROUND, FINDINGS, FORMS, NO_ANSWERS, PLAIN
 from tests.reviewers.build import fake_token
 
@@ -160,7 +161,7 @@ def test_a_finding_that_the_model_withdrew_stays_withdrawn() -> None:
         assert len(parsed(draft + between + final)["findings"]) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=skips.examples(150), deadline=None)
 @given(st.sampled_from(sorted(FORMS)), st.randoms(use_true_random=False))
 def test_a_damaged_answer_never_raises_anything_else(form: str, chance: Random) -> None:
     text = list(FORMS[form])

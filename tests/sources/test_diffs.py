@@ -17,6 +17,7 @@ from reviews.sources.diffs import (
     render,
     split_lines,
 )
+from tests import skips
 from tests.reviewers.build import added, deleted, edited, renamed
 
 LINES = st.lists(
@@ -43,7 +44,7 @@ def rebuilt(diff: FileDiff, old: str, side: str) -> str:
     return "".join(out + old_lines[at:])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=skips.examples(300), deadline=None)
 @given(LINES, LINES, st.booleans(), st.booleans())
 def test_hunks_rebuild_both_sides_exactly(a: list[str], b: list[str], a_ends: bool, b_ends: bool) -> None:
     old, new = text_of(a, ends=a_ends), text_of(b, ends=b_ends)
@@ -55,7 +56,7 @@ def test_hunks_rebuild_both_sides_exactly(a: list[str], b: list[str], a_ends: bo
     assert bool(diff.hunks) == (old != new)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=skips.examples(200), deadline=None)
 @given(LINES, LINES)
 def test_line_numbers_name_the_line_they_stand_at(a: list[str], b: list[str]) -> None:
     old, new = text_of(a, ends=True), text_of(b, ends=True)
