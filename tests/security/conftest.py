@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission
-from django.db import transaction
 from django.test import Client
 
 from criticizer.models import Circuit
@@ -27,16 +27,16 @@ from reviews.audit.history import (
 from reviews.intake import api_keys
 from reviews.models import ReviewJob, Scan, SourcePosition, Subscription, ViewerScope
 from reviews.roles import ROLES
-from tests import factories
+from tests import factories, skips
+from tests.security.remembered import remembered
 from tests.security.world import review_rows
 
 
-@pytest.fixture(scope="module")
-def module_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """The database for rows that all tests of a module share; each test has a savepoint of its own."""
-    with django_db_blocker.unblock(), transaction.atomic():
+@pytest.fixture
+def _remembered_people() -> Iterator[None]:
+    """Let `make test` read each person once a test; `make test-all` does it at every request."""
+    with nullcontext() if skips.is_all() else remembered():
         yield
-        transaction.set_rollback(True)
 
 
 class People:

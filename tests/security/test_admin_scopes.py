@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -21,13 +20,13 @@ from tests import factories, skips
 from tests.security.addresses import admin_addresses
 from tests.security.world import review_rows
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_remembered_people")]
 
 HIDDEN, MIXED, OPEN = "zebra77", "quagga88", "okapi99"
 SECRET_FILE = "//corp/zebra77.py"
 # Of a list: everything and one search in `make test`; in `make test-all` also what each shows less of.
 QUERIES = ("?by=all", f"?by=all&q=cl:{HIDDEN}-cl")
-if os.environ.get(skips.RUN) == "all":
+if skips.is_all():
     QUERIES += ("", f"?q={HIDDEN}")
 # Texts of a review of which some files may be seen: only its own page and its messages tell of it.
 WHOLE_ONLY = {

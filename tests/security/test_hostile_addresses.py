@@ -1,13 +1,12 @@
 """No address answers with a server error, whatever stands in its path, its query or its form (G181).
 
-Each address gets some of the hostile values, the next one others. `make test` gives it a quarter as many
-as `make test-all`: every value and parameter is still tried, at a quarter of the addresses.
+Each address gets some of the hostile values, the next one others. `make test` gives it an eighth as many
+as `make test-all`: every value and parameter is still tried, at an eighth of the addresses.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from tests import factories, skips
 from tests.security.addresses import addresses, parameters
 from tests.security.world import review_rows
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_remembered_people")]
 
 IDS = (
     "0", "-1", "1", "1.5", "7e3", "None", "2147483648", "9223372036854775808", "9" * 60, "x" * 3000,
@@ -62,7 +61,7 @@ SEARCHES = (
 )  # fmt: skip
 
 
-SHARE = 1 if os.environ.get(skips.RUN) == "all" else 4  # of those values each address gets one in so many
+SHARE = 1 if skips.is_all() else 8  # of those values each address gets one in so many
 
 LISTS = {
     f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist": desk

@@ -36,7 +36,7 @@ from tests.security.conftest import People, World
 from tests.security.hardened import assert_hardened
 from tests.security.unrendered import READ, as_seen_by
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_remembered_people")]
 
 EVERYBODY, LOGGED_IN = "?NROAUSX", "NROAUSX"  # and C and D, see `with_scopes`
 READERS = "ROAUSX"  # of reviews

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from unittest.mock import patch
@@ -17,7 +16,7 @@ READ = "?X"  # the letters of `People` whose pages are rendered and looked at
 
 def as_seen_by(letter: str) -> AbstractContextManager[None]:
     """Render pages for those whose markup is looked at; in `make test-all` for everybody."""
-    is_rendered = letter in READ or os.environ.get(skips.RUN) == "all"
+    is_rendered = letter in READ or skips.is_all()
     return nullcontext() if is_rendered else unrendered()
 
 
