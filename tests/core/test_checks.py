@@ -136,7 +136,7 @@ def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Complet
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["check", "up"])
+@pytest.mark.parametrize("command", [pytest.param("check", marks=pytest.mark.long), "up"])
 def test_a_repository_that_is_not_there_stops_check_and_up(tmp_path: Path, command: str) -> None:
     done = run(tmp_path, command)
     assert done.returncode != 0
@@ -161,6 +161,7 @@ def test_a_repository_that_is_away_stops_neither_migrate_nor_a_worker(tmp_path: 
     assert done.stdout.strip().endswith("[]"), done.stderr
 
 
+@pytest.mark.long
 def test_check_and_up_are_satisfied_with_a_real_repository(tmp_path: Path) -> None:
     repository = GitRepo(tmp_path / "app")
     done = run(tmp_path, "check", GIT_REPOSITORIES=f"app={repository.path}")
@@ -183,6 +184,7 @@ def test_a_key_that_can_be_guessed_is_a_warning(settings: Any, key: str, warning
     assert checks.secret_key(None) == []
 
 
+@pytest.mark.long
 def test_a_service_with_a_short_key_starts_all_the_same_and_says_so(tmp_path: Path) -> None:
     done = run(tmp_path, "check", CHANGE_SOURCES="perforce", SECRET_KEY="short")
     assert done.returncode == 0

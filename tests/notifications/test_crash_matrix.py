@@ -56,7 +56,7 @@ def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> It
         pytest.param("github-review", BROKEN, marks=pytest.mark.long),
         pytest.param("gitea-review", RESET, marks=pytest.mark.long),
         pytest.param("gitlab-review", SILENT, marks=pytest.mark.long),
-        ("github-check", SILENT),
+        pytest.param("github-check", SILENT, marks=pytest.mark.long),
         pytest.param("github-check", NORMAL, marks=pytest.mark.long),
         pytest.param("gitea-check", RESET, marks=pytest.mark.long),
         pytest.param("gitlab-check", NORMAL, marks=pytest.mark.long),

@@ -139,7 +139,9 @@ def test_words_alone_tell_that_a_piece_is_missing(at: str) -> None:
         assert was_cut(expected, seen, len(whole), 0), kept
 
 
-@pytest.mark.parametrize("at", ["head", "middle", "tail"])
+@pytest.mark.parametrize(
+    "at", ["middle", *(pytest.param(at, marks=pytest.mark.long) for at in ("head", "tail"))]
+)
 def test_a_server_without_token_counts_cuts_nothing_unnoticed(at: str) -> None:
     """Where words are the only sign, also what is missing between two of them: by one longer request."""
 

@@ -162,7 +162,16 @@ def test_no_action_of_a_list_that_asks_is_forgotten_here() -> None:
     assert {(table, action) for table, action in there if table in lists} == set(ACTIONS)
 
 
-@pytest.mark.parametrize(("table", "action"), ACTIONS)
+def _one_of_each_list() -> list[Any]:
+    """Return all actions; `make test` runs the first of each list, `make test-all` the others too."""
+    first = dict(reversed(ACTIONS))
+    return [
+        pytest.param(table, action, marks=() if first[table] == action else pytest.mark.long)
+        for table, action in ACTIONS
+    ]
+
+
+@pytest.mark.parametrize(("table", "action"), _one_of_each_list())
 def test_an_answer_with_an_old_password_does_nothing_and_the_same_answer_counts_after_it(
     sam: Client, table: str, action: str
 ) -> None:
@@ -178,15 +187,6 @@ def test_an_answer_with_an_old_password_does_nothing_and_the_same_answer_counts_
     assert everything() == before
     sam.post(address, form)
     assert everything() != before
-
-
-def _one_of_each_list() -> list[Any]:
-    """Return all actions; `make test` runs the first of each list, `make test-all` the others too."""
-    first = dict(reversed(ACTIONS))
-    return [
-        pytest.param(table, action, marks=() if first[table] == action else pytest.mark.long)
-        for table, action in ACTIONS
-    ]
 
 
 @pytest.mark.parametrize(("table", "action"), _one_of_each_list())
