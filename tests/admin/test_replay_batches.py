@@ -40,11 +40,13 @@ def carol() -> Client:
 
 
 def drafted(ann: Client, letters: int = 2, **settings: Any) -> ReplayBatch:
-    """Make a draft as the list of letters does."""
+    """Make a draft with its dry run, which is what the list of dead letters does."""
+    actor = User.objects.get(pk=ann.session["_auth_user_id"]).username
     ids = [make_letter().pk for _ in range(letters)]
-    question = ann.post(LETTERS, {"action": "replay_batch", "_selected_action": ids})
-    answer(ann, question, reason="OPS-7: the server is back")
-    batch = ReplayBatch.objects.get()
+    chosen_by = {"q": "", "picked": letters}
+    batch = batches.draft(filter=chosen_by, ids=ids, actor=actor, reason="OPS-7: the server is back")
+    batches.dry_run(batch.pk)
+    batch.refresh_from_db()
     if settings:
         batches.configure(batch.pk, actor="ann", **settings)
         batch.refresh_from_db()
@@ -78,7 +80,9 @@ def status_of(batch: ReplayBatch) -> str:
 
 
 def test_a_draft_replays_nothing_and_says_of_each_letter_what_would_happen(ann: Client) -> None:
-    batch = drafted(ann)
+    chosen = {"action": "replay_batch", "_selected_action": [make_letter().pk for _ in range(2)]}
+    answer(ann, ann.post(LETTERS, chosen), reason="OPS-7: the server is back")
+    batch = ReplayBatch.objects.get()
     text = page(ann, batch)
     assert f"Batch {batch.pk}: replay of 2 dead letters" in text
     assert "Submit: 2 dead letters" in text

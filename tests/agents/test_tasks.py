@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import ProgrammingError, connection
+from django.db import ProgrammingError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -284,27 +285,28 @@ DIRECTORIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "prefixes",
-    [
-        ("//",), ("//a/",), ("//a/b/",), ("//a/b/c/",), ("//a/b/c/d/",), ("//a/b/c/d/e/f/",), ("//ab/",),
-        ("//a/b/", "//c/"), ("//a/", "//a/b/c/"), ("//a/b/c/d/e/", "//a/b/c/d/f/"), ("//c/d/", "//c/f/"),
-        ("//a b/\u00e9/",), ("//a", "//x/"), ("//a/b",), ("//none/",),
-    ],
-)  # fmt: skip
-def test_a_key_is_listed_and_handed_exactly_what_lies_below_its_prefixes(prefixes: tuple[str, ...]) -> None:
+PREFIXES = [
+    ("//",), ("//a/",), ("//a/b/",), ("//a/b/c/",), ("//a/b/c/d/",), ("//a/b/c/d/e/f/",), ("//ab/",),
+    ("//a/b/", "//c/"), ("//a/", "//a/b/c/"), ("//a/b/c/d/e/", "//a/b/c/d/f/"), ("//c/d/", "//c/f/"),
+    ("//a b/\u00e9/",), ("//a", "//x/"), ("//a/b",), ("//none/",),
+]  # fmt: skip
+
+
+def test_a_key_is_listed_and_handed_exactly_what_lies_below_its_prefixes() -> None:
     for directories in DIRECTORIES:
         (task,) = add_tasks(waiting_job())
         AgentTask.objects.filter(pk=task.pk).update(directories=directories)
-    seen = [
-        task.pk
-        for task in AgentTask.objects.order_by("created_at", "ordinal", "id")
-        if all(directory.startswith(prefixes) for directory in task.directories)
-    ]
-    assert [task["id"] for task in claim.listed(caller(*prefixes))] == seen
-    assert [task["id"] for task in claim.listed(caller(*prefixes), limit=2)] == seen[:2]
-    taken = iter(lambda: claim.claim_next(caller(*prefixes)), None)
-    assert [task["id"] for task in taken if task is not None] == seen
+    rows = list(AgentTask.objects.order_by("created_at", "ordinal", "id"))
+    for prefixes in PREFIXES:
+        seen = [
+            task.pk for task in rows if all(directory.startswith(prefixes) for directory in task.directories)
+        ]
+        assert [task["id"] for task in claim.listed(caller(*prefixes))] == seen, prefixes
+        assert [task["id"] for task in claim.listed(caller(*prefixes), limit=2)] == seen[:2], prefixes
+        with transaction.atomic():
+            taken = iter(partial(claim.claim_next, caller(*prefixes)), None)
+            assert [task["id"] for task in taken if task is not None] == seen, prefixes
+            transaction.set_rollback(True)
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 20, 100])

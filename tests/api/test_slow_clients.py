@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -128,9 +127,16 @@ def _accepts(port: int) -> bool:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+def running() -> list[tuple[web_server.Server, threading.Thread]]:
+    """The servers that `served` started, each with its thread."""
+    return []
+
+
+@pytest.fixture
+def served(
+    monkeypatch: pytest.MonkeyPatch, running: list[tuple[web_server.Server, threading.Thread]]
+) -> Iterator[Callable[..., int]]:
     """Return a function that starts a server whose answers have 8 MB, and returns its port."""
-    running: list[tuple[web_server.Server, threading.Thread]] = []
 
     def application(environ: object, start_response: Callable[..., object]) -> list[bytes]:
         start_response("200 OK", [("Content-Length", str(8_000_000))])
@@ -167,30 +173,35 @@ def _is_closed(connection: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n"]
-)
 def test_a_request_that_does_not_arrive_ends_at_its_deadline_however_it_trickles(
-    served: Callable[..., int], sent: bytes
+    served: Callable[..., int],
 ) -> None:
     port = served(REQUEST_SECONDS=2.0)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
-        slow.sendall(sent)
+    with contextlib.ExitStack() as held:
+        silent, trickling, waiting = (
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)) for _ in range(3)
+        )
+        trickling.sendall(b"GET / HTTP/1.1\r\nX: ")
+        waiting.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
 
         def is_closed() -> bool:
             with contextlib.suppress(OSError):
-                slow.send(b"1" if sent.startswith(b"GET") else b"")
-            return _is_closed(slow)
+                trickling.send(b"1")
+            return _is_closed(trickling)
 
         eventually(is_closed, 20)
+        for each in (silent, waiting):
+            eventually(lambda each=each: _is_closed(each), 20)
 
 
-def test_an_answer_that_is_not_taken_ends_at_its_deadline(served: Callable[..., int]) -> None:
+def test_an_answer_that_is_not_taken_ends_at_its_deadline(
+    served: Callable[..., int], running: list[tuple[web_server.Server, threading.Thread]]
+) -> None:
     port = served(ANSWER_SECONDS=1.0)
     with socket.create_connection(("127.0.0.1", port), timeout=10) as deaf:
         deaf.sendall(b"GET / HTTP/1.1\r\n\r\n")
         received = len(deaf.recv(100))
-        time.sleep(3)  # takes nothing for longer than the deadline
+        eventually(lambda: not running[0][0].active_channels)  # it takes nothing until it was given up
         with contextlib.suppress(OSError):
             while part := deaf.recv(1 << 20):
                 received += len(part)

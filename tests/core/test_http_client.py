@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -82,9 +81,8 @@ def test_failures_say_in_which_phase_they_happened(server: str) -> None:
 
 
 def test_the_total_time_bounds_a_server_that_answers_a_byte_at_a_time(server: str) -> None:
-    started = time.monotonic()
+    """Without the bound it would end after 1,000 bytes, with another fault."""
     assert fault_of(f"{server}/drip")[0] is Fault.TIMEOUT
-    assert time.monotonic() - started < 5
 
 
 def test_of_an_answer_over_the_bound_nothing_is_kept(server: str) -> None:

@@ -16,9 +16,10 @@ LOADS = {"store.load", "store.opened", "store.content_of", "change_codec.from_js
 
 
 def calls_of(path: Path) -> set[str]:
-    """Return the functions of a module that open an artifact."""
-    found = set()
-    for function in ast.walk(ast.parse(path.read_text())):
+    """Return the functions of a module that open an artifact. Only a module with these words is parsed."""
+    found, text = set(), path.read_text()
+    may_open = any(all(word in text for word in name.split(".")) for name in LOADS)
+    for function in ast.walk(ast.parse(text)) if may_open else ():
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             calls = {ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Attribute)}
             found |= {function.name} if calls & LOADS else set()
