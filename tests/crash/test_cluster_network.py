@@ -15,6 +15,7 @@ from django.conf import settings
 from tests.stack import eventually
 
 
+@pytest.mark.long  # of the drill, which `make test-all` runs
 def test_machines_fail_as_they_are_told_and_leave_nothing_behind() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.cluster_machines"],

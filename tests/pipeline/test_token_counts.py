@@ -38,10 +38,10 @@ def pieces(text: str) -> int:
 
 
 def test_after_twenty_calls_requests_are_packed_as_the_server_counts(bench: Bench) -> None:
-    bench.settings.LLM_MAX_INPUT_TOKENS = 16_000
+    bench.settings.LLM_MAX_INPUT_TOKENS = 8_000
     bench.llm.server.respond = SmallWindow(None, tokens=pieces)
     assert recipe.limits_for_packing().chars_per_token == CHARS_PER_TOKEN
-    jobs = [bench.job(big(2 + n % 3, per_file=300 + 40 * n), key=str(n)) for n in range(24)]
+    jobs = [bench.job(big(2 + n % 3, per_file=150 + 20 * n), key=str(n)) for n in range(24)]
     bench.work()
     assert sum(job_of(job).usage["calls"] for job in jobs) >= 20
     token_counts.forget()
