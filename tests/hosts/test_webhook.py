@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -270,16 +269,17 @@ BODIES = {
 
 
 def test_a_captured_body_does_nothing_under_the_name_of_another_event(send: Send) -> None:
+    def rows() -> tuple[Any, ...]:
+        return jobs(), list(HostChange.objects.values()), list(HostInstallation.objects.values())
+
     send("pull_request", pull_request())
-    known = (jobs(), list(HostChange.objects.values()), list(HostInstallation.objects.values()))
-    done = []
+    known, done = rows(), []
     for event, bodies in BODIES.items():
-        for body, other in product(bodies, BODIES):
-            if other != event:
-                status, answer = send(other, body)
-                found = (jobs(), list(HostChange.objects.values()), list(HostInstallation.objects.values()))
-                if found != known or (status != 400 and "ignored" not in answer):
-                    done.append((event, body["action"], other, status, answer))
+        for body in bodies:
+            answers = [(other, *send(other, body)) for other in BODIES if other != event]
+            served = [one for one in answers if one[1] != 400 and "ignored" not in one[2]]
+            if served or rows() != known:
+                done.append((event, body["action"], served or answers))
     assert done == []
 
 
