@@ -45,7 +45,7 @@ class Kept:
 
 
 _kept: dict[tuple[int, str], Kept] = {}  # by number and changelist, the oldest first
-_known: tuple[int, int] | None = None  # timeline and system that the kept reviews were last found on
+_known: tuple[int, int] | None = None  # timeline and system at the last look; the first one learns them
 _lock = threading.Lock()
 
 
@@ -72,12 +72,12 @@ def keep_review(wanted: ReviewRequest, result: IntakeResult) -> None:
 
 
 def watch() -> None:
-    """Look every LOOK_SECONDS while anything is kept. Runs in a thread beside the web server, for ever."""
-    seconds = LOOK_SECONDS
+    """Look at once, and every LOOK_SECONDS while anything is kept. Runs in a thread beside the web server."""
+    seconds = 0.0
     while True:
         time.sleep(seconds)
         seconds = LOOK_SECONDS
-        if not _kept:
+        if not _kept and _known is not None:
             connection.close()
             continue
         try:
@@ -102,9 +102,9 @@ def look() -> bool:
         is_there = connection.connection is not None and connection.is_usable()
         connection.close()
         return not is_there
-    if found != _known:
+    if _known is not None and found != _known:
         _record_lost(found)
-        _known = found
+    _known = found
     with _lock:
         for key in [key for key, one in _kept.items() if one.at < time.monotonic() - KEEP_SECONDS]:
             del _kept[key]

@@ -175,6 +175,12 @@ def test_the_thread_outlives_a_database_that_is_away(
     assert next(outcomes, None) is None
 
 
+def test_the_first_look_of_a_process_requests_nothing_again(trigger: ApiClient) -> None:
+    lose(post(trigger, "k1", "101"))
+    assert kept_requests.look()
+    assert not ReviewJob.objects.exists()
+
+
 def test_a_server_that_tells_no_timeline_is_not_asked_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "READ", "SELECT pg_walfile_name('nowhere')")
     assert not kept_requests.look()
