@@ -31,6 +31,7 @@ from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewR
 from reviews.intake.source_events import Overtaken
 from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
+from reviews.recipients.visibility import pull_request_prefix
 from reviews.roles import API, TRIGGER
 from reviews.sources.registry import depot_prefix
 from reviews.states import JobStatus
@@ -159,6 +160,11 @@ def _review_request(request: Request) -> ReviewRequest:
     repository = depot_prefix(values["changelist_id"])
     if repository is not None and not client.scope.may_touch(repository):
         _refuse_scope(request, f"no file below {repository} is in its scope")
+    for recipient in values["recipients"]:
+        # A comment there stands in the name of this installation, whatever it says.
+        place = pull_request_prefix(recipient)
+        if place is not None and not client.scope.may_touch(place):
+            _refuse_scope(request, f"{recipient} is on a pull request below {place}")
     return ReviewRequest(
         idempotency_key=values["idempotency_key"],
         changelist_id=values["changelist_id"],

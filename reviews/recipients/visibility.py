@@ -74,8 +74,13 @@ def masked(recipient: str) -> str:
     return f"{channel}:\u2026"
 
 
+def pull_request_prefix(recipient: str) -> str | None:
+    """Return the depot directory of the pull request that a recipient is on, None for any other recipient."""
+    return pull.depot_prefix(recipient.replace("-review:", ":", 1))
+
+
 def _of_unknown(recipient: str, origin: str) -> Scope:
-    if prefix := pull.depot_prefix(recipient.replace("-review:", ":", 1)):
+    if prefix := pull_request_prefix(recipient):
         return Scope(prefixes=(prefix,))  # what its readers have there
     if settings.UNKNOWN_RECIPIENTS == NAMED:
         # A request, an administrator or the configuration vouches for the recipients it names. Perforce

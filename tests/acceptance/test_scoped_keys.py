@@ -83,6 +83,16 @@ def test_a_repository_outside_its_prefixes_is_refused_at_once(world: World, team
     assert not ReviewJob.objects.exists()
 
 
+@pytest.mark.parametrize("channel", ["gitea", "gitea-review", "github"])
+def test_it_comments_on_no_pull_request_outside_its_prefixes(
+    world: World, team: ApiClient, channel: str
+) -> None:
+    answer = post(team, mixed_change(world), MAIL, f"{channel}:acme/app#1")
+    assert (answer.status_code, answer.json()["error"]) == (403, "PERMISSION_DENIED")
+    assert "acme/app#1" in answer.json()["details"]["reason"]
+    assert not ReviewJob.objects.exists()
+
+
 def test_what_it_requested_first_keeps_nothing_from_others(world: World, team: ApiClient) -> None:
     number = mixed_change(world)
     squatted = post(team, number, BOB).json()
