@@ -84,5 +84,5 @@ def _too_large(request: HttpRequest) -> HttpResponse | None:
     # Django's own limit does not count files, and no page accepts one.
     if declared.isdecimal() and len(declared) < 12 and int(declared) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         return None
-    return HttpResponse("The request is too large.\n", status=413, content_type="text/plain; charset=utf-8",
-                        headers={"Connection": "close"})  # fmt: skip
+    # The server closes the connection of a body left unread; an application may not say so (PEP 3333).
+    return HttpResponse("The request is too large.\n", status=413, content_type="text/plain; charset=utf-8")

@@ -64,6 +64,9 @@ def test_sizes_and_ways_of_sending(web: Stack, key: str) -> None:
         assert client.post(PATH, content=large, headers={**kind, "Authorization": ""}).status_code == 401
     # Says much and sends little: answered without waiting for the rest.
     assert raw_answer(web, head + b"Content-Length: 99000000", b"{}") == 413
+    for page in (b"/login/", b"/nowhere/"):
+        given = b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99000000" % page
+        assert raw_answer(web, given, b"a=b") == 413
     # Says little and sends much: what was announced is read, and it is no JSON.
     assert raw_answer(web, head + b"Content-Length: 10\r\nConnection: close", small) == 400
     assert raw_answer(web, head + b"Transfer-Encoding: chunked", b"zz\r\nnot a chunk\r\n") == 400

@@ -177,7 +177,7 @@ def test_ssrf_such_addresses_never_become_recipients(url: str) -> None:
 
 def test_a_body_over_the_bound_is_refused_unread(root: Client) -> None:
     answer = root.post("/login/", {"username": "x" * 1_100_000})
-    assert (answer.status_code, answer["Connection"]) == (413, "close")
+    assert (answer.status_code, "Connection" in answer) == (413, False)
 
 
 @pytest.mark.parametrize("length", ["-1", "abc", "9" * 30, "1e9"])
