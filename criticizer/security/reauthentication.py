@@ -151,7 +151,29 @@ def is_own_password(request: HttpRequest, password: str) -> bool:
     return False
 
 
-class NewPasswordForm(PasswordChangeForm):
+class PasswordAloneMixin:
+    """Mixin of forms that set a password: nothing else of the account is written.
+
+    The account was read before the new password was hashed, which takes long: written as a whole it would be
+    active again, or a superuser, after somebody ended that meanwhile (guarantee G578).
+    """
+
+    cleaned_data: dict[str, Any]
+
+    def set_password_and_save(
+        self,
+        user: Any,
+        password_field_name: str = "password1",  # noqa: S107 - of a field
+        commit: bool = True,
+    ) -> Any:
+        """Set the password of an account, and store that alone with `commit`."""
+        user.set_password(self.cleaned_data[password_field_name])
+        if commit:
+            user.save(update_fields=["password"])
+        return user
+
+
+class NewPasswordForm(PasswordAloneMixin, PasswordChangeForm):
     """The old password, checked under the login throttle, and the new one twice."""
 
     def __init__(self, *args: Any, request: HttpRequest, **options: Any) -> None:

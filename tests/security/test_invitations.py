@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
+from django.http import HttpRequest
 from django.test import Client
 
 from criticizer.models import SecurityEvent
+from criticizer.security import reauthentication
 from notifications import config
 from notifications.providers.email.smtp import Smtp, SmtpConfig
 from reviews.audit.history import ViewerScopeEvent
 from reviews.models import ViewerScope
+from reviews.web import welcome
 from tests import factories
 from tests.admin.test_letters import messages_of
 from tests.fakes.smtp import SmtpServer, Switches
@@ -107,6 +110,57 @@ def test_a_link_works_once_and_only_for_an_active_account_without_a_password(
     closed = Client()
     closed.get(link_in(server))
     assert "does not work any more" in closed.get("/welcome/").content.decode()
+
+
+def test_of_two_requests_at_once_with_one_link_one_sets_the_password(
+    root: Client, server: SmtpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is answered between the first one's look at the link and its writing."""
+    invite(root)
+    first, second = Client(), Client()
+    for client in (first, second):
+        client.get(link_in(server))
+    real, looks = welcome.may_be_invited, []
+
+    def look(user: User) -> bool:
+        found = real(user)
+        looks.append(user)
+        if len(looks) == 1:
+            other = "another long sentence"
+            done = second.post("/welcome/", {"new_password1": other, "new_password2": other})
+            assert done["Location"] == "/login/"
+            User.objects.filter(username="eve").update(is_superuser=False, first_name="Eve")
+        return found
+
+    monkeypatch.setattr(welcome, "may_be_invited", look)
+    late = first.post("/welcome/", {"new_password1": NEW, "new_password2": NEW})
+    assert "does not work any more" in late.content.decode()
+    assert Client().login(username="eve", password="another long sentence")
+
+
+def test_a_new_password_brings_back_nothing_that_was_taken_away_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An account is demoted and closed between the reading of its row and the writing (G578)."""
+    factories.UserFactory(username="eve", is_staff=True, is_superuser=True)
+    client = Client()
+    client.login(username="eve", password=factories.PASSWORD)
+    real = reauthentication.note_password
+
+    def demoted(request: HttpRequest) -> None:
+        User.objects.filter(username="eve").update(is_superuser=False, is_staff=False, is_active=False)
+        real(request)
+
+    monkeypatch.setattr(reauthentication, "note_password", demoted)
+    given = {"old_password": factories.PASSWORD, "new_password1": NEW, "new_password2": NEW}
+    assert client.post("/password/", given).status_code == 302
+    eve = User.objects.get(username="eve")
+    assert (eve.is_superuser, eve.is_staff, eve.is_active, eve.check_password(NEW)) == (
+        False,
+        False,
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

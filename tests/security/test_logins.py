@@ -252,9 +252,9 @@ def test_it_leads_to_no_other_host(sam: Client, target: str) -> None:
 NEW = "a long enough phrase"
 
 
-def change(client: Client, old: str, new: str = NEW) -> Any:
+def change(client: Client, old: str, new: str = NEW, page: str = "/password/") -> Any:
     return client.post(
-        "/password/",
+        page,
         {"old_password": old, "new_password1": new, "new_password2": new},
         REMOTE_ADDR=HOME,
     )
@@ -272,12 +272,17 @@ def test_a_reviewer_changes_the_password_and_other_sessions_end(client: Client) 
     assert (is_in(log_in(PASSWORD, name="bob")), is_in(log_in(NEW, name="bob"))) == (False, True)
 
 
-def test_a_wrong_or_weak_password_changes_nothing_and_guesses_are_throttled(ann: Any, client: Client) -> None:
+@pytest.mark.parametrize("page", ["/password/", "/admin/password_change/"])
+def test_a_wrong_or_weak_password_changes_nothing_and_guesses_are_throttled(
+    ann: Any, client: Client, page: str
+) -> None:
+    ann.is_staff = True
+    ann.save()
     client.force_login(ann)
-    assert "too short" in change(client, PASSWORD, "short").content.decode()
+    assert "too short" in change(client, PASSWORD, "short", page).content.decode()
     for _ in range(login_throttle.PAIR_LIMIT):
-        assert "not the password of this account" in change(client, "guess").content.decode()
-    assert "not the password of this account" in change(client, PASSWORD).content.decode()
+        assert "not the password of this account" in change(client, "guess", page=page).content.decode()
+    assert "not the password of this account" in change(client, PASSWORD, page=page).content.decode()
     ann.refresh_from_db()
     assert ann.check_password(PASSWORD)
     assert SecurityEvent.objects.filter(kind=SecurityEvent.Kind.PASSWORD_REFUSED, actor="ann").exists()
