@@ -45,11 +45,11 @@ def assert_nothing_was_read(world: World) -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        added(DENIED, "int b;\n"),
+        pytest.param(added(DENIED, "int b;\n"), marks=pytest.mark.long),
         edited(DENIED, "int b;\n", "int c;\n"),
-        moved("//depot/main/b.c", DENIED, "int b;\n"),
-        added("//depot/main2/b.c", "int b;\n"),
-        added("//depot/MAIN/b.c", "int b;\n"),
+        pytest.param(moved("//depot/main/b.c", DENIED, "int b;\n"), marks=pytest.mark.long),
+        pytest.param(added("//depot/main2/b.c", "int b;\n"), marks=pytest.mark.long),
+        pytest.param(added("//depot/MAIN/b.c", "int b;\n"), marks=pytest.mark.long),
     ],
     ids=["added", "edited", "moved-out", "longer-name", "other-case"],
 )

@@ -41,7 +41,11 @@ def shown(world: World, github: GitHubServer, tmp_path: Path) -> Shown:
     return showing.make(world, github, tmp_path, FILES)
 
 
-@pytest.mark.parametrize("text", MESSAGES, ids=["syntax", "values", "protecting", "conflict"])
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(text, marks=() if text.count("\n") > 2 else pytest.mark.long) for text in MESSAGES],
+    ids=["syntax", "values", "protecting", "conflict"],
+)
 def test_each_message_stands_word_for_word_on_every_channel(shown: Shown, text: str) -> None:
     shown.world.settings.FINDING_BUDGET = 50
     shown.repo.commit_files({".criticizer.yml": text})

@@ -14,6 +14,7 @@ from notifications.states import DeliveryStatus as D
 from reviews.models import AllowListEntry, ReviewJob, ViewerScope
 from tests.acceptance.world import AFTER, BEFORE, MAIL, World
 from tests.factories import UserFactory
+from tests.fakes.closed import closed_port
 from tests.fakes.p4.server import edited
 from tests.fakes.smtp import SmtpServer, Switches
 
@@ -82,6 +83,7 @@ def test_a_page_says_what_a_delivery_waits_for(world: World, jobs: list[int], cl
     )
 
 
+@pytest.mark.long
 def test_a_newer_version_takes_its_review_out_of_the_digest(world: World, jobs: list[int]) -> None:
     newer = world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
     world.work()
@@ -95,6 +97,7 @@ def test_a_newer_version_takes_its_review_out_of_the_digest(world: World, jobs: 
     assert world.delivery(jobs[0], MAIL).status == D.SUPERSEDED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whose", ["the first", "another"])
 def test_a_review_that_is_cancelled_before_is_left_out(world: World, jobs: list[int], whose: str) -> None:
     from reviews import pipeline
@@ -108,10 +111,11 @@ def test_a_review_that_is_cancelled_before_is_left_out(world: World, jobs: list[
     assert sorted(world.status(job) for job in jobs) == ["cancelled", "succeeded", "succeeded"]
 
 
+@pytest.mark.long
 def test_a_dead_lettered_job_delays_no_digest(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     policy.set_digest(MAIL, 10, "ann")
-    nowhere = "webhook:http://127.0.0.1:1/x"
+    nowhere = f"webhook:http://127.0.0.1:{world.enter(closed_port())}/x"
     first = world.job(world.commit, MAIL, nowhere, key="k-1")
     second = world.job(world.change(), MAIL, key="k-2")
     for _ in range(6):

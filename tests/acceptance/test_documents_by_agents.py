@@ -114,9 +114,11 @@ def test_a_section_that_an_agent_calls_untrue_is_a_finding(world: World, repo: G
     "fields",
     [
         {"evidence_files": []},
-        {"evidence_files": ["../../etc/passwd"]},
-        {"evidence_files": ["//demo/src/absent.py", "//demo/docs/potatoes.md"]},
-        {"quote_code": None},
+        pytest.param({"evidence_files": ["../../etc/passwd"]}, marks=pytest.mark.long),
+        pytest.param(
+            {"evidence_files": ["//demo/src/absent.py", "//demo/docs/potatoes.md"]}, marks=pytest.mark.long
+        ),
+        pytest.param({"quote_code": None}, marks=pytest.mark.long),
         {"quote_document": "It waits two seconds between two tries."},
     ],
     ids=["none", "outside", "absent", "no-code", "invented"],
@@ -131,7 +133,10 @@ def test_scenario_05_what_an_agent_calls_untrue_without_evidence_is_uncertain(
     assert documents_of(job) == f"{ONE_UNCERTAIN} Insufficient evidence to verify this section: {PLACE}."
 
 
-@pytest.mark.parametrize(("evidence", "confidence"), [([CODE], 90), ([], 60), (["//demo/src/absent.py"], 60)])
+@pytest.mark.parametrize(
+    ("evidence", "confidence"),
+    [([CODE], 90), pytest.param([], 60, marks=pytest.mark.long), (["//demo/src/absent.py"], 60)],
+)
 def test_scenario_05_what_holds_without_evidence_has_less_confidence(
     world: World, repo: GitRepo, evidence: list[str], confidence: int
 ) -> None:

@@ -187,7 +187,7 @@ def test_scenario_01_a_usable_second_answer_counts(world: World, repo: GitRepo) 
         {**DRIFTED, "verdict": "maybe"},
         pytest.param({**DRIFTED, "verdict": None}, marks=pytest.mark.long),
         pytest.param({"quote_code": "x"}, marks=pytest.mark.long),
-        [],
+        pytest.param([], marks=pytest.mark.long),
         pytest.param([[1]], marks=pytest.mark.long),
         pytest.param({"verdict": ["drifted"]}, marks=pytest.mark.long),
     ],
@@ -209,7 +209,7 @@ def test_scenario_02_wrong_fields_are_asked_again_once_and_leave_the_section_unc
         ("quote_code", None),
         pytest.param("quote_document", None, marks=pytest.mark.long),
         pytest.param("quote_code", "wait(seconds=60)", marks=pytest.mark.long),
-        ("quote_document", "It waits for sixty seconds."),
+        pytest.param("quote_document", "It waits for sixty seconds.", marks=pytest.mark.long),
         pytest.param("quote_code", "def call_with_retry(call):\n    return None", marks=pytest.mark.long),
         pytest.param("quote_document", "", marks=pytest.mark.long),
     ],
@@ -228,7 +228,10 @@ def test_scenario_05_without_a_quote_of_either_side_drift_is_uncertain(
     assert (event["said"], event["adjusted"]) == ("drifted", "uncertain")
 
 
-@pytest.mark.parametrize(("confidence", "left"), [(90, 60), (40, 20), (0, 20)])
+@pytest.mark.parametrize(
+    ("confidence", "left"),
+    [(90, 60), pytest.param(40, 20, marks=pytest.mark.long), pytest.param(0, 20, marks=pytest.mark.long)],
+)
 def test_scenario_05_what_holds_without_evidence_has_less_confidence(
     world: World, repo: GitRepo, confidence: int, left: int
 ) -> None:
@@ -241,7 +244,7 @@ def test_scenario_05_what_holds_without_evidence_has_less_confidence(
 @pytest.mark.parametrize(
     "reply",
     [error(400, "This model's maximum context length is 100 tokens", "context_length_exceeded"),
-     Reply(answer='{"verdict": "dri', finish_reason="length")],
+     pytest.param(Reply(answer='{"verdict": "dri', finish_reason="length"), marks=pytest.mark.long)],
     ids=["refused", "cut-off"],
 )  # fmt: skip
 def test_scenario_06_a_question_beyond_the_window_is_not_asked_again(
@@ -262,11 +265,17 @@ def test_scenario_06_a_question_beyond_the_window_is_not_asked_again(
 
 @pytest.mark.parametrize(
     "reply",
-    [error(500, "x"), pytest.param(error(503, "x"), marks=pytest.mark.long), Reply(reset=True),
-     error(401, "x"), pytest.param(Reply(refusal="no"), marks=pytest.mark.long), Reply(body="{"),
-     pytest.param(Reply(truncate=True), marks=pytest.mark.long)],
+    [
+        pytest.param(error(500, "x"), marks=pytest.mark.long),
+        pytest.param(error(503, "x"), marks=pytest.mark.long),
+        Reply(reset=True),
+        pytest.param(error(401, "x"), marks=pytest.mark.long),
+        pytest.param(Reply(refusal="no"), marks=pytest.mark.long),
+        Reply(body="{"),
+        pytest.param(Reply(truncate=True), marks=pytest.mark.long),
+    ],
     ids=["500", "503", "reset", "401", "refusal", "garbage", "truncated"],
-)  # fmt: skip
+)
 def test_a_model_that_fails_at_documents_never_fails_the_review(
     world: World, repo: GitRepo, reply: Reply
 ) -> None:
@@ -351,10 +360,10 @@ def test_a_document_that_leaves_the_allow_list_before_the_model_is_not_sent(
     "configuration",
     [
         "docs: {enabled: false}\n",
-        "docs: {exclude: [docs/]}\n",
+        pytest.param("docs: {exclude: [docs/]}\n", marks=pytest.mark.long),
         "docs: {claim_types: {behavior: false}}\n",
         "llm: false\n",
-        "paths: {exclude: [docs/]}\n",
+        pytest.param("paths: {exclude: [docs/]}\n", marks=pytest.mark.long),
     ],
 )
 def test_the_repository_switches_and_scopes_it(world: World, repo: GitRepo, configuration: str) -> None:

@@ -64,11 +64,11 @@ def assert_letter(job: int, case: Case, attempts: int) -> None:
 def quick_and_long(cases: list[Case]) -> list[Any]:
     """Return the cases; of each kind `make test` runs the first, `make test-all` the others too.
 
-    A kind is a row of the failure table, met in one stage and at one provider, with or without a Retry-After.
+    A kind is a class of failures, of a component, with or without a Retry-After.
     """
     seen, found = set(), []
     for case in cases:
-        kind = (case.error_class, case.place, case.stage, case.name.startswith("smtp"), case.wait > 0)
+        kind = (case.error_class, case.place, case.wait > 0)
         found.append(pytest.param(case, marks=pytest.mark.long if kind in seen else (), id=case.name))
         seen.add(kind)
     return found
@@ -128,8 +128,11 @@ def test_a_failure_that_is_not_retryable_is_dead_lettered_at_once(world: World, 
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in troubles.RETRYABLE if case.name in {"p4-busy", "llm-503", "hook-500"}],
-    ids=lambda case: case.stage,
+    [
+        pytest.param(case, id=case.stage, marks=() if case.stage == "llm" else pytest.mark.long)
+        for case in troubles.RETRYABLE
+        if case.name in {"p4-busy", "llm-503", "hook-500"}
+    ],
 )
 def test_a_stage_that_uses_up_its_budget_of_five_is_dead_lettered(world: World, case: Case) -> None:
     job, end = begin(world, case)

@@ -66,10 +66,10 @@ def test_a_finding_stands_at_its_line_once(world: World, github: GitHubServer) -
     ("suggestion", "is_proven"),
     [
         (f"```c\n{LINE}\n```", True),
-        (f"Return 3:\n```c\n{LINE}\n```", True),
-        (LINE, False),
+        pytest.param(f"Return 3:\n```c\n{LINE}\n```", True, marks=pytest.mark.long),
+        pytest.param(LINE, False, marks=pytest.mark.long),
         (f"```suggestion\n{LINE} }}\n```", False),  # the file would not parse
-        (f"```c\n{LINE}\n```\nor\n```c\nint answer(void);\n```", False),
+        pytest.param(f"```c\n{LINE}\n```\nor\n```c\nint answer(void);\n```", False, marks=pytest.mark.long),
     ],
 )
 def test_a_suggestion_block_is_made_only_of_a_proven_edit(
@@ -121,6 +121,7 @@ def test_a_long_limit_holds_up_the_inline_review_only(world: World, github: GitH
     assert len(reviews(github)) == 1
 
 
+@pytest.mark.long
 def test_the_summary_says_that_inline_comments_come_later(world: World, github: GitHubServer) -> None:
     answered(world)
     github.remaining, github.reset_seconds = 3, 2400
@@ -136,6 +137,7 @@ def test_the_summary_says_that_inline_comments_come_later(world: World, github: 
     assert len(reviews(github)) == 1
 
 
+@pytest.mark.long
 def test_a_short_limit_is_waited_for(world: World, github: GitHubServer) -> None:
     answered(world)
     github.script(Act(keep=False, status=429, headers={"retry-after": "20"}), on=POST)
@@ -149,7 +151,13 @@ def test_a_short_limit_is_waited_for(world: World, github: GitHubServer) -> None
 
 
 @pytest.mark.parametrize(
-    "act", [Act(then="reset"), Act(status=502), Act(keep=False, status=502)], ids=["reset", "502", "lost"]
+    "act",
+    [
+        Act(then="reset"),
+        pytest.param(Act(status=502), marks=pytest.mark.long),
+        pytest.param(Act(keep=False, status=502), marks=pytest.mark.long),
+    ],
+    ids=["reset", "502", "lost"],
 )
 def test_a_lost_answer_makes_no_second_review(world: World, github: GitHubServer, act: Act) -> None:
     world.settings.RETRY_TIME_SCALE = 0.001
@@ -177,7 +185,11 @@ def test_a_token_that_expires_between_summary_and_inline_review_is_renewed_once(
 
 
 @pytest.mark.parametrize(
-    ("act", "status"), [(Act(keep=False, status=403), D.FAILED), (Act(keep=False, status=502), D.RECONCILING)]
+    ("act", "status"),
+    [
+        pytest.param(Act(keep=False, status=403), D.FAILED, marks=pytest.mark.long),
+        (Act(keep=False, status=502), D.RECONCILING),
+    ],
 )
 def test_no_failure_of_the_inline_review_fails_the_job(
     world: World, github: GitHubServer, act: Act, status: str
@@ -194,6 +206,7 @@ def test_no_failure_of_the_inline_review_fails_the_job(
     assert world.delivery(job, INLINE).status == status
 
 
+@pytest.mark.long
 def test_a_head_that_moved_gets_the_summary_without_inline_comments(
     world: World, github: GitHubServer
 ) -> None:

@@ -141,6 +141,7 @@ def test_a_delivery_that_is_not_marked_as_sent_repeats_the_last_stage(world: Wor
 # -- sent, and the database write failed ------------------------------------------
 
 
+@pytest.mark.long
 def test_a_mail_sent_but_not_marked_is_looked_up_and_back_filled(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, MAIL)
@@ -161,6 +162,7 @@ def test_a_mail_sent_but_not_marked_is_looked_up_and_back_filled(world: World) -
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_a_partially_updated_row_is_looked_up_by_its_prior_id(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, MAIL)
@@ -184,6 +186,7 @@ def test_a_mail_that_never_arrived_is_sent_after_the_look_up(world: World) -> No
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_a_webhook_is_repeated_under_the_same_key(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, world.hook)
@@ -196,6 +199,7 @@ def test_a_webhook_is_repeated_under_the_same_key(world: World) -> None:
     assert list(world.receiver.processed.values()) == [1]
 
 
+@pytest.mark.long
 def test_mail_of_a_server_that_cannot_be_asked_is_held_not_failed(world: World) -> None:
     server = world.enter(SmtpServer())
     world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port
@@ -274,6 +278,7 @@ def test_the_job_reconciles_a_mark_without_evidence(world: World, caplog: pytest
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_a_time_without_an_id_is_reconciled_before_any_send(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,6 +294,7 @@ def test_a_time_without_an_id_is_reconciled_before_any_send(
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_the_database_refuses_a_mark_without_an_id(world: World) -> None:
     world.receiver.always(Behaviour(status=429))
     job = world.job(world.commit, world.hook)
@@ -414,6 +420,7 @@ def test_a_retry_sends_only_to_recipients_not_yet_notified(world: World) -> None
 # -- versions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_same_version_returns_the_prior_success_and_sends_nothing(world: World) -> None:
     job = world.job(world.commit, MAIL, world.hook)
     world.settle()
@@ -447,6 +454,7 @@ def test_a_higher_version_is_a_new_delivery_and_only_as_a_rerun(world: World) ->
     assert (lower.status_code, lower.json()["id"]) == (200, first)
 
 
+@pytest.mark.long
 def test_a_version_that_is_superseded_sends_nothing_further(world: World) -> None:
     world.receiver.script(Behaviour(status=503, process=False))
     first = world.job(world.commit, MAIL, world.hook)

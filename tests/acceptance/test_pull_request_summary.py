@@ -95,7 +95,10 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize(
+    "limit",
+    [pytest.param(name, marks=pytest.mark.long if name in ("secondary", "429") else ()) for name in LIMITS],
+)
 def test_a_limit_costs_no_attempt_and_nothing_is_called_before_its_end(
     world: World, github: GitHubServer, limit: str
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_value_known_from_a_file_is_taken_out_of_title_author_names_and_findin
     assert SECRET not in str([received.body for received in world.receiver.requests])
 
 
+@pytest.mark.long
 def test_a_change_that_takes_too_much_ends_at_its_first_attempt_with_an_event(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

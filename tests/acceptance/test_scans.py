@@ -312,6 +312,7 @@ def test_a_document_that_ends_the_process_costs_itself_alone(
     assert world.status(job) == JobStatus.SUCCEEDED
 
 
+@pytest.mark.long
 def test_documents_beyond_the_limit_are_counted_and_keep_their_findings(world: World, repo: GitRepo) -> None:
     repo.commit_files({**MOVED, "README.md": "Nothing.\n"})
     of = target()
@@ -449,7 +450,7 @@ for message in outbox.claim("stages", 1):
 """
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
 def test_a_worker_lost_between_two_documents_costs_none_and_repeats_none(
     world: World, repo: GitRepo, end: signal.Signals
 ) -> None:

@@ -282,8 +282,8 @@ for queue in outbox.queues():
 @pytest.mark.parametrize(
     ("patch", "expected"),
     [
-        ("depot_copy.Copier.existing = killed", 0),
-        ("depot_copy.GitCommand.run = killed", 1),
+        pytest.param("depot_copy.Copier.existing = killed", 0, marks=pytest.mark.long),
+        pytest.param("depot_copy.GitCommand.run = killed", 1, marks=pytest.mark.long),
         ("scan._Scan._store = killed", 1),
     ],
 )

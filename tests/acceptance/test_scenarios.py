@@ -117,7 +117,7 @@ def assert_told_once(world: World, job: int) -> None:
     "reply",
     [
         pytest.param(UNPARSEABLE, id="scenario_01_unparseable"),
-        pytest.param(WRONG_STRUCTURE, id="scenario_02_wrong_structure"),
+        pytest.param(WRONG_STRUCTURE, id="scenario_02_wrong_structure", marks=pytest.mark.long),
     ],
 )
 def test_scenario_01_02_output_that_cannot_be_used_twice_leaves_one_part_out(
@@ -143,7 +143,7 @@ def test_scenario_01_02_output_that_cannot_be_used_twice_leaves_one_part_out(
     "reply",
     [
         pytest.param(UNPARSEABLE, id="scenario_01_unparseable"),
-        pytest.param(WRONG_STRUCTURE, id="scenario_02_wrong_structure"),
+        pytest.param(WRONG_STRUCTURE, id="scenario_02_wrong_structure", marks=pytest.mark.long),
     ],
 )
 def test_scenario_01_02_recovery_the_repair_turn_is_used(world: World, reply: Reply) -> None:
@@ -176,6 +176,7 @@ def test_scenario_02_when_no_part_can_be_used_the_job_is_dead_lettered_and_a_rep
 # -- 4: nothing found ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_scenario_04_zero_findings_is_a_result_and_not_retried(world: World) -> None:
     job = world.job(world.change(), world.hook)
     world.work()
@@ -185,6 +186,7 @@ def test_scenario_04_zero_findings_is_a_result_and_not_retried(world: World) -> 
     assert CoverageRow.objects.get(job_id=job).status == "reviewed"
 
 
+@pytest.mark.long
 def test_scenario_04_recovery_a_finding_is_shown_in_the_same_place(world: World) -> None:
     world.llm.script(Reply(answer=answer_of(FOUND)))
     job = world.job(world.change(), world.hook)
@@ -196,6 +198,7 @@ def test_scenario_04_recovery_a_finding_is_shown_in_the_same_place(world: World)
 # -- 5: no evidence ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_scenario_05_a_finding_without_evidence_is_demoted(world: World) -> None:
     world.llm.script(Reply(answer=answer_of({**FOUND, "quote": "int other(void) { return 3; }"})))
     job = world.job(world.change(), world.hook)
@@ -205,6 +208,7 @@ def test_scenario_05_a_finding_without_evidence_is_demoted(world: World) -> None
     assert (finding.demoted, finding.line, finding.severity) == (True, None, "medium")
 
 
+@pytest.mark.long
 def test_scenario_05_recovery_with_evidence_it_keeps_its_line_and_severity(world: World) -> None:
     world.llm.script(Reply(answer=answer_of(FOUND)))
     job = world.job(world.change(), world.hook)
@@ -216,6 +220,7 @@ def test_scenario_05_recovery_with_evidence_it_keeps_its_line_and_severity(world
 # -- 6: token limit ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_scenario_06_a_part_beyond_the_window_is_left_out_and_not_asked_for_again(world: World) -> None:
     world.llm.server.respond = on_part(2, TOO_LONG)
     job = world.job(change_in_parts(world), world.hook)
@@ -226,6 +231,7 @@ def test_scenario_06_a_part_beyond_the_window_is_left_out_and_not_asked_for_agai
     assert outcomes(world, job, "llm") == ["succeeded"]
 
 
+@pytest.mark.long
 def test_scenario_06_recovery_a_rerun_with_a_larger_window_reviews_it(world: World) -> None:
     world.llm.server.respond = on_part(2, TOO_LONG)
     changelist = change_in_parts(world)
@@ -243,7 +249,11 @@ def test_scenario_06_recovery_a_rerun_with_a_larger_window_reviews_it(world: Wor
 
 @pytest.mark.parametrize(
     ("header", "waits"),
-    [("7", 7), ("400", 300), ("date", 90)],
+    [
+        ("7", 7),
+        pytest.param("400", 300, marks=pytest.mark.long),
+        pytest.param("date", 90, marks=pytest.mark.long),
+    ],
     ids=["seconds", "above_the_ceiling", "http_date"],
 )
 def test_scenario_08_a_rate_limit_in_the_middle_of_a_review_keeps_what_is_finished_and_recovers(
@@ -308,7 +318,7 @@ def lose_all_connections() -> None:
         )
 
 
-@pytest.mark.parametrize("stage", ["fetch", "llm", "notify"])
+@pytest.mark.parametrize("stage", [pytest.param("fetch", marks=pytest.mark.long), "llm", "notify"])
 def test_scenario_09_a_stage_that_loses_the_database_at_its_start_is_repeated_from_there(
     world: World, stage: str
 ) -> None:
@@ -366,6 +376,7 @@ def tell(world: World, event: str, change: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.long
 def test_scenario_10_events_inside_the_minute_are_one_job_with_the_newest_content(world: World) -> None:
     world.settings.DEFAULT_RECIPIENTS = [world.hook]
     number = world.depot.shelve(edited("//depot/main/a.c", BEFORE, "int answer(void) { return 7; }\n"))
@@ -379,6 +390,7 @@ def test_scenario_10_events_inside_the_minute_are_one_job_with_the_newest_conten
     assert "return 7" not in request.body["messages"][1]["content"]
 
 
+@pytest.mark.long
 def test_scenario_10_recovery_an_event_during_the_work_replaces_it_without_a_failure(world: World) -> None:
     world.settings.DEFAULT_RECIPIENTS = [world.hook]
     number = world.depot.shelve(edited("//depot/main/a.c", BEFORE, "int answer(void) { return 7; }\n"))
@@ -408,8 +420,9 @@ def test_scenario_10_recovery_an_event_during_the_work_replaces_it_without_a_fai
 # -- 11: a call times out --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_scenario_11_a_part_that_never_answers_is_left_out_when_the_budget_is_gone(world: World) -> None:
-    world.settings.LLM_TIMEOUT_SECONDS = 2.0
+    world.settings.LLM_TIMEOUT_SECONDS = 4.0  # the other parts are answered by then, also on a busy machine
     world.llm.server.respond = on_part(1, Reply(hang=True))
     job = world.job(change_in_parts(world), world.hook)
     world.settle()
@@ -422,7 +435,7 @@ def test_scenario_11_a_part_that_never_answers_is_left_out_when_the_budget_is_go
 
 
 def test_scenario_11_recovery_a_part_that_answers_later_is_all_that_is_asked_for(world: World) -> None:
-    world.settings.LLM_TIMEOUT_SECONDS = 2.0
+    world.settings.LLM_TIMEOUT_SECONDS = 4.0  # the other parts are answered by then, also on a busy machine
     world.llm.server.respond = on_part(1, Reply(hang=True))
     job = world.job(change_in_parts(world), world.hook)
     world.work()
@@ -461,6 +474,7 @@ def late_answer() -> Callable[[Recorded], Reply | None]:
     return respond
 
 
+@pytest.mark.long
 def test_scenario_12_a_late_result_is_stored_and_changes_nothing(world: World) -> None:
     world.llm.server.respond = late_answer()
     job = world.job(world.change(), world.hook)
@@ -475,6 +489,7 @@ def test_scenario_12_a_late_result_is_stored_and_changes_nothing(world: World) -
     assert kinds == ["timed_out", "late_stored"]
 
 
+@pytest.mark.long
 def test_scenario_12_recovery_an_accepted_late_result_is_delivered_once(world: World) -> None:
     world.llm.server.respond = late_answer()
     job = world.job(world.change(), world.hook)

@@ -12,6 +12,7 @@ from reviews.models import CoverageRow, ReviewJob
 from reviews.web import rerun
 from tests.acceptance.world import MAIL, World
 from tests.api.conftest import ApiClient
+from tests.fakes.closed import closed_port
 from tests.fakes.p4.server import edited
 
 BOB = "mail:bob@example.com"
@@ -156,7 +157,7 @@ def test_its_own_requests_are_idempotent_and_its_reruns_supersede(world: World, 
 
 def test_a_replay_and_an_operators_rerun_stay_limited(world: World, team: ApiClient) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "openai", True
-    world.settings.LLM_BASE_URL = "http://127.0.0.1:9"
+    world.settings.LLM_BASE_URL = f"http://127.0.0.1:{world.enter(closed_port())}"
     made = post(team, mixed_change(world), BOB).json()["id"]
     world.settle()
     assert world.status(made) == "dead_lettered"

@@ -471,7 +471,9 @@ def part_unusable(shown: Shown) -> None:
 _LONG = {
     "no_claims", "documents_failed", "section_no_evidence", "section_too_long", "section_no_model",
     "section_over_limit", "section_steers", "semantic_away", "scan_unlisted", "scan_without_claims",
-    "scan_without_documents", "file_not_used", "invalid_value", "agents_late_few",
+    "scan_without_documents", "file_not_used", "invalid_value", "agents_late_few", "section_unusable",
+    "section_not_clean", "semantic_off", "documents_off", "no_yaml", "section_agent_timeout", "part_too_long",
+    "part_unusable", "comment_too_long", "older_commit",
 }  # fmt: skip
 
 

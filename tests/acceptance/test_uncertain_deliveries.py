@@ -145,7 +145,14 @@ def later(hours: float) -> None:
     DeadLetter.objects.exclude(validated_at=None).update(validated_at=timezone.now() - timedelta(hours=hours))
 
 
-@pytest.mark.parametrize("step", ["remediate", "validate", "replay"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("remediate", marks=pytest.mark.long),
+        pytest.param("validate", marks=pytest.mark.long),
+        "replay",
+    ],
+)
 def test_a_web_process_that_died_between_the_steps_strands_no_review(
     world: World, server: SmtpServer, decide: Decide, step: str
 ) -> None:
