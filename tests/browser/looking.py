@@ -26,6 +26,7 @@ LOOKS = (
     else [(390, "dark"), pytest.param(1280, "light", marks=pytest.mark.long)]
 )
 _AXE = Axe()
+LIVE_MS = 31_000  # longer than any interval at which a page asks what is new
 
 # Runs in the page: what an assistive technology would stumble over.
 _STRUCTURE = """() => {
@@ -64,6 +65,11 @@ def settled(page: Page) -> Page:
     """Return the page when all of it has arrived."""
     page.wait_for_load_state()
     return page
+
+
+def ask_now(page: Page) -> None:
+    """Let the page ask the server for what is new now, not after its interval. `visit` gave it a clock."""
+    page.clock.fast_forward(LIVE_MS)
 
 
 def structure(page: Page) -> list[str]:

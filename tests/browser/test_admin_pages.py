@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
@@ -11,9 +13,23 @@ from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import is_too_wide, picture
-from tests.browser.test_axe import violations
+from tests.browser.test_axe import IS_ALL, violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+# One page of each template; what others say and whether they are served is looked at without a browser.
+OF_EACH_KIND = {
+    "reviews_reviewjob_change",
+    "reviews_allowlistentry_changelist",
+    "reviews_allowlistentry_change",
+    "reviews_allowlistentry_history",
+    "reviews_allowlistentry_delete",
+    "reviews_apikey_add",
+    "criticizer_securityevent_change",
+    "criticizer_workercluster_change",
+    "deadletters_deadlettergroup_change",
+    "auth_user_change",
+    "password_change",
+}
 
 
 @pytest.mark.browser(seconds=14)
@@ -28,8 +44,7 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
     cluster = factories.WorkerClusterFactory()
     ann = scenes.ann(is_superuser=True)
     job = ReviewJob.objects.get(review_version=2)
-    page = visit("/admin/", ann)
-    for name, args in [
+    pages: list[tuple[str, list[Any]]] = [
         ("reviews_reviewjob_changelist", []),
         ("reviews_reviewjob_change", [job.pk]),
         ("reviews_allowlistentry_changelist", []),
@@ -65,7 +80,9 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
         ("auth_user_change", [ann.pk]),
         ("auth_group_changelist", []),
         ("password_change", []),
-    ]:
+    ]
+    page = visit("/admin/", ann)
+    for name, args in pages if IS_ALL else [row for row in pages if row[0] in OF_EACH_KIND]:
         address = reverse(f"admin:{name}", args=args)
         response = page.goto(address)
         assert response is not None

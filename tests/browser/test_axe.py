@@ -18,9 +18,8 @@ from tests.links import path_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 COLOURS = ("color-contrast", "link-in-text-block")  # the rules that depend on the colour scheme
-IN_DARK = (
-    1 if os.environ.get(skips.RUN) == "all" else 3
-)  # one page in so many is looked at, the first included
+IS_ALL = os.environ.get(skips.RUN) == "all"
+IN_DARK = 1 if IS_ALL else 3  # one page in so many is looked at, the first included
 
 
 def violations(
@@ -54,7 +53,7 @@ def test_lists_of_reviewers_break_no_axe_rule(visit: Visit) -> None:
     scenes.live_workers()
     scenes.running_review()
     delivery = scenes.delivery_with_message()
-    paths = ["/", "/findings/?severity=high", "/quality/?path=//shop/", "/scans/", "/subscriptions/"]
+    paths = ["/", "/findings/?severity=high", "/quality/?path=//shop/", "/subscriptions/"]
     bob = scenes.bob()
     SavedView.objects.create(user=bob, page="pages.findings", name="Severe ones", query="severity=high")
     assert violations(visit, paths, bob) == []
@@ -63,7 +62,7 @@ def test_lists_of_reviewers_break_no_axe_rule(visit: Visit) -> None:
 
 
 @pytest.mark.browser(seconds=8)
-def test_pages_of_a_review_or_scan_break_no_axe_rule(visit: Visit) -> None:
+def test_pages_of_a_review_break_no_axe_rule(visit: Visit) -> None:
     scenes.live_workers()
     delivery, running = scenes.delivery_with_message(), scenes.running_review()
     paths = [
@@ -71,7 +70,6 @@ def test_pages_of_a_review_or_scan_break_no_axe_rule(visit: Visit) -> None:
         f"/reviews/{delivery.job_id}/compare/",
         f"/reviews/{running.pk}/",
         f"/configurations/{scenes.configuration().pk}/",
-        f"/scans/{scenes.scans().pk}/",
     ]
     assert violations(visit, paths, scenes.bob()) == []
 
@@ -94,6 +92,8 @@ def test_pages_of_dead_letters_break_no_axe_rule(visit: Visit) -> None:
         f"{base}/replaybatch/",
         f"{base}/replaybatch/{batch.pk}/change/",
     ]
+    # The other ways to end or to change a letter have forms of the same parts.
+    paths = paths if IS_ALL else [path for path in paths if not path.endswith(("/admin/", "/discard/"))]
     assert violations(visit, paths, scenes.ann(is_superuser=True)) == []
 
 
@@ -137,14 +137,16 @@ def test_admin_pages_on_a_phone_break_no_axe_rule(visit: Visit) -> None:
         aggregate_type="stage_run", aggregate_id=run.pk, waiting_for="llm:openai"
     )
     paths = [
-        f"/admin/deadletters/deadletter/{letter.pk}/change/",
         f"/admin/deadletters/deadletter/?q=letter:{letter.pk}",
-        f"/admin/reviews/reviewjob/{delivery.job_id}/change/",
+        f"/admin/deadletters/deadletter/{letter.pk}/change/",
         f"/admin/reviews/attempt/{run.attempt_rows.order_by('id')[0].pk}/change/",
+        "/admin/failure-codes/",
+        # `make test` looks at these at 1280 pixels, or at others that are made of the same parts.
+        f"/admin/reviews/reviewjob/{delivery.job_id}/change/",
         f"/admin/criticizer/outboxmessage/{message.pk}/change/",
         "/admin/criticizer/circuit/llm_3Aopenai/change/",
         f"/admin/notifications/delivery/{delivery.pk}/change/",
         "/admin/providers/",
-        "/admin/failure-codes/",
     ]
+    paths = paths if IS_ALL else paths[:4]
     assert violations(visit, paths, scenes.ann(is_superuser=True), (390,)) == []

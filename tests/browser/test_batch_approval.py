@@ -31,6 +31,7 @@ def carol() -> Any:
     return user
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=6)
 def test_who_submits_a_batch_is_not_who_approves_it(visit: Visit) -> None:
     scenes.ann("operator")

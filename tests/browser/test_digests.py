@@ -76,6 +76,7 @@ def test_the_digest_fits_every_screen(visit: Visit) -> None:
         (Path(PICTURES) / "digest.txt").write_text(snapshot.thaw(rows[1]).text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_a_delivery_says_until_when_it_waits_and_with_what(visit: Visit, width: int, scheme: str) -> None:
     rows = waiting()
@@ -94,6 +95,7 @@ def test_a_delivery_says_until_when_it_waits_and_with_what(visit: Visit, width: 
     picture(page, f"review-{scheme}-{width}")
 
 
+@pytest.mark.long
 def test_a_decision_says_whom_it_counts_for(visit: Visit) -> None:
     rows = waiting()
     Digest.objects.update(due_at=timezone.now())

@@ -16,7 +16,7 @@ from reviews.states import JobStatus
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import PICTURES, is_too_wide, picture, settled
+from tests.browser.looking import PICTURES, ask_now, is_too_wide, picture, settled
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 JOBS = "/admin/reviews/reviewjob/"
@@ -106,6 +106,7 @@ def test_pages_are_turned_with_keys(visit: Visit, monkeypatch: pytest.MonkeyPatc
     expect(page.locator("#result_list")).to_contain_text(newest[0])
 
 
+@pytest.mark.long
 def test_a_view_is_saved_used_and_forgotten(visit: Visit) -> None:
     some_jobs(2)
     page = visit(JOBS, scenes.ann(is_superuser=True), width=360)
@@ -166,17 +167,19 @@ def test_the_figures_renew_themselves_until_they_are_paused(
     monkeypatch.setattr(overview, "REFRESH_SECONDS", 1)
     scenes.live_workers()
     busy_day()
-    page = visit("/admin/?window=1h", scenes.ann("operator"))
+    page = visit("/admin/?window=1h", scenes.ann("operator"), has_clock=True)
     active = page.locator(".tile", has_text="Running").locator("strong")
     expect(active).to_have_text("0")
     page.locator("#chart-throughput summary").click()
     factories.ReviewJobFactory()
+    ask_now(page)
     expect(active).to_have_text("1")
     expect(page.locator("#chart-throughput details")).to_have_attribute("open", "")  # what is open stays
     page.get_by_role("button", name="Pause updates").click()
     expect(page.locator("#live-note")).to_contain_text("Paused.")
     factories.ReviewJobFactory()
     page.get_by_role("button", name="Resume updates").click()
+    ask_now(page)
     expect(active).to_have_text("2")
 
 
@@ -197,6 +200,7 @@ def test_the_dashboard_fits_and_its_charts_say_what_they_show(visit: Visit) -> N
     assert not is_too_wide(page)
 
 
+@pytest.mark.long
 def test_a_number_leads_to_its_rows(visit: Visit) -> None:
     at = timezone.now() - timedelta(minutes=10)
     factories.ReviewJobFactory(

@@ -14,7 +14,7 @@ from reviews.web import files_tab
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import axe_says, is_too_wide, picture, structure
+from tests.browser.looking import LIVE_MS, ask_now, axe_says, is_too_wide, picture, structure
 from tests.changes import store_diff
 from tests.reviewers.build import added
 
@@ -56,16 +56,18 @@ def test_bob_logs_in_sees_the_list_and_logs_out(visit: Visit) -> None:
 @pytest.mark.browser(seconds=6)
 def test_a_running_review_updates_itself_until_it_has_ended(visit: Visit) -> None:
     job = scenes.running_review()
-    page = visit(f"/reviews/{job.pk}/", scenes.bob())
+    page = visit(f"/reviews/{job.pk}/", scenes.bob(), has_clock=True)
     expect(page.locator("#review-head .state")).to_have_text("In progress")
     said = "Review is running, attempt 1 of 5: {} of 10 parts are reviewed."
     expect(page.locator("[aria-live=polite]")).to_have_text(said.format(2))
     page.locator("#attempts-fetch summary").click()
     job.stages.filter(stage="llm").update(progress={"a": "{}", StageRun.PARTS: [3, 10]})
+    ask_now(page)
     expect(page.get_by_text("3 of 10 parts are reviewed", exact=True)).to_be_visible()
     expect(page.locator("[aria-live=polite]")).to_have_text(said.format(3))
 
     finish(job)
+    ask_now(page)
 
     expect(page.locator("#review-head .state")).to_have_text("Succeeded")
     expect(page.get_by_role("heading", name="Found just now")).to_be_visible()
@@ -76,57 +78,63 @@ def test_a_running_review_updates_itself_until_it_has_ended(visit: Visit) -> Non
 
 def test_updates_pause_and_resume(visit: Visit) -> None:
     job = scenes.running_review()
-    page = visit(f"/reviews/{job.pk}/", scenes.bob())
+    page = visit(f"/reviews/{job.pk}/", scenes.bob(), has_clock=True)
     page.get_by_role("button", name="Pause updates").click()
     expect(page.locator("#live-note")).to_contain_text("Paused.")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
 
     finish(job)
-    page.wait_for_timeout(2_500)  # longer than one interval: nothing may be asked
+    page.clock.run_for(LIVE_MS)  # nothing may be asked
 
     assert asked == []
     page.get_by_role("button", name="Resume updates").click()
+    ask_now(page)
     expect(page.locator("#review-head .state")).to_have_text("Succeeded")
 
 
 @pytest.mark.browser(seconds=8)
 def test_server_errors_are_said_and_survived(visit: Visit) -> None:
     job = scenes.running_review()
-    page = visit(f"/reviews/{job.pk}/", scenes.bob(), expects="503")
+    page = visit(f"/reviews/{job.pk}/", scenes.bob(), expects="503", has_clock=True)
     page.route("**/live/**", lambda route: route.fulfill(status=503, body="down"))
+    ask_now(page)
     expect(page.locator("#live-note")).to_contain_text("The server answered with an error.")
     expect(page.locator("#review-head .state")).to_have_text("In progress")
 
     finish(job)
     page.unroute("**/live/**")
+    ask_now(page)
 
-    expect(page.locator("#review-head .state")).to_have_text("Succeeded", timeout=15_000)
+    expect(page.locator("#review-head .state")).to_have_text("Succeeded", timeout=60_000)
     expect(page.locator("#live-note")).to_be_hidden()
 
 
 def test_what_is_gone_is_said_in_words_that_suit_every_page(visit: Visit) -> None:
     """Reviews, dead letters and batches follow what happens with the same script."""
     job = scenes.running_review()
-    page = visit(f"/reviews/{job.pk}/", scenes.bob(), expects="404")
+    page = visit(f"/reviews/{job.pk}/", scenes.bob(), expects="404", has_clock=True)
     page.route("**/live/**", lambda route: route.fulfill(status=404, body="gone"))
+    ask_now(page)
     expect(page.locator("#live-note")).to_have_text("What this page shows does not exist any more.")
 
 
 def test_a_session_that_ended_is_said(visit: Visit) -> None:
     job = scenes.running_review()
-    page = visit(f"/reviews/{job.pk}/", scenes.bob())
+    page = visit(f"/reviews/{job.pk}/", scenes.bob(), has_clock=True)
     page.context.clear_cookies()
+    ask_now(page)
     expect(page.locator("#live-note")).to_contain_text("You are logged out.")
 
 
 def test_the_list_shows_a_new_review_by_itself(visit: Visit) -> None:
     scenes.live_workers()
     first = scenes.running_review()
-    page = visit("/", scenes.bob())
+    page = visit("/", scenes.bob(), has_clock=True)
     expect(page.locator(f"#job-{first.pk} .state")).to_have_text("In progress")
 
     second = factories.ReviewJobFactory(title="Posted a moment ago")
+    ask_now(page)
 
     expect(page.locator(f"#job-{second.pk}")).to_contain_text("Posted a moment ago")
     expect(page.locator("tbody tr").first).to_have_id(f"job-{second.pk}")
@@ -134,11 +142,12 @@ def test_the_list_shows_a_new_review_by_itself(visit: Visit) -> None:
 
 def test_the_worker_banner_comes_and_goes_by_itself(visit: Visit) -> None:
     scenes.running_review()
-    page = visit("/", scenes.bob())
+    page = visit("/", scenes.bob(), has_clock=True)
     expect(page.locator("#worker-banner")).to_contain_text(
         "No worker is serving the queues llm, notify, stages."
     )
     scenes.live_workers()
+    ask_now(page)
     expect(page.locator("#worker-banner")).to_be_hidden()
 
 
@@ -257,12 +266,13 @@ def test_live_updates_keep_an_opened_diff_the_marks_and_the_buttons(
     factories.CoverageRowFactory(job=job, file=path, status="reviewed")
     factories.FindingRowFactory(job=job, file=path, line=1, end_line=1)
     store_diff(job, added(path, "first\n"))
-    page = visit(f"/reviews/{job.pk}/?view=files", scenes.bob())
+    page = visit(f"/reviews/{job.pk}/?view=files", scenes.bob(), has_clock=True)
     fold, lines = page.get_by_text("show the diff"), page.locator(".row.added")
     fold.click()
     expect(lines).to_have_count(1)
 
     factories.FindingRowFactory(job=job, file=path, line=1, end_line=1, title="Found later")
+    ask_now(page)
     expect(page.get_by_role("heading", name="Found later")).to_be_visible()
     expect(lines).to_have_count(0)  # the lines that are here lack the new finding
     fold.click()
@@ -270,6 +280,7 @@ def test_live_updates_keep_an_opened_diff_the_marks_and_the_buttons(
 
     page.get_by_label("Viewed").check()
     finish(job)
+    ask_now(page)
     expect(page.get_by_role("heading", name="Found just now")).to_be_visible()
     expect(lines).to_have_count(1)
     expect(page.get_by_label("Viewed")).to_be_checked()

@@ -47,6 +47,7 @@ def test_operator_reruns_and_cancels_a_review(visit: Visit, width: int, scheme: 
     picture(page, f"cancelled-{width}-{scheme}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_review_page_explains_missing_recipients(visit: Visit, width: int, scheme: str) -> None:
     job = factories.job_with_stages(status="dead_lettered", recipients=[])

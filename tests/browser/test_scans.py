@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from reviews.models import ReviewJob
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import LOOKS, axe_says, is_too_wide, picture, structure
+from tests.browser.looking import LOOKS, ask_now, axe_says, is_too_wide, picture, structure
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -39,12 +39,14 @@ def test_the_page_of_a_running_scan_shows_each_document_as_it_is_verified(visit:
     scenes.live_workers()
     target = scenes.scans(newest="in_progress")
     running = target.scans.latest("job_id")
-    page = visit(f"/scans/{target.pk}/", scenes.bob(), expects="inline")
+    page = visit(f"/scans/{target.pk}/", scenes.bob(), has_clock=True)
     expect(page.get_by_text("4 of 7 claims verified")).to_be_visible()
     expect(page.get_by_role("button", name="Pause updates")).to_be_visible()
     running.documents.filter(digest="b").update(verified_at=datetime.now(UTC), holds=3)
+    ask_now(page)
     expect(page.get_by_text("7 of 7 claims verified")).to_be_visible()
     ReviewJob.objects.filter(pk=running.pk).update(status="succeeded", finished_at=datetime.now(UTC))
+    ask_now(page)
     expect(page.get_by_text("A scan is running.")).to_have_count(0)
     expect(page.get_by_role("button", name="Pause updates")).to_be_hidden()
     assert not is_too_wide(page)

@@ -11,12 +11,12 @@ from reviews.models import Subscription
 from tests import factories
 from tests.browser import scenes
 from tests.browser.conftest import Visit
-from tests.browser.looking import is_too_wide, structure
+from tests.browser.looking import LOOKS, is_too_wide, structure
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_a_reader_subscribes_and_mutes(visit: Visit, width: int, scheme: str) -> None:
     scenes.live_workers()
     bob = factories.UserFactory(username="bob", email="bob@example.com")

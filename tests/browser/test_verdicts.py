@@ -94,7 +94,9 @@ def press(page: Page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
-@pytest.mark.parametrize(("is_alone", "width"), [(False, 390), (True, 1280)])
+@pytest.mark.parametrize(
+    ("is_alone", "width"), [(False, 390), pytest.param(True, 1280, marks=pytest.mark.long)]
+)
 def test_enter_in_the_reason_of_a_dismissal_chooses_no_verdict(
     visit: Visit, is_alone: bool, width: int
 ) -> None:
@@ -247,6 +249,7 @@ def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: 
     assert rules_broken(page) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_an_operator_dismisses_a_category_and_applies_a_proposal(
     visit: Visit, width: int, scheme: str
