@@ -299,7 +299,7 @@ def test_a_document_that_ends_the_process_costs_itself_alone(
     job = intake.request(target(), "s-1", "ann").job_id
     worker = threading.Thread(target=lambda: (world.work(), connection.close()))
     worker.start()
-    eventually(gate.is_reached)
+    eventually(gate.is_reached, 120)
     child = next(
         one for one in psutil.Process().children(recursive=True) if "scan_child" in " ".join(one.cmdline())
     )
@@ -466,10 +466,10 @@ def test_a_worker_lost_between_two_documents_costs_none_and_repeats_none(
     )
     worker = subprocess.Popen([sys.executable, "-c", WORKER], env=environment, stdout=subprocess.DEVNULL)
     try:
-        eventually(gate.is_reached)
+        eventually(gate.is_reached, 120)
         # The scanning process is at the second document; its parent may be about to store the first.
         done = ScanDocument.objects.filter(scan=job, path="//demo/README.md").exclude(verified_at=None)
-        eventually(done.exists)
+        eventually(done.exists, 120)
         first = done.get()
         assert first.refuted == 1
         worker.send_signal(end)
@@ -485,7 +485,7 @@ def test_a_worker_lost_between_two_documents_costs_none_and_repeats_none(
         assert rows[0].verified_at == first.verified_at
         assert FindingRow.objects.filter(job=job).count() == 2
         worker.send_signal(signal.SIGCONT)
-        worker.wait(30)
+        worker.wait(120)
     finally:
         worker.kill()
         worker.wait()
