@@ -210,6 +210,26 @@ UPDATE agent_tasks t
 RETURNING t.id""")
 
 
+_RELEASE_OF = rows.statement("""
+UPDATE agent_tasks t
+   SET status = 'pending', claim_sha256 = '', lease_expires_at = NULL, claims = t.claims - 1, detail = ''
+ WHERE t.id = ANY(ARRAY(SELECT t.id FROM agent_tasks t
+                         WHERE t.status = 'in_progress' AND t.claimed_key = %(key)s AND NOT $DEAD
+                         ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING t.id""")
+
+
+def release_of(key: str) -> int:
+    """Give back what a key holds that was revoked: others may claim it now, and the claims do not count.
+
+    Returns how many. A result that is being recorded at that moment counts.
+    """
+    found = prepared.rows(_RELEASE_OF, {"key": key})
+    if found:
+        rows.announce()
+    return len(found)
+
+
 def heartbeat(
     caller: Caller, task_id: UUID, token: str, progress: str | None = None
 ) -> tuple[datetime | None, bool]:

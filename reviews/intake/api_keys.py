@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
+from reviews.agents import claim
 from reviews.models import ApiKey
 from reviews.sources.allowlist import validate_line
 
@@ -61,9 +62,11 @@ def check_tree(prefix: str) -> None:
 def revoke(name: str) -> bool:
     """Revoke the key called `name`. Returns False when it was revoked before.
 
-    Raises ApiKey.DoesNotExist.
+    Tasks that an agent holds by it are offered to others at once. Raises ApiKey.DoesNotExist.
     """
-    if ApiKey.objects.filter(name=name, revoked_at=None).update(revoked_at=Now()) == 1:
-        return True
+    with transaction.atomic():
+        if ApiKey.objects.filter(name=name, revoked_at=None).update(revoked_at=Now()) == 1:
+            claim.release_of(name)
+            return True
     ApiKey.objects.get(name=name)
     return False

@@ -21,6 +21,7 @@ from reviews import pipeline
 from reviews.agents import claim, expire, offer, rows, submit
 from reviews.agents.rows import Refusal, Refused, directories_of
 from reviews.agents.submit import Answer, Invalid, Result
+from reviews.intake import api_keys
 from reviews.models import AgentSubmission, AgentTask, JobEvent
 from reviews.states import SubmissionVerdict
 from tests import factories
@@ -113,6 +114,18 @@ def test_a_lapsed_claim_goes_to_the_next_agent_and_the_first_one_is_refused(task
     expire.sweep()
     assert status(task) == "pending"
     assert send(task, body(second["claim_token"])) == Refusal.CLAIM_LOST
+
+
+def test_a_revoked_key_holds_no_task(tasks: Tasks) -> None:
+    api_keys.create("stolen", "agent", [f"{MAIN}..."])
+    first, second = tasks(2)
+    token = claim.claim(caller(key="stolen"), first.pk)["claim_token"]
+    held = claim.claim(caller(), second.pk)["claim_token"]
+    assert api_keys.revoke("stolen")
+    assert send(first, body(token)) == Refusal.CLAIM_LOST
+    assert AgentTask.objects.values_list("claims", flat=True).get(pk=first.pk) == 0
+    assert send(first, body(claim.claim(caller(), first.pk)["claim_token"])) == ACCEPTED
+    assert send(second, body(held)) == ACCEPTED
 
 
 def test_three_lost_claims_expire_a_task_and_released_ones_do_not_count(tasks: Tasks) -> None:
