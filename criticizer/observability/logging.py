@@ -10,6 +10,7 @@ import logging.config
 from typing import Any
 
 import structlog
+from django.core.exceptions import SuspiciousOperation
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 
@@ -20,6 +21,7 @@ def _redact(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     return dict(redact_event(logger, method, event))
 
 
+MAX_REFUSED_CHARS = 200  # of the text about a refused request
 _SEVERITIES = {"error": "high", "critical": "critical"}  # by level, of an error without a class
 
 
@@ -46,6 +48,21 @@ def add_failure_facts(logger: WrappedLogger, method: str, event: EventDict) -> E
     return event
 
 
+def tone_down_refused_requests(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Turn Django's error with a stack about a request that it refuses with 400 into a warning (G580).
+
+    Anybody can send such requests: a forged Host header, a thousand fields. The text repeats what was sent.
+    """
+    from criticizer.redaction.log_scrubbing import error_of
+
+    error = error_of(event.get("exc_info"))
+    if isinstance(error, SuspiciousOperation) and str(event.get("logger", "")).startswith("django.security."):
+        del event["exc_info"]
+        text = str(event["event"])
+        event.update(event=text[:MAX_REFUSED_CHARS], level="warning", error=type(error).__name__)
+    return event
+
+
 _SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -66,6 +83,7 @@ def django_logging(level: str) -> dict[str, Any]:
                 "foreign_pre_chain": _SHARED,
                 "processors": [
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    tone_down_refused_requests,
                     add_failure_facts,
                     _redact,
                     structlog.processors.JSONRenderer(),

@@ -14,7 +14,7 @@ from django.urls import reverse
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column, named_values
 from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin, not_of_reviews
 from criticizer.models import SecurityEvent
-from criticizer.security.reauthentication import ChangePassword
+from criticizer.security.reauthentication import ChangePassword, SetOtherPasswordForm
 
 admin.site.unregister([User, Group])
 
@@ -35,6 +35,7 @@ admin.site.password_change = change_password  # type: ignore[method-assign,assig
 @admin.register(User)
 class AccountAdmin(ScopedAdmin, UserAdmin[User]):
     scope = not_of_reviews("accounts")
+    change_password_form = SetOtherPasswordForm
 
 
 @admin.register(Group)

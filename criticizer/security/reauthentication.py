@@ -17,7 +17,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.forms import AdminPasswordChangeForm, PasswordChangeForm
 from django.contrib.auth.signals import user_logged_in
 from django.contrib.auth.views import PasswordChangeView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -168,6 +168,17 @@ class PasswordAloneMixin:
     ) -> Any:
         """Set the password of an account, and store that alone with `commit`."""
         user.set_password(self.cleaned_data[password_field_name])
+        if commit:
+            user.save(update_fields=["password"])
+        return user
+
+
+class SetOtherPasswordForm(AdminPasswordChangeForm):  # type: ignore[type-arg]
+    """The password that the admin sets or takes away for an account; as above, nothing else is written."""
+
+    def save(self, commit: bool = True) -> Any:
+        """Set the password of the account, and store that alone with `commit`."""
+        user = super().save(commit=False)
         if commit:
             user.save(update_fields=["password"])
         return user

@@ -13,6 +13,7 @@ from django.test import Client
 
 from criticizer.models import SecurityEvent
 from criticizer.security import reauthentication
+from criticizer.security.reauthentication import SetOtherPasswordForm
 from notifications import config
 from notifications.providers.email.smtp import Smtp, SmtpConfig
 from reviews.audit.history import ViewerScopeEvent
@@ -161,6 +162,31 @@ def test_a_new_password_brings_back_nothing_that_was_taken_away_meanwhile(
         False,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"password1": NEW, "password2": NEW, "usable_password": "true"},
+        {"usable_password": "false", "unset-password": "yes"},
+    ],
+)
+def test_an_admin_who_sets_a_password_brings_back_nothing_either(
+    root: Client, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    eve = factories.UserFactory(username="eve", is_staff=True, is_superuser=True)
+    real = SetOtherPasswordForm.clean
+
+    def demoted(form: SetOtherPasswordForm) -> Any:
+        User.objects.filter(pk=eve.pk).update(is_superuser=False, is_staff=False, is_active=False)
+        return real(form)
+
+    monkeypatch.setattr(SetOtherPasswordForm, "clean", demoted)
+    assert root.post(f"/admin/auth/user/{eve.pk}/password/", given).status_code == 302
+    found = User.objects.get(pk=eve.pk)
+    assert (found.is_superuser, found.is_staff, found.is_active) == (False, False, False)
+    assert not found.check_password(factories.PASSWORD)
+    assert found.has_usable_password() == ("password1" in given)
 
 
 @pytest.mark.parametrize(
