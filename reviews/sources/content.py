@@ -46,10 +46,13 @@ _LFS_POINTER_CHARACTERS = 1024
 
 # Names of files that people write: such a file is read whatever bytes are put into it.
 TEXT_NAME = re.compile(
-    r"\.(?:pyi?|pyw|pyx|[mc]?js|jsx|tsx?|[mc]ts|[ch]|cc|cpp|cxx|h[hpx]p?|mm?|cs|csx|vb|fsx?|java|kts?|groovy|go|rb|erb"
-    r"|php\d?|phtml|rs|swift|dart|scala|p[lm]|lua|jl|exs?|[eh]rl|hs|mli?|clj[cs]?|r|zig|nim|sol|vue|svelte|jspx?|aspx?"
-    r"|ejs|cgi|tcl|awk|sh|bash|zsh|fish|bat|cmd|psm?1|vbs|sql|md|rst|txt|json|ipynb|ya?ml|toml|ini|cfg|conf|env"
-    r"|properties|service|xml|xsl|html?|s?css|less|gradle|cmake|mk|bzl|nix|proto|graphql|tf|tfvars|csproj)$"
+    r"\.(?:pyi?|py[wx]|pxd|[mc]?jsx?|[mc]?tsx?|c|cc|c(?:pp|xx|\+\+)m?|ixx|h(?:h|pp|xx|\+\+)?|[it]pp|inl|cuh?|ino|mm?"
+    r"|csx?|vb|fs[ix]?|java|kts?|groovy|go|rb|erb|rake|gemspec|php\d?|phtml|rs|swift|dart|scala|sbt|p[lm]|lua|jl|exs?"
+    r"|[eh]rl|hs|mli?|clj[cs]?|r|zig|nim|sol|vue|svelte|astro|coffee|elm|jspx?|as[pcmh]x?|cshtml|razor|ejs|hbs|twig"
+    r"|j2|cgi|tcl|awk|sh|bash|zsh|ksh|csh|fish|bat|cmd|ps[md]?1|vbs|wsf|s|svh?|vhdl?|f(?:90|95|03)|pas|ad[bs]"
+    r"|cbl|el|scm|rkt|sql|mdx?|rst|txt|json[c5]?|ipynb|ya?ml|toml|ini|cfg|conf|env|properties|service|xml|xsl|html?"
+    r"|s?css|sass|less|gradle|cmake|mk|bzl|nix|proto|graphql|gql|thrift|rego|tf|tfvars|hcl|bicep"
+    r"|(?:cs|fs|vb|vcx)proj)$"
     r"|(?:^|/)(?:(?:Docker|Container|Make|Jenkins|Vagrant|Rake|Gem|Proc|Brew)file|BUILD|WORKSPACE|CODEOWNERS"
     r"|\.(?:htaccess|npmrc|bashrc|profile|git(?:attributes|modules|ignore)))$",
     re.IGNORECASE,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from criticizer.redaction import Redactor
+from reviews.reviewers import grammars
 from reviews.reviewers.base import Coverage, CoverageStatus
-from reviews.reviewers.checks import run_checks
+from reviews.reviewers.checks import hidden_code, leftovers, run_checks
 from reviews.reviewers.coverage_texts import LIMIT, SHORTENED, SKIPPED, TOO_LARGE, unread_banner
 from reviews.reviewers.prepare import prepare
 from reviews.reviewers.review import checks_only
+from reviews.sources import names
 from reviews.sources.base import Action, Change, FileChange, ListedFile, SkipReason
-from reviews.sources.content import file_change, skipped
+from reviews.sources.content import TEXT_NAME, file_change, skipped
 from reviews.sources.diffs import diff_file
+from reviews.sources.registry import depot_prefix
 from tests.reviewers.build import change, fake_token
 
 EVIL = f"key = '{fake_token()}'\nbreakpoint()\n"
@@ -191,6 +195,36 @@ def test_code_that_the_repository_only_points_to_is_a_finding(file: FileChange, 
 
 
 @pytest.mark.parametrize(
+    "changelist",
+    [
+        "github:acme/app#1",
+        f"gitea:acme/app@{'1' * 40}",
+        "gitlab:acme/team/app#1",
+        f"git:app@{'1' * 40}",
+        "12345",
+    ],
+)
+def test_a_link_is_followed_from_the_root_of_its_own_repository(changelist: str) -> None:
+    root = depot_prefix(changelist) or "//app/"
+    for target, is_away in (("../../x", True), ("../x", False)):
+        file = _of(f"{root}src/a.sh", LINK, f"link target {target}")
+        reviewed = replace(change(file), changelist_id=changelist)
+        found = [one for one in run_checks(reviewed, [diff_file(file)]) if one.title == AWAY]
+        assert bool(found) is is_away
+
+
+def test_endings_of_code_are_known_and_no_others() -> None:
+    ours = {
+        f".{ending}" for ending in (*grammars._EXTENSIONS, "psd1", "psm1", "ps1", "F90", "c++", "vcxproj")
+    }
+    ours |= {*names._MEMBERS, *names._LIKE, *hidden_code._PROGRAMS}
+    ours.update(*(endings for endings, _ in leftovers._DEBUGGERS))
+    assert [ending for ending in sorted(ours) if not TEXT_NAME.search(f"a{ending}")] == []
+    others = ["png", "zip", "pdf", "hx", "class", "o", "exe", "dll", "psx1"]
+    assert [ending for ending in others if TEXT_NAME.search(f"a.{ending}")] == []
+
+
+@pytest.mark.parametrize(
     ("path", "text", "line"),
     [
         ("a.py", "#!/usr/bin/python\n# -*- coding: utf-7 -*-\n+AGkAbQ-\n", 2),
@@ -201,7 +235,18 @@ def test_code_that_the_repository_only_points_to_is_a_finding(file: FileChange, 
         ("a.py", "x = 1\ny = 2\n# coding: rot13\n", None),
         ("A.java", "int a;\n// \\u000aRuntime.getRuntime();\n", 2),
         ("A.java", "/* \\uu002a\\u002f boom(); /* */\n", 1),
+        ("a.py", f"#{'x' * 230} coding: utf-7\n", 1),
+        ("a.py", f"#{'x' * 2_100}\n# coding: utf-7\n", 2),
+        ("a.py", f"\r# coding: utf-7\n#{'coding' * 10_000}\n", 1),
+        ("a.py", f"x = 1\n#{'coding: ' * 13_000}utf-7\n", 2),
+        ("a.py", f"#{'x' * 100_000}\nx = 1\n", 1),
+        ("data", f"python {'x' * 100_000}\n", None),
         ("A.java", 'String s = "\\u00e9";\n', None),
+        ("A.java", 'String s = "\\\\u000a";\n', None),
+        ("A.java", 'String s = "\\\\\\u000a";\n', 1),
+        ("A.java", "char c = '\\u0027';\n", 1),
+        ("A.java", 'String s = "\\u005c" + " + boom() + ";\n', 1),
+        ("A.java", f"// {chr(92) * 60_000} \\\\u000d\n", None),
     ],
 )
 def test_source_that_runs_otherwise_than_it_reads_is_a_finding(

@@ -23,7 +23,7 @@ from reviews.sources.diffs import FileDiff
 from reviews.sources.rules import is_rule_file
 
 # Such files grow large without anybody's purpose.
-_DATA_NAME = re.compile(r"\.(?:json|txt|md|rst|xml|html|ya?ml|sql)$", re.IGNORECASE)
+_DATA_NAME = re.compile(r"\.(?:json[c5]?|txt|md|rst|xml|html|ya?ml|sql)$", re.IGNORECASE)
 
 
 def odd_text(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
@@ -72,6 +72,7 @@ def _is_code(path: str) -> bool:
 
 def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report what the repository only points to: code in Git LFS, links out of it, commits of submodules."""
+    root = _root_of(change.changelist_id)
     for file in change.files:
         if file.action is Action.DELETE:
             continue
@@ -81,7 +82,7 @@ def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Findi
         elif file.skipped is SkipReason.SUBMODULE:
             found = "Code of a submodule changes", f"Nothing of it was read ({file.skip_detail[:60]})."
         elif file.skipped is SkipReason.SYMLINK:
-            found = _of_link(file)
+            found = _of_link(file, root)
         elif _becomes_code(file):
             was = file.old_path or ""
             found = (
@@ -94,16 +95,29 @@ def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Findi
             yield check_finding(file.path, FindingSeverity.MEDIUM, title, message, then, category="security")
 
 
-def _of_link(file: FileChange) -> tuple[str, str] | None:
+def _of_link(file: FileChange, root: str | None) -> tuple[str, str] | None:
     target = file.skip_detail.removeprefix(LINK_TARGET).rpartition(LINK_MOVES)[2]
     if file.old_file_type not in {None, file.file_type}:
         return "A link takes the place of a file", f"What is read here is now what {target[:200]} holds."
-    # Below the depot's root: of a repository of a code host it is one that several share.
-    directory = posixpath.dirname(file.path.removeprefix("//").partition("/")[2])
+    # Where the id tells no repository, it is the depot. Several repositories of a code host share a depot.
+    if root is None or not file.path.startswith(root):
+        root = f"//{file.path.removeprefix('//').partition('/')[0]}/"
+    directory = posixpath.dirname(file.path.removeprefix(root))
     is_relative = not target.startswith(("/", "~")) and ":" not in target and target != NO_LINK
     if is_relative and _stays_below(directory, target):
         return None
     return "A link leads out of the repository", f"It leads to {target[:200]}, which no review reads."
+
+
+# Code hosts name their changes `<host>:<repository>#<number>` or `@<commit>`. `sources.registry` knows
+# the hosts, and with them their keys, which have no place where a model's answers are read.
+_HOSTED = re.compile(r"(\w+):([^#@]+)[#@]")
+
+
+def _root_of(changelist_id: str) -> str | None:
+    """Return the directory of a hosted repository as `registry.depot_prefix` does, or None."""
+    found = _HOSTED.match(changelist_id)
+    return f"//{found[1]}/{found[2]}/" if found else None
 
 
 def _stays_below(directory: str, target: str) -> bool:
@@ -127,9 +141,15 @@ _PLAIN_ENCODING = re.compile(
     r"|cp(?:437|85\d|86\d|874|93[26]|949|950)|euc_?\w{2,9}|gbk?|gb2312|gb18030|big5(?:_?hkscs)?|s(?:hift_?)?jis\w*"
     r"|koi8_?[rtu]|mac_?\w{4,12}|utf_?16(?:_[lb]e)?|utf_?32(?:_[lb]e)?"
 )
-_COOKIE = re.compile(r"[ \t\f]*#.{0,200}?coding[:=][ \t]*([-_.A-Za-z0-9]{1,60})")
+# As the tokenizer of Python looks for it. No part can be matched in two ways, so a long line takes no longer.
+_COOKIE = re.compile(r"[ \t\f\r]*#.*?coding[:=][ \t]*([-_.A-Za-z0-9]+)")
+_COMMENT = re.compile(r"[ \t\f\r]*#")
+_COOKIE_LINE_CHARACTERS = 100_000  # a longer comment has a purpose of its own
 # A compiler of Java replaces these before it looks for comments and literals: their ends, and ends of lines.
-_JAVA_ESCAPE = re.compile(r"\\u+00(?:0[aAdD]|22)|(?:\*|\\u+002[aA])\\u+002[fF]|\\u+002[aA]/")
+# An escape begins with the last of an odd number of backslashes (JLS 3.3).
+_JAVA_ESCAPE = re.compile(
+    r"(?<!\\)(?:\\\\)*\\u+00(?:0[aAdD]|2[27]|5[cC]|2[aA](?:/|\\u+002[fF]))|\*\\u+002[fF]"
+)
 
 
 def misread_source(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
@@ -140,7 +160,7 @@ def misread_source(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Findin
         where = _undeclared(file)
         if not where and extension(file.path) == ".java":
             lines = added_lines(file, diff)
-            where = next((line.number for line in lines if _JAVA_ESCAPE.search(line.text[:20_000])), 0)
+            where = next((line.number for line in lines if _JAVA_ESCAPE.search(line.text)), 0)
         if where:
             yield check_finding(
                 file.path,
@@ -155,11 +175,16 @@ def misread_source(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Findin
 
 
 def _undeclared(file: FileChange) -> int:
-    """Return the line, from 1, that tells Python an encoding in which ASCII is something else, or 0."""
-    head = (file.new_text or "")[:2_000].split("\n")[:2]
+    """Return the line, from 1, that tells Python an encoding in which ASCII is something else, or 0.
+
+    A comment that is too long to be looked through counts as one that does.
+    """
+    head = (file.new_text or "").split("\n", 2)[:2]
     if extension(file.path) not in {".py", ".pyw", ".pyi"} and "python" not in head[0]:
         return 0
     for number, line in enumerate(head, start=1):
+        if len(line) > _COOKIE_LINE_CHARACTERS and _COMMENT.match(line):
+            return number
         if found := _COOKIE.match(line):
             name = re.sub(r"[-. ]", "_", found[1].lower()).strip("_")
             # Emacs adds the ends of lines.
