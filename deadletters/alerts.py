@@ -40,8 +40,8 @@ SENT_FOR = timedelta(days=1)  # an alert that could not be sent for so long is g
 class Kind:
     """Texts of an alert, filled with the facts given to `tell`, and its severity.
 
-    Critical: the system needs a person now. High: reviews fail; told within the hour, together. Medium: a
-    person is asked for a decision.
+    Critical: the system needs a person now. High: reviews fail; notified within the hour, together. Medium:
+    a person is asked for a decision.
     """
 
     severity: Severity
@@ -116,7 +116,7 @@ KINDS: Mapping[str, Kind] = {
         _HOUR,
         "{requests} had been lost when the database came to timeline {timeline}",
         "The database lacked these reviews. They were requested again under the keys of their clients, with "
-        "other numbers:\n{lines}",
+        "other numbers, unless a line says why not:\n{lines}",
     ),
     "storage_fault": Kind(_HOUR, "{reason}", "{name}, {namespace}. See the security events."),
     "archive_damaged": Kind(

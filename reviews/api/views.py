@@ -334,6 +334,7 @@ class ReviewCancel(ApiView):
         job = _job_or_404(job_id, request)
         if not cancelled and job["status"] != JobStatus.CANCELLED:
             raise ApiError(STATE_CONFLICT, {"status": job["status"]})
+        kept_requests.forget(job_id)
         return Response(job)
 
 
@@ -368,7 +369,7 @@ class PerforceTrigger(ApiView):
         except NoNextVersion as error:
             raise ValidationError({"change": [f"Nothing was requested: {error}."]}) from error
         name = "{event} {change} of {server}".format(**event)
-        kept_requests.keep(job_id, str(event["change"]), name, lambda: record()[0])
+        kept_requests.keep(job_id, str(event["change"]), name, lambda: record()[0] or kept_requests.NO_REVIEW)
         return Response({"job": job_id, "duplicate": is_duplicate}, status=202)
 
 

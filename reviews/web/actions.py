@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from deadletters.states import OPEN_LETTER
 from reviews import pipeline
+from reviews.intake import kept_requests
 from reviews.models import ReviewJob
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.reviewers.base import CoverageStatus
@@ -138,6 +139,7 @@ def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
     if not pipeline.cancel(job.pk, request.user.get_username(), form.cleaned_data["reason"]):
         job.refresh_from_db()
         return _ended(request, job)
+    kept_requests.forget(job.pk)
     messages.success(request, "This review is cancelled: nothing more is sent for it.")
     return _to(job.pk)
 

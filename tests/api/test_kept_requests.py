@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
+import structlog
 from django.db import OperationalError, connection, transaction
 
 from criticizer.db import timeline
 from criticizer.models import OutboxMessage
 from deadletters.models import OperatorAlert
 from reviews.intake import kept_requests
+from reviews.intake.source_events import Overtaken
 from reviews.models import ReviewJob, SourceEvent, StageRun
 from reviews.web import rerun
 from tests.api.conftest import ApiClient, review
@@ -54,13 +57,13 @@ def post(trigger: ApiClient, key: str, changelist: str, status: int = 201, **fie
     return int(answer.json()["id"])
 
 
-def told() -> list[str]:
+def alerted() -> list[str]:
     return list(
         OperatorAlert.objects.filter(kind="requests_lost").order_by("pk").values_list("text", flat=True)
     )
 
 
-def test_accepted_requests_that_a_promotion_lost_are_made_again_and_told(
+def test_accepted_requests_that_a_promotion_lost_are_made_again_and_named(
     trigger: ApiClient, promote: Promote
 ) -> None:
     kept, lost = post(trigger, "k1", "101"), post(trigger, "k2", "102")
@@ -70,17 +73,17 @@ def test_accepted_requests_that_a_promotion_lost_are_made_again_and_told(
     assert (job.changelist_id, job.recipients) == ("102", review()["recipients"])
     assert job.requested_by == "key:the trigger"
     assert OutboxMessage.objects.filter(aggregate_id__in=job.stages.values("pk")).count() == 1
-    (text,) = told()
+    (text,) = alerted()
     assert f"k2: was review {lost}, is review {job.pk}" in text
     assert "k1" not in text
-    # The client that repeats its request finds the review, and nothing is made or told twice.
+    # The client that repeats its request finds the review, and nothing is made or named twice.
     assert post(trigger, "k2", "102", status=200) == job.pk
     promote(2)
     assert set(ReviewJob.objects.values_list("pk", flat=True)) == {kept, job.pk}
-    assert len(told()) == 1
+    assert len(alerted()) == 1
 
 
-def test_a_request_that_its_client_repeated_first_is_told_and_made_once(
+def test_a_request_that_its_client_repeated_first_is_named_and_made_once(
     trigger: ApiClient, promote: Promote
 ) -> None:
     lost = post(trigger, "k1", "101")
@@ -88,7 +91,7 @@ def test_a_request_that_its_client_repeated_first_is_told_and_made_once(
     again = post(trigger, "k1", "101")
     promote(2)
     assert list(ReviewJob.objects.values_list("pk", flat=True)) == [again]
-    assert f"k1: was review {lost}, is review {again}" in told()[0]
+    assert f"k1: was review {lost}, is review {again}" in alerted()[0]
 
 
 def test_a_second_promotion_that_loses_the_same_requests_again_is_mended_too(
@@ -101,7 +104,7 @@ def test_a_second_promotion_that_loses_the_same_requests_again_is_mended_too(
     OperatorAlert.objects.all().delete()
     promote(3)
     third = ReviewJob.objects.get().pk
-    assert f"k1: was review {second}, is review {third}" in told()[0]
+    assert f"k1: was review {second}, is review {third}" in alerted()[0]
 
 
 def test_another_review_under_the_lost_number_hides_no_loss(trigger: ApiClient, promote: Promote) -> None:
@@ -128,18 +131,20 @@ def test_a_lost_rerun_of_a_person_and_a_lost_event_of_a_trigger_are_made_again(
     assert ReviewJob.objects.get(changelist_id="101", review_version=2).requested_by == "user:ann"
     event = SourceEvent.objects.get()
     assert (event.changelist_id, event.job) == ("102", ReviewJob.objects.get(changelist_id="102"))
-    assert "change-commit 102 of main: was review" in told()[0]
+    assert "change-commit 102 of main: was review" in alerted()[0]
 
 
-def test_a_request_that_cannot_be_made_again_is_told_as_such(trigger: ApiClient, promote: Promote) -> None:
+def test_a_lost_version_after_which_a_newer_one_came_is_named_as_such(
+    trigger: ApiClient, promote: Promote
+) -> None:
     lost = post(trigger, "k1", "101")
     lose(lost)
     post(trigger, "k2", "101", review_version=2)
     promote(2)
     assert ReviewJob.objects.get().review_version == 2
-    assert f"k1: was review {lost}, could not be requested again" in told()[0]
+    assert f"k1: was review {lost}, a newer version took its place" in alerted()[0]
     promote(3)
-    assert len(told()) == 1
+    assert len(alerted()) == 1
 
 
 def test_a_look_that_the_database_interrupts_is_repeated_whole(
@@ -159,8 +164,8 @@ def test_a_look_that_the_database_interrupts_is_repeated_whole(
     connection.close()
     promote(2)
     assert ReviewJob.objects.count() == StageRun.objects.filter(stage="fetch").count() == 2
-    assert "k1: was" in told()[0]
-    assert "k2: was" in told()[0]
+    assert "k1: was" in alerted()[0]
+    assert "k2: was" in alerted()[0]
 
 
 def test_the_thread_outlives_a_database_that_is_away(
@@ -189,17 +194,136 @@ def test_a_server_that_tells_no_timeline_is_not_asked_all_the_time(monkeypatch: 
     connection.close()
 
 
-def test_only_the_last_requests_are_kept(
+def test_requests_are_kept_within_a_number_of_characters_and_a_time(
     trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_requests, "MOST", 2)
-    jobs = [post(trigger, f"k{number}", f"10{number}") for number in range(3)]
+    monkeypatch.setattr(kept_requests, "MOST_CHARACTERS", 8_000)
+    jobs = [post(trigger, f"k{number}", f"10{number}") for number in range(4)]
     assert post(trigger, "k1", "101", status=200) == jobs[1]  # takes no place
+    long = [f"webhook:https://ci.example.com/{number}{'x' * 450}" for number in range(10)]
+    jobs.append(post(trigger, "k4", "104", recipients=long))
     lose(*jobs)
     promote(2)
-    assert set(ReviewJob.objects.values_list("idempotency_key", flat=True)) == {"k1", "k2"}
+    assert set(ReviewJob.objects.values_list("idempotency_key", flat=True)) == {"k3", "k4"}
     monkeypatch.setattr(kept_requests, "KEEP_SECONDS", -1.0)
     promote(2)
     lose(*ReviewJob.objects.values_list("pk", flat=True))
     promote(3)
     assert not ReviewJob.objects.exists()
+
+
+def test_requests_are_kept_only_where_the_server_has_told_a_timeline(
+    trigger: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = post(trigger, "k1", "101")
+    with monkeypatch.context() as patched:
+        patched.setattr(timeline, "READ", "SELECT pg_walfile_name('nowhere')")
+        assert not kept_requests.look()
+    assert (kept_requests._kept, kept_requests._characters) == ({}, 0)
+    assert post(trigger, "k1", "101", status=200) == lost
+    kept_requests.look()
+    # A standby, which tells none before it is promoted.
+    monkeypatch.setattr(timeline, "READ", "SELECT pg_walfile_name('nowhere')")
+    assert not kept_requests.look()
+    assert list(kept_requests._kept) == [(lost, "101")]
+
+
+def test_a_key_that_came_to_another_review_is_not_named_as_requested_again(
+    trigger: ApiClient, promote: Promote
+) -> None:
+    lost = post(trigger, "k1", "101")
+    lose(lost)
+    post(trigger, "k1", "102")
+    promote(2)
+    assert ReviewJob.objects.get().changelist_id == "102"
+    assert f"k1: was review {lost}, its key was given to another review" in alerted()[0]
+
+
+def test_a_lost_review_that_was_cancelled_here_is_not_requested_again(
+    operator: ApiClient, trigger: ApiClient, promote: Promote
+) -> None:
+    lost = post(trigger, "k1", "101")
+    assert operator.post_json(f"{URL}{lost}/cancel/", {"reason": "OPS-1"}).status_code == 200
+    lose(lost)
+    promote(2)
+    assert not ReviewJob.objects.exists()
+
+
+def test_what_a_lock_keeps_from_being_requested_again_waits_for_the_next_look(
+    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = post(trigger, "k1", "101")
+    lose(lost)
+    parameters = {**connection.get_connection_params(), "cursor_factory": None, "context": None}
+    with psycopg.connect(**parameters) as other, connection.cursor() as cursor:
+        other.execute("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE")
+        cursor.execute("SET lock_timeout = 50")
+        promote(2)
+        promote(2)
+        assert not alerted()
+        other.rollback()
+        cursor.execute("RESET lock_timeout")
+        monkeypatch.setattr(kept_requests, "LATE_SECONDS", -1.0)  # it waits for longer
+        promote(2)
+        job = ReviewJob.objects.get()
+        assert f"k1: was review {lost}, is review {job.pk}" in alerted()[0]
+        lose(job.pk)
+        other.execute("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE")
+        cursor.execute("SET lock_timeout = 50")
+        monkeypatch.setattr(kept_requests, "KEEP_SECONDS", -1.0)
+        promote(3)
+        other.rollback()
+        cursor.execute("RESET lock_timeout")
+    assert f"k1: was review {job.pk}, could not be requested again" in alerted()[1]
+    assert not kept_requests._kept
+
+
+def test_an_event_that_others_overtook_is_requested_again_at_the_next_look(promote: Promote) -> None:
+    outcomes: Iterator[int | Exception] = iter((Overtaken(), 8))
+
+    def record() -> int:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    kept_requests.keep(7, "101", "change-commit 101 of main", record)
+    promote(2)
+    assert not alerted()
+    promote(2)
+    assert "change-commit 101 of main: was review 7, is review 8" in alerted()[0]
+
+
+def test_what_an_old_primary_accepted_after_the_look_is_requested_again(
+    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote(2)
+    for number, key in enumerate(("k1", "k2"), 1):
+        lost = post(trigger, key, f"10{number}")
+        lose(lost)
+        promote(2)
+        job = ReviewJob.objects.get(idempotency_key=key)
+        assert f"{key}: was review {lost}, is review {job.pk}" in alerted()[number - 1]
+    monkeypatch.setattr(kept_requests, "LATE_SECONDS", -1.0)
+    lose(post(trigger, "k3", "103"))
+    promote(2)
+    assert len(alerted()) == 2
+
+
+def test_the_alert_has_room_for_its_lines_and_the_log_has_every_name(
+    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_requests, "MAX_LINES", 2)
+    keys = [f"k{number}".ljust(255, "-") for number in range(3)]
+    lose(*[post(trigger, key, f"10{number}") for number, key in enumerate(keys)])
+    with structlog.testing.capture_logs() as logs:
+        promote(2)
+    lines = alerted()[0].split("\n")[1:]
+    assert lines[0].startswith("1 more are in the log")
+    assert [line.partition(": was review ")[0] for line in lines[1:]] == [key[:79] + "…" for key in keys[:2]]
+    assert [line["key"] for line in logs if line["event"] == "lost_request_recorded"] == keys
+    monkeypatch.undo()
+    record: Any = None
+    one = kept_requests.Kept(10**10, "101", "k" * 255, record, 0, 0.0)
+    outcomes = [(one, "its key was given to another review")] * (kept_requests.MAX_LINES + 1)
+    assert len("\n".join(kept_requests._lines(outcomes))) < 15_500
