@@ -216,7 +216,7 @@ DRIVEN_QUEUES = {"llm"}  # one worker drives many stages at once with asyncio
 DEADLETTER_RECOVERY = "reviews.replay.adapter.JobRecovery"
 DELIVERY_JOBS = "reviews.replay.delivery_resolution.DeliveryJobs"
 CIRCUIT_CACHE_SECONDS = 0.5  # how long a process trusts that a closed circuit is closed
-BESIDE_WEB = "reviews.intake.kept_requests.watch"  # a thread of each web process
+WEB_BACKGROUND = "reviews.intake.kept_requests.watch"  # a thread of each web process
 MAINTENANCE_SECONDS = 600  # a function that takes longer counts as hanging
 # Called every 30 s, in one cluster at a time: find lost work, delete what has expired.
 MAINTENANCE = [

@@ -244,12 +244,12 @@ def serve(
     processes: int,
     threads: int,
     connect: Connect,
-    beside: Callable[[], None],
+    background: Callable[[], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT in `processes` of `threads` each; start again those that end.
 
-    `connect`: to the database, for requests that wait for a notification. `beside` runs in a thread of each
-    process for as long as the process does.
+    `connect`: to the database, for requests that wait for a notification. `background` runs in a thread
+    of each process for as long as the process does.
     """
     gc.freeze()  # large pages made it look through all that is loaded: up to a third of their time
     ours = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
@@ -259,7 +259,7 @@ def serve(
     while True:
         if len(children) < processes and (not started_at or time.monotonic() - started_at > 1.0):
             children |= {
-                _fork(application, listening, threads, connect, beside)
+                _fork(application, listening, threads, connect, background)
                 for _ in range(processes - len(children))
             }
             started_at = time.monotonic()
@@ -291,7 +291,7 @@ def _fork(
     listening: socket.socket,
     threads: int,
     connect: Connect,
-    beside: Callable[[], None],
+    background: Callable[[], None],
 ) -> int:
     parent = os.getpid()
     child = os.fork()
@@ -301,7 +301,7 @@ def _fork(
     try:
         die_with_parent()
         if os.getppid() == parent:
-            threading.Thread(target=beside, name="beside", daemon=True).start()
+            threading.Thread(target=background, name="background", daemon=True).start()
             _run(application, listening, threads, connect)
             status = 0
     except BaseException:

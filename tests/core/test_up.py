@@ -98,21 +98,21 @@ def test_pages_are_loaded_before_the_first_requests() -> None:
     assert done.stdout.splitlines()[-2:] == ["reviews.intake.kept_requests watch", "LATE []"]
 
 
-_BESIDE = """
+_BACKGROUND = """
 import os, signal
 from criticizer.workers import web_server
 parent = os.getpid()
-def beside():
+def background():
     print("child of the parent:", os.getppid() == parent, flush=True)
     os.kill(parent, signal.SIGTERM)
-web_server.serve(lambda environ, start: [], web_server.listen("127.0.0.1", 0), 1, 1, None, beside)
+web_server.serve(lambda environ, start: [], web_server.listen("127.0.0.1", 0), 1, 1, None, background)
 """
 
 
-def test_each_web_process_runs_a_thread_beside_its_server() -> None:
+def test_each_web_process_runs_a_background_thread() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _BESIDE], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=120,
-        check=True,
+        [sys.executable, "-c", _BACKGROUND], cwd=settings.BASE_DIR, capture_output=True, text=True,
+        timeout=120, check=True,
     )  # fmt: skip
     assert done.stdout == "child of the parent: True\n"
 

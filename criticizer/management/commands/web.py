@@ -38,5 +38,5 @@ class Command(BaseCommand):
         for code in (400, 404, 500):
             resolver.resolve_error_handler(code)
         connections.close_all()
-        beside = import_string(settings.BESIDE_WEB)
-        web_server.serve(application, listening, processes, threads, connect, beside)
+        background = import_string(settings.WEB_BACKGROUND)
+        web_server.serve(application, listening, processes, threads, connect, background)
