@@ -97,6 +97,10 @@ class Configurations:
         """Say whether a model may read a file outside the change. Raises what reading raises."""
         return not self._rules(path).unsent_reason(path)
 
+    def is_excluded(self, path: str) -> bool:
+        """Say whether the configuration of its root excludes a file. Raises what reading raises."""
+        return self._rules(path).is_excluded(path)
+
     def rules(self) -> dict[str, tuple[FileRules, DocumentRules]]:
         """Return what the configurations of the changed files say of files and of documents, by root."""
         return {

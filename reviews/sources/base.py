@@ -75,7 +75,8 @@ class ListedChange:
 class FileChange:
     """One file of a change with both sides' text, or the reason why they were not read.
 
-    `old_text` is None for an added file, `new_text` for a deleted one, both when `skipped`.
+    `old_text` is None for an added file and for one that was moved out of an unread path, `new_text` for a
+    deleted one, both when `skipped`.
     Text has `\\n` line ends; `crlf` says that the stored new side had `\\r\\n`.
     """
 

@@ -58,6 +58,7 @@ TEXT_NAME = re.compile(
     re.IGNORECASE,
 )
 IN_LFS = "stored in Git LFS; the repository holds a pointer"
+MOVED_IN = "moved here from where no model reads: shown as wholly new"
 LINK_TARGET, LINK_MOVES = "link target ", " \u2192 "  # of a link, its targets before and after
 NO_LINK = "(a file)"
 NUL_SHOWN, DAMAGE_SHOWN = "\u2400", "\ufffd"

@@ -23,7 +23,7 @@ from reviews.sources.base import (
     SkipReason,
     Source,
 )
-from reviews.sources.content import skipped
+from reviews.sources.content import MOVED_IN, skipped
 from reviews.sources.enforcement import CheckedAt, SecurityViolation, denied, refuse
 from reviews.sources.paths import storable
 from reviews.sources.registry import depot_prefix, validate_changelist_id
@@ -130,7 +130,39 @@ class ChangeFetcher:
         ):
             return file
         # The file itself is in scope; where it came from is neither read nor named.
-        return replace(file, action=Action.ADD, old_path=None, old_file_type=None, old_revision=None)
+        return _as_added(file)
+
+    def with_moved_in(self, change: Change, is_left_out: Callable[[str], bool]) -> Change:
+        """Return a fetched change whose files that were moved out of unread paths are wholly new (G581).
+
+        Nobody has reviewed such content: by its difference alone it would come into reviewed paths unread.
+        `is_left_out` says of a path that no model reads it. Raises what `fetch` raises.
+        """
+        wanted = {file.path for file in change.files if _may_come_unread(file, is_left_out)}
+        if not wanted:
+            return change
+        changelist_id, allow_list = self._begin(change.changelist_id)
+        listed = self._describe(changelist_id, allow_list)
+        if listed.version_key != change.version_key:
+            raise RetryableFailure(
+                ErrorClass.WRITE_CONFLICT, Component.SOURCE, "the shelf was replaced when it was being read"
+            )
+        moved = {storable(file.path): _as_added(file) for file in listed.files}
+        files = [moved[path] for path in moved if path in wanted]
+        read = self._read(replace(listed, files=tuple(files)), allow_list)
+        found = {file.path: file for file in read.files if file.skipped is None}
+        return replace(
+            change,
+            files=tuple(
+                replace(
+                    found[file.path], action=file.action, old_path=file.old_path,
+                    old_file_type=file.old_file_type, skip_detail=MOVED_IN,
+                )
+                if file.path in found
+                else file
+                for file in change.files
+            ),
+        )  # fmt: skip
 
     def _read(self, listed: ListedChange, allow_list: AllowList) -> Change:
         entries: list[FileChange] = []
@@ -204,6 +236,16 @@ class ChangeFetcher:
 
     def _allows(self, path: str, allow_list: AllowList) -> bool:
         return allow_list.decide(path, literal_names=self._source.literal_names).allowed
+
+
+def _as_added(file: ListedFile) -> ListedFile:
+    return replace(file, action=Action.ADD, old_path=None, old_file_type=None, old_revision=None)
+
+
+def _may_come_unread(file: FileChange, is_left_out: Callable[[str], bool]) -> bool:
+    if file.old_path is None or file.skipped not in {None, SkipReason.IDENTICAL}:
+        return False
+    return is_left_out(file.old_path) and not is_left_out(file.path)
 
 
 def _paths_of(files: Iterable[ListedFile] | Iterable[FileChange]) -> Iterator[str]:

@@ -182,6 +182,9 @@ def _fetch(
         skipped = config.skipped_paths(source)
         change = skipped.applied(configurations.applied(fetcher.fetch(changelist_id)))
         change = _with_documents(change, source, allow_list, scope, configurations, skipped)
+        # Documents compare both sides of a moved file.
+        moved = fetcher.with_moved_in(change, _left_out(configurations, skipped))
+        change = skipped.applied(configurations.applied(moved)) if moved is not change else change
         return _for_model(change, source, allow_list, scope, configurations, skipped)
 
 
@@ -240,6 +243,18 @@ def _for_model(
     if limits.context_share == 0:
         return change
     return ContextFetcher(source, allow_list, may_read).added_to(change)
+
+
+def _left_out(configurations: Configurations, skipped: SkippedPaths) -> Callable[[str], bool]:
+    """Return whether a path is kept from models: by an operator, by its repository, or as a lock file."""
+    skip_paths = recipe.limits().skip_paths
+
+    def is_left_out(path: str) -> bool:
+        return bool(
+            skipped.reason(path) or unsent_reason(path, skip_paths) or configurations.is_excluded(path)
+        )
+
+    return is_left_out
 
 
 def _sendable(scope: Scope, configurations: Configurations, skipped: SkippedPaths) -> Callable[[str], bool]:

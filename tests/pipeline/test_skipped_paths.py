@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from criticizer.redaction import Redactor
 from reviews.models import CoverageRow, SkippedPath
 from reviews.recipients.scopes import EVERYTHING
 from reviews.reviewers.coverage_texts import EXCLUDED, unread_banner
+from reviews.reviewers.prepare import prepare
+from reviews.reviewers.review import checks_only
 from reviews.sources.skipped_paths import SkippedPaths
 from reviews.stages import fetch
 from reviews.states import JobStatus
 from tests.pipeline.test_stage_fetch import depot  # noqa: F401 - a fixture
 from tests.pipeline.test_stage_llm import Bench, bench, job_of  # noqa: F401 - a fixture
-from tests.reviewers.build import change, edited
+from tests.reviewers.build import change, edited, fake_token
 from tests.reviewers.test_review import D
 from tests.sources.gitrepo import GitRepo
 
@@ -98,3 +101,45 @@ def test_a_file_that_came_from_a_skipped_path_is_skipped_and_a_stronger_reason_s
         f"on a skipped path, only the checks read it: {D}docs/...",
         EXCLUDED,
     ]
+
+
+BAD = f"import pickle\n\nKEY = '{fake_token()}'\n\n\ndef load(x):\n    return pickle.loads(x)\n"
+
+
+@pytest.mark.parametrize("by", ["operator", "repository", "a lock file's name"])
+@pytest.mark.parametrize("edit", ["", "# moved\n"])
+def test_code_moved_out_of_an_unread_path_is_read_as_new_and_reported(
+    depot: Any,  # noqa: F811
+    settings: Any,
+    tmp_path: Path,
+    by: str,
+    edit: str,
+) -> None:
+    """It was never reviewed where it lay: moved as it is, it had no finding and no line above the report."""
+    repository = GitRepo(tmp_path / "demo")
+    settings.GIT_REPOSITORIES = {"demo": repository.path}
+    was = "docs/poetry.lock" if by == "a lock file's name" else "docs/deep/a.py"
+    before = {was: BAD, "docs/deep/b.py": BAD + "1\n", "src/c.py": BAD + "2\n"}
+    if by == "repository":
+        before[".criticizer.yml"] = 'paths:\n  exclude: ["docs/**"]\n'
+    if by == "operator":
+        SkippedPath.objects.create(pattern=DOCS, reason="TICKET-1")
+    repository.commit_files(before)
+    gone = {was: None, "docs/deep/b.py": None, "src/c.py": None}
+    moved = {"src/a.py": BAD + edit, "docs/other/b.py": BAD + "1\n", "src/d.py": BAD + "2\n"}
+    sha = repository.commit_files({**gone, **moved})
+    found = fetch._fetch(f"git:demo@{sha}", scope=EVERYTHING)
+    files = {file.path: file for file in found.files}
+    assert (files["//demo/src/a.py"].old_text, files["//demo/src/a.py"].new_text) == (None, BAD + edit)
+    assert files["//demo/src/a.py"].old_path == f"//demo/{was}"
+    assert bool(files["//demo/src/a.py"].unsent) == (by != "a lock file's name")
+    # What moves inside either kind of folder is as before.
+    assert {str(files[f"//demo/{path}"].skipped) for path in ("docs/other/b.py", "src/d.py")} == {"identical"}
+
+    outcome = checks_only(prepare(found, Redactor()))
+    of_it = [one for one in outcome.review.findings if one.file == "//demo/src/a.py"]
+    assert "Code moved here from an unread path" in {one.title for one in of_it}
+    assert "check:added_secrets" in {one.source for one in of_it}
+    assert {one.file for one in outcome.review.findings} == {"//demo/src/a.py"}
+    banner = unread_banner(outcome.review.coverage)  # nothing else stands where people look first
+    assert ("1 file was read by the checks only" in banner) == (by != "a lock file's name")

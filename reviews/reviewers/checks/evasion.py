@@ -14,6 +14,7 @@ from reviews.sources.content import (
     IN_LFS,
     LINK_MOVES,
     LINK_TARGET,
+    MOVED_IN,
     NO_LINK,
     NUL_SHOWN,
     TEXT_NAME,
@@ -71,7 +72,7 @@ def _is_code(path: str) -> bool:
 
 
 def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report what the repository only points to: code in Git LFS, links out of it, commits of submodules."""
+    """Report code that is not read where it lies: in Git LFS, behind links, in submodules, moved unread."""
     root = _root_of(change.changelist_id)
     for file in change.files:
         if file.action is Action.DELETE:
@@ -83,6 +84,13 @@ def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Findi
             found = "Code of a submodule changes", f"Nothing of it was read ({file.skip_detail[:60]})."
         elif file.skipped is SkipReason.SYMLINK:
             found = _of_link(file, root)
+        elif file.skip_detail == MOVED_IN and _is_code(file.path):
+            was = (file.old_path or "").removeprefix("//").partition("/")[2]
+            found = (
+                "Code moved here from an unread path",
+                f"It was {was[:150]} until now, which no model reads. The checks read it as new"
+                f"{', no model did' if file.unsent else ''}.",
+            )
         elif _becomes_code(file):
             was = file.old_path or ""
             found = (
