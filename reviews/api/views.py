@@ -165,6 +165,11 @@ def _review_request(request: Request) -> ReviewRequest:
         place = pull_request_prefix(recipient)
         if place is not None and not client.scope.may_touch(place):
             _refuse_scope(request, f"{recipient} is on a pull request below {place}")
+        # Whose files another review has is not known here. Whether its own has any, its fetch decides.
+        if recipient.startswith("swarm:") and not client.scope.everything:
+            _, _, number = recipient.partition("-")
+            if number != values["changelist_id"]:
+                _refuse_scope(request, f"{recipient} is not the changelist under review")
     return ReviewRequest(
         idempotency_key=values["idempotency_key"],
         changelist_id=values["changelist_id"],

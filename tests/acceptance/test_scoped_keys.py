@@ -172,3 +172,16 @@ def test_a_replay_and_an_operators_rerun_stay_limited(world: World, team: ApiCli
     assert world.status(later.job_id) == "succeeded"
     assert len(world.mails()) == 2
     assert "closed" not in told(world)
+
+
+@pytest.mark.parametrize(("review", "status"), [("review-{}", 201), ("change-{}", 201), ("review-9{}", 403)])
+def test_it_comments_on_the_review_of_its_own_change_only(
+    world: World, team: ApiClient, review: str, status: int
+) -> None:
+    """A comment stands in the name of this installation, whatever it says (G150)."""
+    change = mixed_change(world)
+    answer = post(team, change, f"swarm:{review.format(change)}")
+    assert answer.status_code == status
+    if status == 403:
+        assert "is not the changelist under review" in str(answer.json())
+        assert not ReviewJob.objects.exists()
