@@ -210,21 +210,41 @@ UPDATE agent_tasks t
 RETURNING t.id""")
 
 
-_RELEASE_OF = rows.statement("""
+def _give_back(whose: str) -> str:
+    return rows.statement(
+        """
 UPDATE agent_tasks t
    SET status = 'pending', claim_sha256 = '', lease_expires_at = NULL, claims = t.claims - 1, detail = ''
  WHERE t.id = ANY(ARRAY(SELECT t.id FROM agent_tasks t
-                         WHERE t.status = 'in_progress' AND t.claimed_key = %(key)s AND NOT $DEAD
+                         WHERE t.status = 'in_progress' AND $whose AND NOT $DEAD
                          ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED))
-RETURNING t.id""")
+RETURNING t.id""",
+        whose=whose,
+    )
+
+
+_RELEASE_OF = _give_back("t.claimed_key = %(key)s")
+_RELEASE_REVOKED = _give_back(
+    "t.claimed_key IN (SELECT k.name FROM api_keys k WHERE k.revoked_at IS NOT NULL)"
+)
 
 
 def release_of(key: str) -> int:
     """Give back what a key holds that was revoked: others may claim it now, and the claims do not count.
 
-    Returns how many. A result that is being recorded at that moment counts.
+    Returns how many. A task that a call of the key is changing at that moment is left to `release_revoked`;
+    a result that is being recorded counts.
     """
-    found = prepared.rows(_RELEASE_OF, {"key": key})
+    return _given_back(_RELEASE_OF, {"key": key})
+
+
+def release_revoked() -> int:
+    """Give back, as `release_of`, what calls took or renewed that began before their key was revoked."""
+    return _given_back(_RELEASE_REVOKED)
+
+
+def _given_back(statement: str, values: dict[str, Any] | None = None) -> int:
+    found = prepared.rows(statement, values or {})
     if found:
         rows.announce()
     return len(found)

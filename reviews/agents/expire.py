@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from criticizer.db import prepared
 from criticizer.redaction import clean
-from reviews.agents import rows
+from reviews.agents import claim, rows
 from reviews.agents.offer import AFRESH, seconds_left
 from reviews.models import AgentTask, JobEvent, StageRun
 from reviews.states import OPEN_TASK, UNFINISHED_STAGE, AgentTaskStatus
@@ -68,10 +68,11 @@ SELECT t.stage_run_id FROM agent_tasks t
 
 
 def sweep() -> int:
-    """Give lapsed claims back, expire what is over, and make stages due that missed it; return how many.
+    """Give back claims that lapsed or whose key was revoked, expire what is over, make missed stages due.
 
-    Run by maintenance every 30 seconds.
+    Returns how many tasks expired. Run by maintenance every 30 seconds.
     """
+    claim.release_revoked()
     if lapsed := prepared.rows(_RELEASE_LAPSED):
         log.warning("agent_claims_lapsed", tasks=len(lapsed))
     return sum(settle(row["id"]) for row in prepared.rows(_STAGES))

@@ -62,7 +62,8 @@ def check_tree(prefix: str) -> None:
 def revoke(name: str) -> bool:
     """Revoke the key called `name`. Returns False when it was revoked before.
 
-    Tasks that an agent holds by it are offered to others at once. Raises ApiKey.DoesNotExist.
+    Tasks that an agent holds by it are offered to others at once; those that a call is changing at that
+    moment, within 30 seconds. Raises ApiKey.DoesNotExist.
     """
     with transaction.atomic():
         if ApiKey.objects.filter(name=name, revoked_at=None).update(revoked_at=Now()) == 1:

@@ -128,6 +128,20 @@ def test_a_revoked_key_holds_no_task(tasks: Tasks) -> None:
     assert send(second, body(held)) == ACCEPTED
 
 
+def test_what_a_call_took_while_its_key_was_revoked_is_given_back(tasks: Tasks) -> None:
+    """The call was authenticated before, and is carried out after (G579)."""
+    api_keys.create("stolen", "agent", [f"{MAIN}..."])
+    first, second = tasks(2)
+    held = claim.claim(caller(), second.pk)["claim_token"]
+    assert api_keys.revoke("stolen")
+    token = claim.claim(caller(key="stolen"), first.pk)["claim_token"]
+    expire.sweep()
+    assert status(first) == "pending"
+    assert AgentTask.objects.values_list("claims", flat=True).get(pk=first.pk) == 0
+    assert send(first, body(token)) == Refusal.CLAIM_LOST
+    assert send(second, body(held)) == ACCEPTED
+
+
 def test_three_lost_claims_expire_a_task_and_released_ones_do_not_count(tasks: Tasks) -> None:
     (task,) = tasks()
     for _ in range(4):
