@@ -64,7 +64,7 @@ def run(claim: StageClaim) -> Written:
             not_after=lifecycle.latest(job.deadline_at),
         )
         if known:
-            _renew_digests(job.pk)
+            _renew_digests(claim)
         providers = config.providers()
         if known or not is_first:
             # A row marked as sent without evidence would end the job without a notification (guarantee G53).
@@ -94,20 +94,25 @@ def _reports(job: ReviewJob, recipients: Sequence[str], *, is_settled: bool = Fa
     return diff_places.with_places(job, reports)
 
 
-def _renew_digests(job_id: int) -> None:
+def _renew_digests(claim: StageClaim) -> None:
     """Take today's message of the other reviews that a due digest of this job holds (guarantee G576).
 
     Each was frozen when its review ended: since then its recipient may have lost a viewing scope, and the
-    allow-list may have been edited. A review that nothing may be said of leaves: its own stage says why.
+    allow-list may have been edited. A review that nothing may be said of, or whose message cannot be made,
+    leaves: its own stage says why. Raises LostLease.
     """
-    for other, recipients in lifecycle.others_due(job_id).items():
-        job = ReviewJob.objects.get(pk=other)
+    for other, recipients in lifecycle.others_due(claim.job_id).items():
+        if not pipeline.still_ours(claim):
+            raise LostLease
         try:
+            job = ReviewJob.objects.get(pk=other)
             messages = messages_for(job, _reports(job, recipients))
-        except (Failure, DependencyUnavailable):
+            prepare.create_deliveries(
+                other, job.changelist_id, job.review_version, messages, series=job.series
+            )
+        except Exception as error:  # noqa: BLE001  a defect in one review fails no other one
+            log.warning("digest_review_left", job=claim.job_id, other=other, **classify(error).facts)
             lifecycle.leave_due(other, recipients)
-            continue
-        prepare.create_deliveries(other, job.changelist_id, job.review_version, messages, series=job.series)
 
 
 def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedPreferences:

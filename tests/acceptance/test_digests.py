@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from django.contrib.auth.models import Group
 from django.db.models.functions import Now
 from django.test import Client
 
 from criticizer.db import prepared
+from notifications.digests import lifecycle
 from notifications.models import Digest
 from notifications.preferences import policy
+from notifications.rendering import Report
 from notifications.states import DeliveryStatus as D
-from reviews.models import AllowListEntry, ReviewJob, ViewerScope
+from reviews import pipeline
+from reviews.models import AllowListEntry, ReviewJob, StageRun, ViewerScope
+from reviews.pipeline import LostLease, StageClaim
+from reviews.stages import notify
+from reviews.states import Stage
 from tests.acceptance.world import AFTER, BEFORE, MAIL, World
 from tests.factories import UserFactory
 from tests.fakes.closed import closed_port
@@ -100,8 +108,6 @@ def test_a_newer_version_takes_its_review_out_of_the_digest(world: World, jobs: 
 @pytest.mark.long
 @pytest.mark.parametrize("whose", ["the first", "another"])
 def test_a_review_that_is_cancelled_before_is_left_out(world: World, jobs: list[int], whose: str) -> None:
-    from reviews import pipeline
-
     cancelled = jobs[0] if whose == "the first" else jobs[2]
     assert pipeline.cancel(cancelled, "ann", "OPS-7")
     come_due(world)
@@ -208,3 +214,36 @@ def test_a_digest_holds_no_review_that_the_allow_list_forbids_by_now(world: Worl
     assert mail["Subject"].startswith("2 reviews: ")
     assert "plan.c" not in str(mail)
     assert [world.status(job) for job in jobs] == ["succeeded", "succeeded", "dead_lettered"]
+
+
+def test_a_review_whose_message_cannot_be_made_fails_no_other_one(
+    world: World, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_of = notify.report_of
+
+    def broken(job: ReviewJob) -> Report:
+        if job.pk == jobs[1]:
+            raise ValueError("its row is damaged")
+        return report_of(job)
+
+    monkeypatch.setattr(notify, "report_of", broken)
+    come_due(world)
+    (mail,) = [mail for mail in world.mails() if mail["To"] == "ann@example.com"]
+    assert mail["Subject"].startswith("2 reviews: ")
+    assert [world.status(jobs[0]), world.status(jobs[2])] == ["succeeded", "succeeded"]
+    assert world.delivery(jobs[1], MAIL).digest is None
+    assert world.delivery(jobs[1], MAIL).status == D.PENDING
+
+
+def test_no_other_review_is_renewed_after_the_lease_is_lost(
+    world: World, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Digest.objects.update(due_at=Now())
+    run = StageRun.objects.get(job=jobs[0], stage="notify")
+    claim = StageClaim(1, uuid4(), run.pk, Stage.NOTIFY, 1, 5, 1, jobs[0], "12345", 1)  # another one's by now
+    assert lifecycle.others_due(jobs[0])
+    renewed: list[int] = []
+    monkeypatch.setattr(notify, "messages_for", lambda job, _reports: renewed.append(job.pk))
+    with pytest.raises(LostLease):
+        notify._renew_digests(claim)
+    assert renewed == []
