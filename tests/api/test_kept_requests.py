@@ -9,6 +9,7 @@ import psycopg
 import pytest
 import structlog
 from django.db import OperationalError, connection, transaction
+from django.db.models.functions import Now
 
 from criticizer.db import timeline
 from criticizer.models import OutboxMessage
@@ -17,6 +18,7 @@ from reviews.intake import kept_requests
 from reviews.intake.source_events import Overtaken
 from reviews.models import ReviewJob, SourceEvent, StageRun
 from reviews.web import rerun
+from tests import factories
 from tests.api.conftest import ApiClient, review
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -242,11 +244,24 @@ def test_a_key_that_came_to_another_review_is_not_named_as_requested_again(
 def test_a_lost_review_that_was_cancelled_here_is_not_requested_again(
     operator: ApiClient, trigger: ApiClient, promote: Promote
 ) -> None:
-    lost = post(trigger, "k1", "101")
-    assert operator.post_json(f"{URL}{lost}/cancel/", {"reason": "OPS-1"}).status_code == 200
-    lose(lost)
+    first, second = post(trigger, "k1", "101"), post(trigger, "k2", "102")
+    assert operator.post_json(f"{URL}{first}/cancel/", {"reason": "OPS-1"}).status_code == 200
+    ann = factories.staff_client("ann", "operator")
+    assert ann.post(f"/reviews/{second}/cancel/", {"reason": "OPS-1"}).status_code == 302
+    lose(first, second)
     promote(2)
     assert not ReviewJob.objects.exists()
+
+
+def test_a_lost_review_that_could_not_be_cancelled_is_requested_again(
+    operator: ApiClient, trigger: ApiClient, promote: Promote
+) -> None:
+    lost = post(trigger, "k1", "101")
+    ReviewJob.objects.filter(pk=lost).update(status="superseded", finished_at=Now())
+    assert operator.post_json(f"{URL}{lost}/cancel/", {"reason": "OPS-1"}).status_code == 409
+    lose(lost)
+    promote(2)
+    assert ReviewJob.objects.get().idempotency_key == "k1"
 
 
 def test_what_a_lock_keeps_from_being_requested_again_waits_for_the_next_look(
