@@ -40,6 +40,8 @@ _VALUE_KEY = compiled(
 _TAG = compiled(rb"<[A-Za-z][\w.:-]*(?:[ \t][^<>]*)?>")
 _TEXT = compiled(rb"(?:[^<>\s]+|\{[^<>{}]+\})(?:</[\w.:-]+>)?")
 
+_SIGNS: Final = (b":", b"=", b"=>", b":=")
+_QUOTES: Final = (b'"', b"'")
 _OPEN_NOTHING: Final = (b",", b";", b".", b")", b"]", b"}")
 
 _BLOCK, _CALL, _ELEMENT, _DONE = "block", "call", "element", "done"
@@ -180,7 +182,7 @@ def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | Non
         tag = last.rpartition(b"\n")[2].lstrip()
         return _Step(0, b"", 0, _ELEMENT) if _TAG.fullmatch(tag) and _TEXT.fullmatch(new) else None
     if not sign:
-        return _Step(0, b" ") if deeper > 0 and _ASSIGNED.match(new) else None
+        return _sign_below(last, new, deeper)
     if quoted:
         good = not _is_triple(new) and (sign != b":" or _ALONE.match(new))
         return _Step(0, b" ") if good else None
@@ -189,6 +191,15 @@ def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | Non
             return _Step(0, b" ", 0, _DONE)
         return _pair(new)
     return None
+
+
+def _sign_below(last: bytes, new: bytes, deeper: int) -> _Step | None:
+    """Return how a line that begins with a sign continues a name: `? name` of YAML, a broken pair of JSON."""
+    if deeper > 0 and _ASSIGNED.match(new):
+        return _Step(0, b" ")
+    if deeper == 0 and new.startswith(b": ") and last.lstrip(b" \t-").startswith(b"? "):
+        return _Step()
+    return _Step() if deeper >= 0 and new in _SIGNS and last.endswith(_QUOTES) else None
 
 
 def _may_open(last: bytes) -> bool:

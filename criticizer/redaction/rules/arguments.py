@@ -9,9 +9,9 @@ from typing import Final
 
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import nearby
-from criticizer.redaction.rules.characters import holds
+from criticizer.redaction.rules.characters import holds, looks_random
 from criticizer.redaction.rules.commands import ECHOED, WORD, Handler, flag, line_end, literal, user_flag
-from criticizer.redaction.rules.literals import Span, from_base64, group_span
+from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import judge
 
 _PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
@@ -111,6 +111,43 @@ def called(text: bytes, start: int, end: int) -> list[Span]:
     return [span for span in spans if nearby.is_value(text[slice(*span[:2])].strip(b"\"'"), 3, quoted=True)]
 
 
+_OF_CRYPT = compiled(rb"(?i)crypt\([ \t]*(?:E?'((?:[^'\\\n]|''|\\.)+)')(?:::\w+)?\s*,\s*")
+
+
+def salted(text: bytes, start: int, end: int) -> list[Span]:
+    """crypt('x', gen_salt('bf')) of PostgreSQL: what stands before the salt is the password."""
+    low = max(start - 300, 0)
+    at = text[low:start].lower().rfind(b"crypt(")
+    match = _OF_CRYPT.fullmatch(text, low + at, start) if at >= 0 else None
+    good = match is not None and judge(match.group(1), 3, quoted=True)
+    return [(*match.span(1), "password")] if match is not None and good else []
+
+
+# Of Dovecot and LDAP, in capitals: with the password itself, and with what was made of it.
+_SCHEME = compiled(
+    rb"\{(?:(PLAIN|CLEAR|CLEARTEXT)|[A-Z][A-Z0-9-]{1,14})(?:\.(?:B64|BASE64|HEX))?\}([^\s:\"'`,;()<>{}\\]{4,256})"
+)
+_OWNER = compiled(rb"(?:^|[\s\"'])[\w.@+-]{1,64}[:=][ \t]?$")
+_LEAST_DIGEST: Final = 16
+
+
+def schemed(text: bytes, start: int, end: int) -> list[Span]:
+    """bob:{PLAIN}x of a passwd-file, '{PLAIN}x' of a table, {CRAM-MD5} and its digest."""
+    match = _SCHEME.match(text, start, line_end(text, end))
+    if match is None:
+        return []
+    value = match.group(2)
+    if match.group(1) is None:
+        is_digest = len(value) >= _LEAST_DIGEST and looks_random(value, rate=0.2)
+        return [(*match.span(2), "password")] if is_digest and usable(value) else []
+    before = text[max(start - 70, 0) : start]
+    if _OWNER.search(before[before.rfind(b"\n") + 1 :]) is not None:
+        good = judge(value, 3, quoted=True)
+    else:  # in a literal, whose braces may be another's: it has to look chosen
+        good = before[-1:] in (b'"', b"'") and nearby.is_value(value, 3, quoted=True)
+    return [(*match.span(2), "password")] if good else []
+
+
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (of_user, b" -u | -l | -a | --user | --username | --username=| --user=| /user| /u:| --auth=| --creds"),
     (
@@ -122,6 +159,12 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (to_characters, b'".tochararray('),
     (positional, b"connect(|bind(|bind_s(|>auth(|basic(|sequelize(|logon(|sign_in(|log_in("),
     (decoded, b"b64decode(|atob(|frombase64string(|base64_decode(|decode64(|base64.decode|.decodestring("),
+    (salted, b"gen_salt("),
+    (
+        schemed,
+        b"{plain}|{plain.|{clear}|{cleartext}|{clear.|{plain-md5}|{cram-md5}|{digest-md5}|{scram-sha-|{ntlm}|"
+        b"{lanman}|{md5}|{smd5}|{sha256}|{ssha256}|{sha512}|{ssha512}|{sha}|{ssha}",
+    ),
     (user_and_password, b"b64encode(|btoa(|buffer.from("),
 )
 HANDLERS: Final[dict[bytes, Handler]] = {

@@ -28,7 +28,11 @@ _HTPASSWD = compiled(
     + WORD
     + rb"[ \t\r]*(?:$|[|;&\n>])"
 )
-_NET_USE = compiled(rb"[^\n]*?\\\\[^\s]+[ \t]+" + WORD + rb"[ \t]+/(?i:user)")
+# On either side of the name, where the command ends or goes on with a switch.
+_NET_USE = compiled(
+    rb"(?m)[^\n]*?(?:\\\\[^\s]+[ \t]+" + WORD + rb"[ \t]+/(?i:user)"
+    rb"|[ \t]/(?i:u(?:ser)?):(?:\"[^\"\n]*\"|[^\s\"]+)[ \t]+" + WORD + rb"(?:[ \t]+[/&|>]|[ \t\r]*$))"
+)
 _NET_USER = compiled(rb"(?m)[ \t]+[^\s/]+[ \t]+" + WORD + rb"(?:[ \t]+/|[ \t\r]*$)")
 ECHOED = compiled(
     rb"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']%s(?:\\n)?[\"'][ \t]+)?" + WORD + rb"[ \t]*\|[^|;\n]{0,80}$"
@@ -145,7 +149,13 @@ def secure_string(text: bytes, start: int, end: int) -> list[Span]:
     return literal(text, _SECURE_STRING.match(text, end, line_end(text, end)), "password")
 
 
-_SENT = compiled(rb"([^\"\n\\]{4,})(?:\\[rn])*\"")
+# Behind the quote or brace that opened it.
+_SENT: Final = {
+    quote: compiled(rb"([^" + quote + rb"\n\\]{4,})(?:\\[rn])*" + close)
+    for quote, close in ((b'"', b'"'), (b"'", b"'"), (b"}", rb"\}"))
+}
+_PROMPT = compiled(rb"(?i)assw|[*?]word|passphrase|passcode|kennwort|mot de passe|contrase")
+_PROMPT_BYTES: Final = 200  # before what is sent, in which its prompt stands
 _KEY_ARGUMENT = compiled(rb"[\"'`](?:0x)?([^\"'`\n]{12,130})[\"'`]")
 
 
@@ -172,10 +182,13 @@ def _option(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
 
 
 def sent(text: bytes, start: int, end: int) -> list[Span]:
-    """expect "assword:" and send "x" of the program expect."""
-    if b"assword" not in text[max(start - 200, 0) : start]:
-        return []
-    match = _SENT.match(text, end, line_end(text, end))
+    """expect "assword:" and send "x" of the program expect, and of its copies in other languages."""
+    low = max(start - _PROMPT_BYTES, 0)
+    prompt = max((last for _, last in _PROMPT.places(text, low, start)), default=-1)
+    if prompt < 0 or text.find(b"expect", prompt, start) >= 0:
+        return []  # what is sent answers another prompt
+    opened = text[end - 1 : end]
+    match = _SENT[b"}" if opened == b"{" else opened].match(text, end, line_end(text, end))
     good = match is not None and judge(match.group(1), 3, quoted=True)
     return [(*match.span(1), "password")] if match is not None and good else []
 
@@ -256,9 +269,10 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
         b"sudo -s|--password-stdin|chpasswd|kinit|--stdin|passphrase-fd|cryptsetup|"
         b"pass insert|ssh-add|vncpasswd|smbpasswd",
     ),
-    (sent, b'send "|send -- "'),
+    (sent, b'send "|send -- "|send \'|send {|send -- {|sendline("|sendline(\''),
     (login, b"login(|basicauth(|basic_auth(|auth=(|auth = (|credentials(|credential("),
     (login, b"authenticate(|authentication(|.auth(|credentials.basic(|wifi.begin("),
+    (login, b"pgp_sym_encrypt(|pgp_sym_decrypt(|aes_encrypt(|aes_decrypt("),
     (third, b"plainauth(|getconnection(|mysqli_connect(|mysql_connect(|create_user(|create_superuser("),
     (third, b"mysqli(|pdo(|connector.connect(|psycopg2.connect(|pymysql.connect("),
     (secure_string, b"securestring"),

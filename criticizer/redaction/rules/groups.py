@@ -14,8 +14,11 @@ _ENTRIES: Final = 40  # below the name
 _OPENER_BYTES: Final = 120  # from the name to the end of its line
 _OPENERS: Final = (b"]", b":", b"{", b"(", b"[", b"|")
 _WINDOW: Final = 512
-# What stands between the name and the end of its line: secrets:, PASSWORDS = {, [credentials], list: |
-_OPENS = compiled(rb"[\w.-]*[\"'\])]{0,2}[ \t]*(?:=>|:?=|:)?[ \t]*(?:[\w.<>\[\], ]*[{(\[|]|)[ \t\r]*")
+# What stands between the name and the end of its line: secrets:, PASSWORDS = {, [credentials], list: |,
+# or a call that takes a map: jsonencode with both of its brackets.
+_OPENS = compiled(
+    rb"[\w.-]*[\"'\])]{0,2}[ \t]*(?:=>|:?=|:)?[ \t]*(?:[\w.<>\[\], ]*(?:[{(\[|]|\(\{)|)[ \t\r]*"
+)
 _ENTRY = compiled(
     rb"[ \t]*(?:-[ \t]+)?:?[\"']?([\w.@-]{1,48})[\"']?[ \t]*(?:=>|:?=|:)[ \t]*"
     rb"(?:\"([^\"\n]{4,128})\"|'([^'\n]{4,128})'|([^\s\"'#,{}\[\]|>&*!][^\s\"',{}\[\]]{3,127}))"

@@ -8,6 +8,7 @@ from criticizer.redaction.input.document import MASK
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 
+_EMOJI = compiled("[\u2600-\u27bf\U0001f300-\U0001faff][\ufe0f\u200d\U0001f3fb-\U0001f3ff]{0,2}".encode())
 _WIDE_COLON: Final = "\uff1a".encode()
 _QUOTE = rb"(?:\\*[\"'`]|&quot;|&#39;)"
 HEAD = compiled(
@@ -39,7 +40,11 @@ def read(text: bytes, begin: int, at: int, stop: int, strength: int) -> tuple[in
     """
     follows, second = text[at : at + 1], text[at + 1 : at + 2]
     if follows >= b"\x80" and text[at : at + 3] != _WIDE_COLON:
-        return None  # part of another word, in a language without blanks
+        emoji = _EMOJI.match(text, at, stop)
+        if emoji is None:
+            return None  # part of another word, in a language without blanks
+        at = emoji.end()
+        follows, second = text[at : at + 1], text[at + 1 : at + 2]
     # What HEAD says of most names, and costs more.
     if at >= stop:
         return at, at, b""

@@ -11,7 +11,7 @@ from typing import Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import addresses, arguments, commands, contexts
+from criticizer.redaction.rules import addresses, arguments, blocks, commands, contexts
 from criticizer.redaction.rules.characters import looks_random
 from criticizer.redaction.rules.commands import literal as arguments_literal
 from criticizer.redaction.rules.contexts import WINDOW, literal, window_end
@@ -220,5 +220,6 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     **arguments.HANDLERS,
     **commands.HANDLERS,
     **contexts.HANDLERS,
+    **blocks.HANDLERS,
     **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
 }

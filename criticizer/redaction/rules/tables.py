@@ -8,7 +8,7 @@ from typing import Final
 
 from criticizer.redaction.input.document import Document, SourceLine
 from criticizer.redaction.patterns import compiled, remembered
-from criticizer.redaction.rules import groups, key_names, name_lists
+from criticizer.redaction.rules import captions, groups, key_names, name_lists
 from criticizer.redaction.rules.characters import holds
 from criticizer.redaction.rules.literals import Span, span_kind
 from criticizer.redaction.rules.name_lists import LINE, PADDING, ROWS, is_value, strength_of
@@ -40,8 +40,10 @@ def spans(
     entries = groups.spans(document, start, end, high, strength, spend) if high < len(text) else ()
     names, is_item, is_header = _header(line, start - low, end - low)
     rows = name_lists.values(document, low, names, spend) if names is not None else ()
+    is_caption = line.lstrip(b" \t")[:1] in captions.MARKS and high < len(text)
+    below = captions.spans(document, start, end, low, high, strength) if is_caption else ()
     cells = _columns(document, start, spend, is_item=is_item) if is_header else ()
-    return chain(entries, rows, cells)
+    return chain(entries, rows, cells, below)
 
 
 @remembered
