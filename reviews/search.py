@@ -25,8 +25,8 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Concat, Lower
 from django.db.models.lookups import Contains
 
-from criticizer.admin_site.by_keys import OneOf, is_one_of
 from criticizer.db.full_text import FullTextFilter, match, prefixes
+from criticizer.db.one_of import OneOf, is_one_of
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews.models import (
     FILE_NAME,

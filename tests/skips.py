@@ -27,11 +27,11 @@ def examples(number: int) -> int:
     return number if is_all() else number // 4
 
 
-def expected_skips(is_all: bool) -> list[tuple[str, str]]:
+def expected_skips(of_all: bool) -> list[tuple[str, str]]:
     """Return (beginning of the path, beginning of the reason) of what may be skipped."""
     lines = [line for line in LIST.read_text().splitlines() if line.strip() and not line.startswith("#")]
     rows = [tuple(part.strip() for part in line.split("|", 2)) for line in lines]
-    return [(path, reason) for run, path, reason in rows if run == "both" or not is_all]
+    return [(path, reason) for run, path, reason in rows if run == "both" or not of_all]
 
 
 @dataclass(eq=False)

@@ -13,29 +13,16 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet, Value
+from django.db.models import Q, QuerySet
 
 from criticizer.admin_site.ordering import Ordering, beyond
 from criticizer.admin_site.search_query import Key, SearchProblem, condition_of, parse
+from criticizer.db.one_of import is_one_of
 
 # Between the begin of the transaction, which is the time of its row, and the key that it was given; and
 # between the clocks of a database that was promoted and of the one before.
 SKEW = timedelta(minutes=10)
 WINDOWS = (400, 4_000)  # keys that are looked at; with more, the whole search is cheaper
-
-
-class OneOf(Func):
-    """`a = ANY(b)`."""
-
-    template = "%(expressions)s)"
-    arg_joiner = " = ANY("
-    output_field = BooleanField()
-
-
-def is_one_of(ids: Sequence[int]) -> Q:
-    """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
-    return Q(OneOf(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
 
 
 def page_by_keys(

@@ -174,7 +174,7 @@ class KeysetChangeList(ChangeList):
                     keys = everything.filter(behind).values_list(*ordering.names)
                     start = next(iter(keys[step - 1 : step]), None)
                     here = behind if start is None else behind & Q(up_to(self.model, ordering, start))
-                    found += self._listed().filter(here)[: size + 1 - len(found)]
+                    found += self._listed(self.queryset).filter(here)[: size + 1 - len(found)]
                 self.looked_at += step
                 self.is_cancelled = len(found) <= size and start is not None
                 self.older_url = "" if start is None else self.get_query_string({AFTER: cursor(start)})
@@ -184,12 +184,13 @@ class KeysetChangeList(ChangeList):
         if len(found) > size:
             found = found[:size]
             self.older_url = self.get_query_string({AFTER: cursor_of(found[-1], ordering)})
-        if found and self.first_url and not self.is_cancelled:
+        if (
+            found and self.first_url and not self.is_cancelled and not within
+        ):  # without an index none leads back
             self.newer_url = self.get_query_string({BEFORE: cursor_of(found[0], ordering)})
         return found
 
-    def _listed(self) -> QuerySet[Any]:
-        rows: QuerySet[Any] = self.queryset
+    def _listed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         only = self.model_admin.list_only
         return rows.only(*only, *self.ordering.names) if only else rows
 
@@ -198,15 +199,14 @@ class KeysetChangeList(ChangeList):
         if self.get_filters_params():
             return None
         rows = self.apply_select_related(self.root_queryset).order_by(*self.ordering.fields)
-        only = self.model_admin.list_only
-        rows = rows.only(*only, *self.ordering.names) if only else rows
+        rows = self._listed(rows)
         return page_by_keys(rows, self.query, self.model_admin.search_keys, self.ordering, after, number)
 
     def _page(self, request: HttpRequest) -> list[Any]:
         ordering, size = self.ordering, self.list_per_page
         before = read_cursor(request.GET.get(BEFORE, ""), self.model, ordering)
         after = read_cursor(request.GET.get(AFTER, ""), self.model, ordering)
-        rows = self._listed()
+        rows = self._listed(self.queryset)
         if before is not None:
             rows = rows.filter(beyond(self.model, ordering, before, backwards=True))
             found = list(rows.order_by(*ordering.reversed())[: size + 1])

@@ -277,12 +277,15 @@ def _group_context(group: DeadLetterGroup, user: Any) -> dict[str, Any]:
 
 
 # Ten thousand rows take longer to send than to count.
-_COUNT_STATES = f"""
+_COUNT_STATES = prepared.statement(
+    """
 SELECT state, count(*) AS number FROM (
-  SELECT CASE WHEN status = '{LetterStatus.VERIFYING.value}' AND verified_at IS NOT NULL THEN '{_VERIFIED}'
-              ELSE status END AS state
-    FROM dead_letters WHERE group_id = %(group)s AND status IN {prepared.sql_list(OPEN_LETTER)}
-   LIMIT %(most)s) l GROUP BY 1"""  # noqa: S608  constants of this module
+  SELECT CASE WHEN status = '$VERIFYING' AND verified_at IS NOT NULL THEN '$VERIFIED' ELSE status END AS state
+    FROM dead_letters WHERE group_id = %(group)s AND status IN $OPEN LIMIT %(most)s) l GROUP BY 1""",
+    VERIFYING=LetterStatus.VERIFYING.value,
+    VERIFIED=_VERIFIED,
+    OPEN=prepared.sql_list(OPEN_LETTER),
+)
 
 
 def _by_state(group: DeadLetterGroup) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import base64
 import io
 import json
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import EmailMessage
@@ -37,7 +36,7 @@ PATH = "//depot/main/settings.py"
 # How many rows of a table have their pages opened in the console. The rows themselves are all searched, and
 # so are the artifacts and the pages of dead letters. `make test` opens pages of the console in the test that
 # plants every kind of secret, as many as there are plantings; `make test-all` opens more, in every test.
-IS_ALL = os.environ.get(skips.RUN) == "all"
+IS_ALL = skips.is_all()
 MANY_ROWS = 25 if IS_ALL else 8
 SOME_ROWS = 25 if IS_ALL else 0
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from criticizer.models import Circuit, SavedView
@@ -18,7 +16,7 @@ from tests.links import path_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 COLOURS = ("color-contrast", "link-in-text-block")  # the rules that depend on the colour scheme
-IS_ALL = os.environ.get(skips.RUN) == "all"
+IS_ALL = skips.is_all()
 IN_DARK = 1 if IS_ALL else 3  # one page in so many is looked at, the first included
 
 

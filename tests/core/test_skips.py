@@ -27,10 +27,10 @@ def test_a_module_that_skips_itself_is_seen(pytester: pytest.Pytester) -> None:
 
 def test_the_nightly_run_may_skip_no_s3_test() -> None:
     s3 = "tests/pipeline/test_artifacts_s3.py"
-    assert s3 in {path for path, _ in expected_skips(is_all=False)}
-    assert s3 not in {path for path, _ in expected_skips(is_all=True)}
+    assert s3 in {path for path, _ in expected_skips(of_all=False)}
+    assert s3 not in {path for path, _ in expected_skips(of_all=True)}
 
 
 def test_every_listed_file_exists() -> None:
-    for path, _ in expected_skips(is_all=False):
+    for path, _ in expected_skips(of_all=False):
         assert (LIST.parent.parent / path).exists(), path

@@ -54,7 +54,18 @@ def names_left_out(path: str) -> set[str]:
 def _is_long(marks: ast.expr) -> bool:
     """Say whether marks have `long` for all cases of a test, not for one of its parameters."""
     found = marks.elts if isinstance(marks, ast.List | ast.Tuple) else [marks]
-    return any(ast.unparse(mark) == "pytest.mark.long" for mark in found)
+    return any(ast.unparse(mark) == "pytest.mark.long" or _has_only_long_cases(mark) for mark in found)
+
+
+def _has_only_long_cases(mark: ast.expr) -> bool:
+    if not (isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.parametrize"):
+        return False
+    cases = mark.args[1]
+    made = [cases.elt] if isinstance(cases, ast.ListComp) else getattr(cases, "elts", [])
+    return bool(made) and all(
+        isinstance(case, ast.Call) and any("mark.long" in ast.unparse(word.value) for word in case.keywords)
+        for case in made
+    )
 
 
 def test_every_guarantee_names_a_module_and_a_test_that_exist() -> None:

@@ -17,7 +17,10 @@ from criticizer.security.login_throttle import ThrottledBackend
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Read a session again only when it was saved or deleted, and an account with its permissions never."""
+    """Read a session again only when it was saved or deleted, and an account with its permissions never.
+
+    Not for a test that changes a person after its first request.
+    """
     sessions: dict[str | None, Any] = {}
     users: dict[Any, Any] = {}
     read, save, delete = SessionStore._get_session_from_db, SessionStore.save, SessionStore.delete

@@ -1,0 +1,21 @@
+"""Rows by thousands of their ids, given as one parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import BigIntegerField, BooleanField, F, Func, Q, Value
+
+
+class OneOf(Func):
+    """`a = ANY(b)`."""
+
+    template = "%(expressions)s)"
+    arg_joiner = " = ANY("
+    output_field = BooleanField()
+
+
+def is_one_of(ids: Sequence[int]) -> Q:
+    """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
+    return Q(OneOf(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
