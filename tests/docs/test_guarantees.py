@@ -63,7 +63,8 @@ def _has_only_long_cases(mark: ast.expr) -> bool:
     cases = mark.args[1]
     made = [cases.elt] if isinstance(cases, ast.ListComp) else getattr(cases, "elts", [])
     return bool(made) and all(
-        isinstance(case, ast.Call) and any("mark.long" in ast.unparse(word.value) for word in case.keywords)
+        isinstance(case, ast.Call)
+        and any(ast.unparse(word.value) == "pytest.mark.long" for word in case.keywords)
         for case in made
     )
 

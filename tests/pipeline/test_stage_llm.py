@@ -734,7 +734,7 @@ def test_progress_that_cannot_be_written_does_not_stop_the_review(bench: Bench) 
 
 
 def test_scenario_11_with_its_budget_gone_the_slow_part_is_left_out(bench: Bench) -> None:
-    bench.settings.LLM_TIMEOUT_SECONDS = 1.5
+    bench.settings.LLM_TIMEOUT_SECONDS = 3.0  # the other parts are answered by then, also on a busy machine
     bench.llm.server.respond = failing_on(3, Reply(hang=True))
     job = bench.job(big(3))
     prepared.rows("UPDATE stage_runs SET max_attempts = 2 WHERE stage = 'llm'")
@@ -749,7 +749,7 @@ def test_scenario_11_with_its_budget_gone_the_slow_part_is_left_out(bench: Bench
 
 
 def test_scenario_11_a_part_that_answers_within_the_budget_is_reviewed(bench: Bench) -> None:
-    bench.settings.LLM_TIMEOUT_SECONDS = 1.5
+    bench.settings.LLM_TIMEOUT_SECONDS = 3.0  # the other parts are answered by then, also on a busy machine
     bench.llm.server.respond = failing_on(3, Reply(hang=True))
     job = bench.job(big(3))
     bench.work()
