@@ -83,9 +83,9 @@ def _of_unknown(recipient: str, origin: str) -> Scope:
     if prefix := pull_request_prefix(recipient):
         return Scope(prefixes=(prefix,))  # what its readers have there
     if settings.UNKNOWN_RECIPIENTS == NAMED:
-        # A request, an administrator or the configuration vouches for the recipients it names. Perforce
-        # names people who asked for it, not what they may read.
-        return NOTHING if origin == RecipientOrigin.PERFORCE else EVERYTHING
+        # A request, an administrator or the configuration vouches for the recipients it names. Perforce, and
+        # an account that had the address, name people who asked for it, not what they may read.
+        return NOTHING if origin in (RecipientOrigin.PERFORCE, RecipientOrigin.OWN) else EVERYTHING
     return EVERYTHING if settings.UNKNOWN_RECIPIENTS == EVERYBODY else NOTHING
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -16,7 +16,7 @@ from notifications.preferences import policy
 from notifications.rendering import Report
 from notifications.states import DeliveryStatus as D
 from reviews import pipeline
-from reviews.models import AllowListEntry, ReviewJob, StageRun, ViewerScope
+from reviews.models import AllowListEntry, RecipientOrigin, ReviewJob, StageRun, ViewerScope
 from reviews.pipeline import LostLease, StageClaim
 from reviews.stages import notify
 from reviews.states import Stage
@@ -178,21 +178,35 @@ def test_an_uncertain_digest_is_decided_once_and_all_its_reviews_resume(world: W
     assert first.token == second.token
 
 
-def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: World) -> None:
-    """The account loses its only viewing scope, or is closed, while its digest waits (G576)."""
+@pytest.mark.parametrize("lost", ["scope", "group", "account closed", "address", "account deleted"])
+def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: World, lost: str) -> None:
+    """The account loses what lets it read while its digest waits (G576)."""
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     policy.set_digest(MAIL, 10, "ann")
     group = Group.objects.create(name="readers")
     ViewerScope.objects.create(group=group, prefix="//depot/...", reason="a test")
-    UserFactory(username="ann", email="ann@example.com", reads=False).groups.set([group])
+    ann = UserFactory(username="ann", email="ann@example.com", reads=False)
+    ann.groups.set([group])
     changes = [
         world.depot.submit(edited(f"//depot/main/plan{n}.c", BEFORE, f"{BEFORE}__debugbreak();\n"))
         for n in range(3)
     ]
     jobs = [world.job(change, MAIL, key=f"k-{change}") for change in changes]
+    # As one who subscribed: nobody else vouches for what the address may read.
+    ReviewJob.objects.update(recipient_origins={MAIL: RecipientOrigin.OWN})
     world.work()
     assert all("plan" in str(world.delivery(job, MAIL).payload) for job in jobs)
-    ViewerScope.objects.all().delete()
+    match lost:
+        case "scope":
+            ViewerScope.objects.all().delete()
+        case "group":
+            ann.groups.clear()
+        case "account closed":
+            User.objects.filter(pk=ann.pk).update(is_active=False)
+        case "address":
+            User.objects.filter(pk=ann.pk).update(email="ann@elsewhere.example")
+        case _:
+            ann.delete()
     come_due(world)
     (mail,) = world.mails()
     assert mail["Subject"].startswith("3 reviews: ")

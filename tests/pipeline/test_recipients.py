@@ -379,6 +379,7 @@ def test_a_domain_in_another_spelling_is_the_same_account(mixed: ReviewJob) -> N
         ("named", "default", True),
         ("named", "subscription", True),
         ("named", "perforce", False),
+        ("named", "own", False),  # of an account that is gone, or has another address by now
         ("everything", "perforce", True),
         ("nothing", "", False),
         ("nothing", "subscription", False),
