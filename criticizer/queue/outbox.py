@@ -178,6 +178,8 @@ UPDATE outbox_messages
        waiting_for = %(waiting_for)s, retry_count = retry_count + %(failed)s
  WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"""
 
+_FLOW = "SELECT flow FROM outbox_messages WHERE id = %(id)s"
+
 _DONE = "DELETE FROM outbox_messages WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"
 
 _PUBLISH = """
@@ -283,12 +285,13 @@ def _woken(dependency: str, per_second: float, limit: int | None) -> list[dict[s
     return prepared.rows(_WAKE, asked)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Work:
-    """A message that a thread works on, and what is called with its id at the end."""
+    """A message that a thread works on, what is called with its id at the end, and its flow once known."""
 
     message_id: int
     at_end: set[Callable[[int], None]] = field(default_factory=set)
+    flow: str | None = None
 
 
 @contextmanager
@@ -308,6 +311,17 @@ def in_work() -> int | None:
     """Return the message that this thread works on, None outside of `working_on`."""
     work = _in_work.get()
     return work.message_id if work else None
+
+
+def flow_in_work() -> str | None:
+    """Return the flow of the message that this thread works on, None outside of `working_on`."""
+    if (work := _in_work.get()) is None:
+        return None
+    if work.flow is None:
+        work.flow = prepared.value(
+            "SELECT flow FROM outbox_messages WHERE id = %(id)s", {"id": work.message_id}
+        )
+    return work.flow
 
 
 def at_end_of_work(act: Callable[[int], None]) -> None:

@@ -7,13 +7,16 @@ Three limits, all in PostgreSQL and on its clock:
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
 - slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks: leased rows, so
-  that the slots of a lost worker become free. After a long call of a receiver the slot is kept for the
-  message whose turn it is of those that wait: the one in work would take it again first. A message that
-  ends without it, as its own receiver is busy or not called, hands it on (guarantee G572).
+  that the slots of a lost worker become free. Of the slots that receivers share, one requester's work has
+  all but one, so that others never wait for its receivers (guarantee G582). After a long call of a
+  receiver the slot is kept for the message whose turn it is of those that wait: the one in work would take
+  it again first. A message that ends without it, as its own receiver is busy or not called, hands it on
+  (guarantee G572).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -218,7 +221,9 @@ class Slots:
 def slots_of(name: str) -> list[Slots]:
     """Return the limits on calls in flight that hold for a dependency: a call needs a slot of each.
 
-    Receivers of webhooks share all workers that send but one, so that other channels always have one.
+    Receivers of webhooks share all workers that send but one, so that other channels always have one. Work of
+    one flow, that is of one requester, has one less than these: however many of its receivers hang, the call
+    of another requester finds a slot at once.
     """
     limit = concurrency_limit_of(name)
     if not name.startswith(f"{RECEIVERS}:"):
@@ -227,7 +232,14 @@ def slots_of(name: str) -> list[Slots]:
         return [Slots(name, limit, seconds)] if limit else []
     shared = max(_senders(), 2) - 1
     seconds = outbox.scaled(RECEIVER_CALL_SECONDS)
-    return [Slots(name, min(limit or 1, shared), seconds), Slots(RECEIVERS, shared, seconds)]
+    own, of_all = Slots(name, min(limit or 1, shared), seconds), Slots(RECEIVERS, shared, seconds)
+    flow = outbox.flow_in_work() if shared > 1 else None
+    return [own, *([Slots(receivers_of(flow), shared - 1, seconds)] if flow else []), of_all]
+
+
+def receivers_of(flow: str) -> str:
+    """Return the name of the slots that the receivers of a flow's work share."""
+    return f"{RECEIVERS}#{hashlib.sha256(flow.encode()).hexdigest()[:16]}"
 
 
 def _senders() -> int:
@@ -310,7 +322,8 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
         for name, token in held:
             if not prepared.rows(_LOCK_HELD, {"name": name, "token": token}):
                 continue  # its lease expired: it is another's, and nobody is to be woken for it
-            if (message := outbox.wake_first(name)) is None:
+            # A flow's own slots keep nobody else waiting.
+            if name.startswith(f"{RECEIVERS}#") or (message := outbox.wake_first(name)) is None:
                 left.append((name, token))
                 continue
             kept = {"kept": _kept_for(message), "seconds": outbox.scaled(HANDOVER_SECONDS)}

@@ -35,7 +35,7 @@ from tests.core.test_circuit_breaker import (
     parked,
     timeout,
 )
-from tests.factories import WorkerClusterFactory
+from tests.factories import OutboxMessageFactory, WorkerClusterFactory
 
 
 def slow_down(seconds: float | None = None) -> Failure:
@@ -372,6 +372,36 @@ def test_a_slot_of_receivers_is_kept_after_a_long_call_for_the_one_that_waits() 
         permit.report(None)  # a short call: who comes first
     with outbox.working_on(greedy):
         gate.acquire_permit(b).report(None)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("workers", [3, 4, 9])
+def test_hung_receivers_of_one_requester_leave_a_slot_to_every_other(workers: int) -> None:
+    """Whoever has 200 hung hosts waits for its own slots alone: no call of another ends later for them."""
+    WorkerClusterFactory(queue="notify", workers=workers)
+    greedy = [OutboxMessageFactory(queue="notify", flow="key:greedy").pk for _ in range(workers)]
+    hung = []
+    for message in greedy[: workers - 2]:
+        with outbox.working_on(message):
+            hung.append(gate.acquire_permit(f"provider:webhook:hung{message}.example.com"))
+    own = rate_limit.receivers_of("key:greedy")
+    for message in greedy[workers - 2 :]:
+        with outbox.working_on(message):
+            assert waiting_of(f"provider:webhook:hung{message}.example.com").dependency == own
+        OutboxMessage.objects.filter(pk=message).update(waiting_for=own)
+    for number in range(3):
+        other = OutboxMessageFactory(queue="notify", flow=f"key:{number}").pk
+        with outbox.working_on(other):
+            gate.acquire_permit("provider:webhook:quick.example.com").report(None)
+    # The end of a hung call lets one more of its requester's begin, and keeps the slot from nobody.
+    hung[0].began_at -= rate_limit.HANDOVER_AFTER_SECONDS
+    hung[0].report(timeout())
+    assert OutboxMessage.objects.filter(waiting_for=own).count() == 1
+    with outbox.working_on(OutboxMessageFactory(queue="notify", flow="key:9").pk):
+        gate.acquire_permit("provider:webhook:quick.example.com").report(None)
+    woken = OutboxMessage.objects.get(pk__in=greedy[workers - 2 :], waiting_for="")
+    with outbox.working_on(woken.pk):
+        gate.acquire_permit(f"provider:webhook:hung{woken.pk}.example.com")
 
 
 @pytest.mark.django_db
