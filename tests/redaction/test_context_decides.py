@@ -54,6 +54,12 @@ HASHES = [
     "basicauth {\n  bob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\n",
 ]
 INNOCENT = [
+    "The PIN is 6 digits long.\n",
+    "const int LED_PIN = 1024;\n",
+    "pin: 4711\n",
+    "spin is 4711 turns\n",
+    "Bengaluru, PIN: 560001\n",
+    "The PIN is 4711ms late\n",
     "basicauth {\n  bob {$HASH}\n  ann {env.ANN_HASH}\n}\n",
     "example.com {\n  basicauth @admin {\n    import users\n  }\n  reverse_proxy app:8080\n  encode zstd2 gzip\n}\n",
     "app.use(basicAuth, (req) => {\n  return next1();\n});\n",
@@ -113,6 +119,15 @@ def test_what_its_context_makes_a_secret_is_taken_out(name: str) -> None:
 @pytest.mark.parametrize("text", HASHES)
 def test_what_was_made_of_a_password_is_taken_out(text: str) -> None:
     assert text.split("\n")[0 if text.startswith("bob") else 1][12:40] not in redact(text).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The PIN is 4711.\n", "Die PIN lautet 83047261, bitte merken\n", "SIM PIN: 9305\n", "PIN = `6038`\n"],
+)
+def test_a_pin_of_a_sentence_is_taken_out(text: str) -> None:
+    for one in (text, added(text)):
+        assert not any(pin in redact(one).text for pin in ("4711", "83047261", "9305", "6038"))
 
 
 @pytest.mark.parametrize("text", INNOCENT)

@@ -109,6 +109,8 @@ def _listed(text: bytes, start: int, stop: int) -> Iterator[Span]:
             continue
         if line.lstrip()[:1] == b"[" if is_section else _depth(line) <= depth:
             return
+        if b"basic" in line.lower():
+            return  # that word is read by itself
         for pair in _PAIR.finditer(line):
             if _is_password(pair.group(1)):
                 yield first + pair.start(1), first + pair.end(1), "password"
@@ -138,6 +140,8 @@ def of_tunnel(text: bytes, start: int, end: int) -> list[Span]:
 def _rows(text: bytes, at: int) -> Iterator[Span]:
     for first, last in _below(text, at):
         body = text[first:last].strip()
+        if _OF_PPP.match(body.lower()) is not None:
+            return  # that head is read by itself
         if not body or body.startswith(_REMARK):
             continue
         span = group_span(_ROW.fullmatch(text, first, last))

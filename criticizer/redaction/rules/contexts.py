@@ -189,6 +189,21 @@ def bundle(text: bytes, start: int, end: int) -> list[Span]:
     return [(*span, "secret")] if span is not None else []
 
 
+_PIN = compiled(rb"[\"'`*]{0,2}([0-9]{4,8})[\"'`*]{0,2}(?:[.,;!)]?[\s]|[.,;!)]?$)")
+_SPOKEN_SIGNS: Final = (b"s ", b"t ")  # behind is, ist, lautet, est: more than four digits may stand
+
+
+def pin(text: bytes, start: int, end: int) -> list[Span]:
+    """the PIN is 4711: in capitals, for a pin of a chip is written small and has fewer digits."""
+    before = text[start - 1 : start]
+    if not text.startswith(b"PIN", start) or before.isalnum() or before in (b"_", b"-", b"."):
+        return []
+    match = _PIN.match(text, end, min(window_end(text, end, 40) + 1, len(text)))
+    if match is None or (match.end(1) - match.start(1) > 4 and text[end - 2 : end] not in _SPOKEN_SIGNS):
+        return []  # the PIN of an address in India has six
+    return [(*match.span(1), "password")] if usable(match.group(1)) else []
+
+
 _STATIC_MAP = compiled(rb"[^\s:]{1,64}:([^\s:]{4,128})")
 
 
@@ -220,6 +235,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (issuer, b"|".join(issuer_tokens.NAMES)),
     (bundle, b"bundle_|sonar.login"),
     (static_map, b"static:"),
+    (pin, b"pin is |pin ist |pin lautet |pin est |pin: |pin = "),
     (
         device,
         b"community |rocommunity|rwcommunity|pre-shared-key|radius-server|tacacs-server|"
