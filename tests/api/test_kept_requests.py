@@ -149,9 +149,11 @@ def test_a_lost_version_after_which_a_newer_one_came_is_named_as_such(
     assert len(alerted()) == 1
 
 
+@pytest.mark.parametrize("found_before", [1, 2])
 def test_a_look_that_the_database_interrupts_is_repeated_whole(
-    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch
+    trigger: ApiClient, promote: Promote, monkeypatch: pytest.MonkeyPatch, found_before: int
 ) -> None:
+    promote(found_before)
     lose(post(trigger, "k1", "101"), post(trigger, "k2", "102"))
 
     def vanish(*given: object, **facts: object) -> bool:
@@ -164,6 +166,7 @@ def test_a_look_that_the_database_interrupts_is_repeated_whole(
         with pytest.raises(Exception, match=r"terminating connection|closed"):
             promote(2)
     connection.close()
+    monkeypatch.setattr(kept_requests, "LATE_SECONDS", -1.0)
     promote(2)
     assert ReviewJob.objects.count() == StageRun.objects.filter(stage="fetch").count() == 2
     assert "k1: was" in alerted()[0]
