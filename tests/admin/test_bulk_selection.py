@@ -10,6 +10,7 @@ import io
 import re
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from deadletters import batches, workflow
@@ -255,3 +256,16 @@ def test_the_answer_to_another_lists_question_does_nothing(ann: Client) -> None:
     done = ann.post(LETTERS, body, follow=True)
     assert messages_of(done) == ["This confirmation has expired. Select the rows again."]
     assert not DeadLetter.objects.exclude(status="new").exists()
+
+
+@pytest.mark.parametrize("left", ["", "auditor"])
+def test_an_answer_after_the_role_was_lost_does_nothing(left: str) -> None:
+    """The confirmation page gives no right: it was asked for when its reader still had the role."""
+    client = factories.staff_client("eve", "operator")
+    letter = make_letter()
+    question = client.post(LETTERS, {"action": "discard", "_selected_action": [letter.pk]})
+    (selection,) = re.findall(r'name="selection" value="([^"]*)"', question.content.decode())
+    User.objects.get(username="eve").groups.set(Group.objects.filter(name=left))
+    body = {"action": "discard", "_selected_action": "0", "selection": selection, "reason": "still mine"}
+    assert client.post(LETTERS, body).status_code == (200 if left else 403)
+    assert DeadLetter.objects.get(pk=letter.pk).status == "new"

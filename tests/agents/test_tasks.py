@@ -142,6 +142,19 @@ def test_what_a_call_took_while_its_key_was_revoked_is_given_back(tasks: Tasks) 
     assert send(second, body(held)) == ACCEPTED
 
 
+def test_a_key_that_sees_less_by_now_can_do_nothing_with_the_task_it_holds(tasks: Tasks) -> None:
+    """The admin changes no prefixes; where the database's owner does, the task is offered once it lapses."""
+    (task,) = tasks()
+    token = claim.claim(caller(key="narrow"), task.pk)["claim_token"]
+    narrowed = caller(f"{MAIN}elsewhere/", key="narrow")
+    assert send(task, body(token), f"{MAIN}elsewhere/") == Refusal.NOT_FOUND
+    assert refused(lambda: claim.heartbeat(narrowed, task.pk, token)) == Refusal.NOT_FOUND
+    assert refused(lambda: claim.release(narrowed, task.pk, token)) == Refusal.NOT_FOUND
+    assert status(task) == "in_progress"
+    lapse(task)
+    assert send(task, body(claim.claim(caller(), task.pk)["claim_token"])) == ACCEPTED
+
+
 def test_three_lost_claims_expire_a_task_and_released_ones_do_not_count(tasks: Tasks) -> None:
     (task,) = tasks()
     for _ in range(4):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
+from django.contrib.auth.tokens import default_token_generator
 from django.http import HttpRequest
 from django.test import Client
 
@@ -111,6 +114,22 @@ def test_a_link_works_once_and_only_for_an_active_account_without_a_password(
     closed = Client()
     closed.get(link_in(server))
     assert "does not work any more" in closed.get("/welcome/").content.decode()
+
+
+def test_a_link_whose_time_is_over_opens_no_form_and_ends_one_that_is_open(
+    root: Client, server: SmtpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invite(root)
+    opened, late = Client(), Client()
+    opened.get(link_in(server))
+    assert 'name="new_password1"' in opened.get("/welcome/").content.decode()
+    over = default_token_generator._now() + timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT + 60)
+    monkeypatch.setattr(default_token_generator, "_now", lambda: over)
+    given = {"new_password1": NEW, "new_password2": NEW}
+    assert "does not work any more" in opened.post("/welcome/", given).content.decode()
+    late.get(link_in(server))
+    assert "does not work any more" in late.post("/welcome/", given).content.decode()
+    assert not User.objects.get(username="eve").has_usable_password()
 
 
 def test_of_two_requests_at_once_with_one_link_one_sets_the_password(
