@@ -318,9 +318,7 @@ def flow_in_work() -> str | None:
     if (work := _in_work.get()) is None:
         return None
     if work.flow is None:
-        work.flow = prepared.value(
-            "SELECT flow FROM outbox_messages WHERE id = %(id)s", {"id": work.message_id}
-        )
+        work.flow = prepared.value(_FLOW, {"id": work.message_id})
     return work.flow
 
 
