@@ -10,7 +10,8 @@ from typing import Final
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import nearby
 from criticizer.redaction.rules.characters import holds, looks_random
-from criticizer.redaction.rules.commands import ECHOED, WORD, Handler, flag, line_end, literal, user_flag
+from criticizer.redaction.rules.commands import ECHOED, WORD, flag, line_end, literal, user_flag
+from criticizer.redaction.rules.handlers import Handler, by_word
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import judge
 
@@ -167,6 +168,4 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     ),
     (user_and_password, b"b64encode(|btoa(|buffer.from("),
 )
-HANDLERS: Final[dict[bytes, Handler]] = {
-    word: handler for handler, words in _WORDS for word in words.split(b"|")
-}
+HANDLERS: Final = by_word(_WORDS)

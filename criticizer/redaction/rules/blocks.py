@@ -6,11 +6,12 @@ of the block are read, one line after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import contexts
+from criticizer.redaction.rules.handlers import Handler, by_word
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_expression, judge
 
@@ -151,12 +152,9 @@ def _rows(text: bytes, at: int) -> Iterator[Span]:
             yield *span, "password"
 
 
-Handler = Callable[[bytes, int, int], list[Span]]
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (of_proxy, b"basicauth|basic_auth"),
     (of_tunnel, b"\t*\t| pptpd|\tpptpd|l2tpd"),
     (of_ppp, b"chap-secrets|pap-secrets|# client|#client|# secrets for authentication"),
 )
-HANDLERS: Final[dict[bytes, Handler]] = {
-    word: handler for handler, words in _WORDS for word in words.split(b"|")
-}
+HANDLERS: Final = by_word(_WORDS)

@@ -5,13 +5,13 @@ Handlers as in `syntax`: text and the offsets of the word found; they return spa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import nearby
 from criticizer.redaction.rules.characters import kinds, looks_random
+from criticizer.redaction.rules.handlers import Handler, by_word
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_expression, is_slug, judge
 
@@ -213,7 +213,6 @@ def hashed(text: bytes, start: int, end: int) -> list[Span]:
     return []
 
 
-Handler = Callable[[bytes, int, int], list[Span]]
 # Commands (parted by "|"), the options whose argument is a password, and what stands between.
 _OPTIONS: Final[tuple[tuple[bytes, bytes, bytes], ...]] = (
     (b"mongo|mongosh|mongodump|mongorestore|mongoimport|mongoexport|cqlsh|"
@@ -295,7 +294,7 @@ HANDLERS: Final[dict[bytes, Handler]] = {
         for pattern in (_flags(names, between),)
         for command in commands.split(b"|")
     },
-    **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
+    **by_word(_WORDS),
 }
 # These read their whole window, with everything of their kind in it.
 READ_ALL: Final = frozenset((user_flag, mysql, secure_string, *(HANDLERS[c] for c in _ARGUMENTS)))

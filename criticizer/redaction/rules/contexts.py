@@ -5,13 +5,13 @@ Handlers as in `syntax`: text and the offsets of the word found; they return spa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import issuer_tokens, nearby
 from criticizer.redaction.rules.characters import looks_random
+from criticizer.redaction.rules.handlers import Handler, by_word
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_generated, judge
 
@@ -215,7 +215,6 @@ def static_map(text: bytes, start: int, end: int) -> list[Span]:
     return literal(text, _STATIC_MAP.match(text, end, window_end(text, end)), "smtp-credential")
 
 
-Handler = Callable[[bytes, int, int], list[Span]]
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (basic, b"basic "),
     (
@@ -244,6 +243,4 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     ),
     (device, b": eap |: psk |: xauth |acl setuser|user "),
 )
-HANDLERS: Final[dict[bytes, Handler]] = {
-    word: handler for handler, words in _WORDS for word in words.split(b"|")
-}
+HANDLERS: Final = by_word(_WORDS)

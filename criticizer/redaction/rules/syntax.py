@@ -6,7 +6,6 @@ bounded window and returns spans (start, end, kind).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from criticizer.redaction.input.document import character_start
@@ -15,6 +14,7 @@ from criticizer.redaction.rules import addresses, arguments, blocks, commands, c
 from criticizer.redaction.rules.characters import looks_random
 from criticizer.redaction.rules.commands import literal as arguments_literal
 from criticizer.redaction.rules.contexts import WINDOW, literal, window_end
+from criticizer.redaction.rules.handlers import Handler, by_word
 from criticizer.redaction.rules.literals import Span, usable
 from criticizer.redaction.rules.value_heuristics import (
     is_code,
@@ -191,7 +191,6 @@ def is_continued(text: bytes, end: int) -> bool:
 READ_ALL: Final = frozenset((cookie, perforce, arguments.of_user, *commands.READ_ALL))
 # The value of these may be on the lines below.
 CONTINUED: Final = frozenset((header, *commands.HANDLERS.values()))
-Handler = Callable[[bytes, int, int], list[Span]]
 
 
 _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
@@ -221,5 +220,5 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     **commands.HANDLERS,
     **contexts.HANDLERS,
     **blocks.HANDLERS,
-    **{word: handler for handler, words in _WORDS for word in words.split(b"|")},
+    **by_word(_WORDS),
 }
