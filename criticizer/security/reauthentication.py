@@ -152,36 +152,22 @@ def is_own_password(request: HttpRequest, password: str) -> bool:
 
 
 class PasswordAloneMixin:
-    """Mixin of forms that set a password: nothing else of the account is written.
+    """Mixin of forms that set a password: they save no other field of the account (guarantee G578).
 
-    The account was read before the new password was hashed, which takes long: written as a whole it would be
-    active again, or a superuser, after somebody ended that meanwhile (guarantee G578).
+    The account was read before the new password was hashed, which takes long. If all of it were saved, a
+    right that was removed in that time would come back.
     """
-
-    cleaned_data: dict[str, Any]
-
-    def set_password_and_save(
-        self,
-        user: Any,
-        password_field_name: str = "password1",  # noqa: S107 - of a field
-        commit: bool = True,
-    ) -> Any:
-        """Set the password of an account, and store that alone with `commit`."""
-        user.set_password(self.cleaned_data[password_field_name])
-        if commit:
-            user.save(update_fields=["password"])
-        return user
-
-
-class SetOtherPasswordForm(AdminPasswordChangeForm):  # type: ignore[type-arg]
-    """The password that the admin sets or takes away for an account; as above, nothing else is written."""
 
     def save(self, commit: bool = True) -> Any:
         """Set the password of the account, and store that alone with `commit`."""
-        user = super().save(commit=False)
+        user = super().save(commit=False)  # type: ignore[misc]
         if commit:
             user.save(update_fields=["password"])
         return user
+
+
+class SetOtherPasswordForm(PasswordAloneMixin, AdminPasswordChangeForm):  # type: ignore[type-arg]
+    """The password that the admin sets or takes away for an account."""
 
 
 class NewPasswordForm(PasswordAloneMixin, PasswordChangeForm):
