@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
-from string import Template
 from typing import Any
 from uuid import UUID
 
@@ -74,7 +72,7 @@ class Claimed:
 # worker was lost is first in its flow: it had its turn, and its lease ended after what waits became due.
 # Candidates are more than `limit`, as another claimer may have locked some. Limits are constants of the
 # text: without them the planner expects many rows, sorts them, and plans each call again.
-_CLAIM = Template("""
+_CLAIM = """
 WITH RECURSIVE flows AS (
   SELECT 0 AS place, %(after)s::varchar AS flow
   UNION ALL
@@ -112,7 +110,7 @@ claimed AS (
 SELECT last.flow AS examined, claimed.*
   FROM (SELECT flow FROM flows ORDER BY place DESC LIMIT 1) last
        LEFT JOIN claimed ON true LEFT JOIN turns USING (id)
- ORDER BY turns.turn, turns.available_at, turns.id""")
+ ORDER BY turns.turn, turns.available_at, turns.id"""
 
 
 # A plan that was made for an empty queue reads the whole table, until it is analyzed: 50,000 messages made a
@@ -127,9 +125,8 @@ def rows_by_index(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any
         return prepared.rows(sql, parameters)
 
 
-@cache
 def _claim_of(limit: int) -> str:
-    return _CLAIM.substitute(LIMIT=limit, CANDIDATES=2 * limit, WINDOW=FLOW_WINDOW)
+    return prepared.statement(_CLAIM, LIMIT=limit, CANDIDATES=2 * limit, WINDOW=FLOW_WINDOW)
 
 
 NEXT_DUE = """
