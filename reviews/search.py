@@ -26,7 +26,7 @@ from django.db.models.functions import Coalesce, Concat, Lower
 from django.db.models.lookups import Contains
 
 from criticizer.db.full_text import FullTextFilter, match, prefixes
-from criticizer.db.one_of import OneOf, is_one_of
+from criticizer.db.id_lists import EqualsAny, is_one_of
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews.models import (
     FILE_NAME,
@@ -187,7 +187,7 @@ def jobs_with_stages(stages: QuerySet[StageRun]) -> Q:
     found = stages.order_by().values("job_id")
     if found[: _MOST_RARE_STAGES + 1].count() > _MOST_RARE_STAGES:
         return Q(Exists(stages.filter(job=OuterRef("pk"))))
-    return Q(OneOf(F("pk"), ArraySubquery(found)))
+    return Q(EqualsAny(F("pk"), ArraySubquery(found)))
 
 
 def newest_with_stages(stages: QuerySet[StageRun], below: int | None) -> QuerySet[StageRun, int]:

@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 
 from criticizer.admin_site.ordering import Ordering, beyond
 from criticizer.admin_site.search_query import Key, SearchProblem, condition_of, parse
-from criticizer.db.one_of import is_one_of
+from criticizer.db.id_lists import is_one_of
 
 # Between the begin of the transaction, which is the time of its row, and the key that it was given; and
 # between the clocks of a database that was promoted and of the one before.

@@ -45,7 +45,6 @@ from criticizer.admin_site.search_query import Key, SearchProblem, condition_of,
 from criticizer.db.full_text import FullTextFilter
 from criticizer.db.query_limits import ALONE, BoundedCount, StatementTimeout, bounded_count, statement_timeout
 
-__all__ = ["AFTER", "BEFORE", "BY", "KeysetAdmin", "KeysetChangeList", "Ordering", "cursor_of", "read_cursor"]
 log = structlog.get_logger(__name__)
 
 AFTER, BEFORE, BY = "after", "before", "by"
@@ -184,9 +183,8 @@ class KeysetChangeList(ChangeList):
         if len(found) > size:
             found = found[:size]
             self.older_url = self.get_query_string({AFTER: cursor_of(found[-1], ordering)})
-        if (
-            found and self.first_url and not self.is_cancelled and not within
-        ):  # without an index none leads back
+        # Where no index serves the search, none leads back.
+        if found and self.first_url and not self.is_cancelled and not within:
             self.newer_url = self.get_query_string({BEFORE: cursor_of(found[0], ordering)})
         return found
 

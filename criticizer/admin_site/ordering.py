@@ -88,6 +88,7 @@ def cursor_of(row: Model, ordering: Ordering) -> str:
 
 
 def cursor(values: Sequence[Any]) -> str:
+    """Return a position, the values of an ordering's fields, as text."""
     return ",".join(quote(_written(value), safe="") for value in values)
 
 

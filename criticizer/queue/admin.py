@@ -13,8 +13,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import detail_field, list_column
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import badge, format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import age, exact, flags, number
 from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.models import Circuit, OutboxMessage

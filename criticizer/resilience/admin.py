@@ -19,8 +19,9 @@ from criticizer.admin_site.bulk_actions import (
     for_each,
     reason_field,
 )
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import circuit_badge
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import Key, age, exact
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.db.full_text import FullTextFilter

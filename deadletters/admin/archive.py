@@ -19,8 +19,8 @@ from criticizer.admin_site.bulk_actions import (
     link_to_rows,
     message_with_link,
 )
-from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import Key, SearchProblem, age, number, row_number
 from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.resilience.failures import kind_with_code

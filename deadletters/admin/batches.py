@@ -23,8 +23,8 @@ from django.views.decorators.cache import never_cache
 from criticizer.admin_site import csv_export
 from criticizer.admin_site.base import list_column, state_column
 from criticizer.admin_site.bulk_actions import AdminForm
-from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import age, exact
 from criticizer.admin_site.viewing_scope import RowScope, Visible, visible_to
 from criticizer.security import reauthentication

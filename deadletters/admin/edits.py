@@ -21,8 +21,8 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column, state_column
 from criticizer.admin_site.bulk_actions import AdminForm
-from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import age, exact, number
 from criticizer.admin_site.viewing_scope import of_whole_job
 from deadletters import workflow

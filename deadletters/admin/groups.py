@@ -18,8 +18,8 @@ from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import Term, age, exact, flags, full_text, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.admin_site.viewing_scope import across_reviews

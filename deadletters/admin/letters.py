@@ -22,8 +22,8 @@ from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site.bulk_actions import AdminForm, BulkAction, is_everything, message_with_link
-from criticizer.admin_site.keyset import Ordering
 from criticizer.admin_site.list_rendering import badge, format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import Key, SearchProblem, Term, age, exact, flags, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.admin_site.viewing_scope import of_whole_job, visible_to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Q
 
-from criticizer.admin_site.keyset import Ordering
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import Key, age, exact, number
 from criticizer.resilience.failures import ErrorClass
 from notifications.recipients import HOST_CHANNELS

@@ -11,8 +11,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import detail_field, list_column, named_values, state_column
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import badge, format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import Key, age, exact, number
 from criticizer.admin_site.viewing_scope import of_whole_job
 from criticizer.resilience.failures import ErrorClass, kind_with_code
@@ -20,7 +21,7 @@ from reviews.models import Attempt
 from reviews.states import AttemptOutcome, Stage
 
 
-def _read(key: Key) -> Key:
+def _without_index(key: Key) -> Key:
     """Return a key that no index serves: rare matches would take reading all attempts."""
     return replace(key, reads_rows=True)
 
@@ -50,11 +51,13 @@ class AttemptAdmin(KeysetAdmin):
     orderings = {"newest": Ordering("Newest", ("-started_at", "-id"))}
     search_keys = {
         "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
-        "stage": _read(exact("stage_run__stage", "The stage", choices=Stage.choices)),
-        "outcome": _read(exact("outcome", "The outcome", choices=AttemptOutcome.choices, example="failed")),
+        "stage": _without_index(exact("stage_run__stage", "The stage", choices=Stage.choices)),
+        "outcome": _without_index(
+            exact("outcome", "The outcome", choices=AttemptOutcome.choices, example="failed")
+        ),
         "cl": exact("stage_run__job__changelist_id", "The changelist", example="12345"),
         "age": replace(age("started_at", "Time since it started", example="<1h"), is_range=True),
-        "number": _read(number("number", "The number of the attempt in its stage", example=">1")),
+        "number": _without_index(number("number", "The number of the attempt in its stage", example=">1")),
     }
     starting_views = {"Failed today": "q=outcome%3Afailed+age%3A%3C1d"}
     fieldsets = (

@@ -15,8 +15,9 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column, state_column
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import Key, age, exact, flags, number
 from criticizer.admin_site.viewing_scope import of_job, of_registered
 from criticizer.resilience.failures import ErrorClass

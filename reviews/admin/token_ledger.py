@@ -10,8 +10,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import detail_field, list_column, state_column
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering
+from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import age, exact, number
 from criticizer.admin_site.viewing_scope import of_job
 from reviews.models import LedgerEntry

@@ -11,7 +11,7 @@ import structlog
 from django.db.models import Count, Max, Min, Q, QuerySet
 from django.db.models.functions import Coalesce
 
-from criticizer.db.one_of import is_one_of
+from criticizer.db.id_lists import is_one_of
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from reviews.models import FindingEvent, FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope

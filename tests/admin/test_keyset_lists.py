@@ -18,7 +18,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from criticizer.admin_site import by_keys, keyset
-from criticizer.admin_site.keyset import KeysetAdmin, Ordering, cursor_of, read_cursor
+from criticizer.admin_site.keyset import KeysetAdmin
+from criticizer.admin_site.ordering import Ordering, cursor_of, read_cursor
 from criticizer.db import query_limits
 from criticizer.db.query_limits import BoundedCount, StatementTimeout, bounded_count, statement_timeout
 from criticizer.models import Circuit, SavedView

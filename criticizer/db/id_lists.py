@@ -8,7 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import BigIntegerField, BooleanField, F, Func, Q, Value
 
 
-class OneOf(Func):
+class EqualsAny(Func):
     """`a = ANY(b)`."""
 
     template = "%(expressions)s)"
@@ -18,4 +18,4 @@ class OneOf(Func):
 
 def is_one_of(ids: Sequence[int]) -> Q:
     """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
-    return Q(OneOf(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
+    return Q(EqualsAny(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))
