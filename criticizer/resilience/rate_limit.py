@@ -322,7 +322,7 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
         for name, token in held:
             if not prepared.rows(_LOCK_HELD, {"name": name, "token": token}):
                 continue  # its lease expired: it is another's, and nobody is to be woken for it
-            # A flow's own slots keep nobody else waiting.
+            # Only work of the same flow waits for its slots: which message is woken does not matter.
             if name.startswith(f"{RECEIVERS}#") or (message := outbox.wake_first(name)) is None:
                 left.append((name, token))
                 continue

@@ -30,7 +30,7 @@ class RotatingSecrets(Generic[S]):
     def in_turn(self) -> list[tuple[int, S]]:
         """Return the secrets with their indexes, in the order of one call: first the last accepted one.
 
-        Asked once a call: another call may find the accepted one meanwhile.
+        Ask once for each call: another call may change which secret comes first.
         """
         secrets = list(self._secrets) or [self._unset]
         order = ((self._in_use + turn) % len(secrets) for turn in range(len(secrets)))
