@@ -17,7 +17,7 @@ FORGOTTEN: Final = {
     "criticizer.db.several_servers.base": ("_last",),
     "criticizer.queue.outbox": ("_after",),
     "criticizer.resilience.gate": ("_free",),
-    "criticizer.resilience.rate_limit": ("_counted",),
+    "criticizer.resilience.receivers": ("_counted",),
     "criticizer.security.lifetimes": ("_ran_at",),
     "deadletters.retention.letter_archive": ("_resealed_to",),
     "deadletters.retention.policy": ("_walked_at",),

@@ -175,7 +175,7 @@ _DATA = (
              "The size of all mirrors of repositories; above it those unused for longest go.", "20"),
     Variable("ARTIFACT_REDACTED_TTL_DAYS", integer(1, 30), "When redacted artifacts are deleted.", "30"),
     Variable("WORKERS", integer(1, 256),
-             "Worker processes of the clusters `stages` and `notify` (there three at least) on each machine.",
+             "Worker processes of the clusters `stages` and `notify` (there four at least) on each machine.",
              "2"),
 )
 _WEB = (

@@ -175,8 +175,6 @@ UPDATE outbox_messages
        waiting_for = %(waiting_for)s, retry_count = retry_count + %(failed)s
  WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"""
 
-_FLOW = "SELECT flow FROM outbox_messages WHERE id = %(id)s"
-
 _DONE = "DELETE FROM outbox_messages WHERE id = %(id)s AND lease_token = %(token)s RETURNING id"
 
 _PUBLISH = """
@@ -311,12 +309,15 @@ def in_work() -> int | None:
 
 
 def flow_in_work() -> str | None:
-    """Return the flow of the message that this thread works on, None outside of `working_on`."""
-    if (work := _in_work.get()) is None:
-        return None
-    if work.flow is None:
-        work.flow = prepared.value(_FLOW, {"id": work.message_id})
-    return work.flow
+    """Return the flow of the message that this thread works on, None where it is not known."""
+    work = _in_work.get()
+    return work.flow if work else None
+
+
+def note_flow(flow: str) -> None:
+    """Say which flow the message has that this thread works on. Does nothing outside of `working_on`."""
+    if (work := _in_work.get()) is not None:
+        work.flow = flow
 
 
 def at_end_of_work(act: Callable[[int], None]) -> None:

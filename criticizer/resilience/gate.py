@@ -31,7 +31,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.resilience import circuit_breaker, health_checks, overrides, rate_limit
+from criticizer.resilience import circuit_breaker, health_checks, overrides, rate_limit, receivers
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -122,7 +122,7 @@ def acquire_permit(name: str) -> Permit:
     try:
         return _acquired(name)
     except DependencyUnavailable:
-        if name.startswith(f"{rate_limit.RECEIVERS}:"):
+        if receivers.is_one(name):
             # Not now: the message may have another receiver, which can use the slot that is kept for it.
             outbox.at_end_of_work(_pass_on_slot)
         raise
@@ -131,7 +131,8 @@ def acquire_permit(name: str) -> Permit:
 def _acquired(name: str) -> Permit:
     look = _allowed_snapshot(name)
     permit = Permit(name, look.generation, look.rate_generation)
-    limits = rate_limit.slots_of(name)
+    permit.receiver = receivers.of(name) if receivers.is_one(name) else None
+    limits = permit.receiver.slots if permit.receiver else rate_limit.slots_of(name)
     is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
     is_limited = look.is_slow or rate_limit.rate_of(name) is not None
     if not (limits or is_trial or is_limited):
@@ -194,6 +195,7 @@ class Permit:
     rate_generation: int
     trial: circuit_breaker.Trial | None = None
     slots: list[tuple[str, UUID]] = field(default_factory=list)
+    receiver: receivers.Receiver | None = None
     began_at: float = field(default_factory=time.monotonic)
     _is_reported: bool = field(default=False, repr=False)
 
@@ -226,6 +228,9 @@ class Permit:
             waiting = self._record(error)
 
         _report_safely(record, self.name)
+        if (receiver := self.receiver) is not None:  # before its slots are free: who takes them sees the mark
+            took, is_answered = time.monotonic() - self.began_at, _outcome_of(error) is _Outcome.SUCCESS
+            _report_safely(lambda: receiver.ended(took, is_answered=is_answered), self.name)
         self._free_slots()
         return waiting
 
@@ -330,11 +335,8 @@ def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
         return _after_pause(name, look.paused_in, rate_limit.rate_of(name) or rate_limit.ASSUMED_RATE)
     retry_in = look.retry_in or 0.0
     if look.state == CircuitState.FORCED_OPEN:
-        return DependencyUnavailable(
-            name,
-            min(retry_in, LONGEST_WAIT_SECONDS) + _spread(SPREAD_SECONDS),
-            "An operator stopped all calls.",
-        )
+        seconds = min(retry_in, LONGEST_WAIT_SECONDS) + _spread(SPREAD_SECONDS)
+        return DependencyUnavailable(name, seconds, "An operator stopped all calls.")
     if look.state == CircuitState.OPEN:
         if retry_in > 0:
             return _after_cool_down(name, retry_in)

@@ -6,19 +6,14 @@ Three limits, all in PostgreSQL and on its clock:
   whose quota is used up as long as it says (at most 2 hours), or a minute, doubled each time;
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
-- slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks: leased rows, so
-  that the slots of a lost worker become free. Of the slots that receivers share, one requester's work has
-  all but one, so that others never wait for its receivers (guarantee G582). After a long call of a
-  receiver the slot is kept for the message whose turn it is of those that wait: the one in work would take
-  it again first. A message that ends without it, as its own receiver is busy or not called, hands it on
-  (guarantee G572).
+- slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks (`receivers`):
+  leased rows, so that the slots of a lost worker become free. After a long call of a receiver the slot is
+  kept for the message whose turn it is of those that wait: the one in work would take it again first. A
+  message that ends without it, as its own receiver is busy or not called, hands it on (guarantee G572).
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -38,12 +33,12 @@ T = TypeVar("T")
 RECOVER_SECONDS = 60.0  # from the halved rate back to the whole one
 ASSUMED_RATE = 4.0  # calls a second of a dependency without a limit and without measured calls
 SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstill
-# Dependencies that callers choose, whose calls each hold a worker: one call at a time for each, and for
-# all of them together one worker less than there are.
-RECEIVERS = "provider:webhook"
+RECEIVERS = "provider:webhook"  # dependencies that callers choose, whose calls each hold a worker
+# Slots that several requesters' receivers share, beside those of each receiver and of each requester.
+SLOW, SLOW_REQUESTERS = f"{RECEIVERS}#slow", f"{RECEIVERS}#slow-requesters"
+SHARED = (RECEIVERS, SLOW_REQUESTERS, SLOW)
 HANDOVER_AFTER_SECONDS = 1.0  # of a call; a shorter one keeps few waiting
 HANDOVER_SECONDS = 3.0  # for which a slot is kept; longer than a claim takes
-RECEIVER_CALL_SECONDS = 20.0  # above the longest call of a webhook
 QUOTA_CEILING_SECONDS = 7200.0  # GitHub's longest is an hour
 QUOTA_SECONDS = 60.0  # of a server that does not say how long
 # Of dependencies that publish limits, where no variable sets others; their apps register them.
@@ -152,18 +147,16 @@ WITH freed AS (
 SELECT name FROM freed
  WHERE EXISTS (SELECT FROM outbox_messages o WHERE o.waiting_for = freed.name AND o.lease_token IS NULL)"""
 
-_LOCK_HELD = "SELECT id FROM pace_slots WHERE name = %(name)s AND token = %(token)s FOR UPDATE"
+_LOCK_HELD = """
+SELECT s.name, s.token FROM pace_slots s
+  JOIN unnest(%(names)s::text[], %(tokens)s::uuid[]) AS held(name, token)
+    ON s.name = held.name AND s.token = held.token
+ ORDER BY s.id FOR UPDATE OF s"""
 
 _HAND_OVER = """
 UPDATE pace_slots
    SET token = %(kept)s, expires_at = statement_timestamp() + make_interval(secs => %(seconds)s)
  WHERE name = %(name)s AND token = %(token)s"""
-
-_SENDERS = """
-SELECT sum(workers)::int FROM worker_clusters
- WHERE queue = %(queue)s AND NOT draining AND beat_at > now() - interval '15 seconds'"""
-
-_counted = (-math.inf, 0)  # until when (monotonic clock) the number of senders counts, and that number
 
 _BACKLOG = "SELECT count(*) FROM outbox_messages WHERE waiting_for = %(name)s"
 
@@ -221,36 +214,12 @@ class Slots:
 def slots_of(name: str) -> list[Slots]:
     """Return the limits on calls in flight that hold for a dependency: a call needs a slot of each.
 
-    Receivers of webhooks share all workers that send but one, so that other channels always have one. Work of
-    one flow, that is of one requester, has one less than these: however many of its receivers hang, the call
-    of another requester finds a slot at once.
+    Those of a receiver of webhooks: `receivers.of`.
     """
     limit = concurrency_limit_of(name)
-    if not name.startswith(f"{RECEIVERS}:"):
-        is_writer = configured(CONCURRENCY, name) is not None
-        seconds = outbox.scaled(WRITER_CALL_SECONDS) if is_writer else settings.CALL_SECONDS
-        return [Slots(name, limit, seconds)] if limit else []
-    shared = max(_senders(), 2) - 1
-    seconds = outbox.scaled(RECEIVER_CALL_SECONDS)
-    own, of_all = Slots(name, min(limit or 1, shared), seconds), Slots(RECEIVERS, shared, seconds)
-    flow = outbox.flow_in_work() if shared > 1 else None
-    return [own, *([Slots(receivers_of(flow), shared - 1, seconds)] if flow else []), of_all]
-
-
-def receivers_of(flow: str) -> str:
-    """Return the name of the slots that the receivers of a flow's work share."""
-    return f"{RECEIVERS}#{hashlib.sha256(flow.encode()).hexdigest()[:16]}"
-
-
-def _senders() -> int:
-    """Return how many workers send; read again when CIRCUIT_CACHE_SECONDS have passed."""
-    global _counted
-    until, count = _counted
-    if time.monotonic() >= until:
-        stages: Mapping[str, tuple[str, str]] = settings.STAGES
-        count = prepared.value(_SENDERS, {"queue": stages["notify"][1]}) or 0
-        _counted = time.monotonic() + settings.CIRCUIT_CACHE_SECONDS, count
-    return count
+    is_writer = configured(CONCURRENCY, name) is not None
+    seconds = outbox.scaled(WRITER_CALL_SECONDS) if is_writer else settings.CALL_SECONDS
+    return [Slots(name, limit, seconds)] if limit else []
 
 
 def recover_seconds() -> float:
@@ -318,12 +287,14 @@ def _kept_for(message_id: int | None) -> UUID | None:
 def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
     """Free slots, each for HANDOVER_SECONDS only for the message whose turn it is of those that wait."""
     left = []
+    names, tokens = zip(*held, strict=True)
     with transaction.atomic():
-        for name, token in held:
-            if not prepared.rows(_LOCK_HELD, {"name": name, "token": token}):
-                continue  # its lease expired: it is another's, and nobody is to be woken for it
+        # A lease that expired is another's by now, and nobody is to be woken for it.
+        for row in prepared.rows(_LOCK_HELD, {"names": list(names), "tokens": list(tokens)}):
+            name, token = row["name"], row["token"]
             # Only work of the same flow waits for its slots: which message is woken does not matter.
-            if name.startswith(f"{RECEIVERS}#") or (message := outbox.wake_first(name)) is None:
+            is_of_flow = name.startswith(f"{RECEIVERS}#") and name not in SHARED
+            if is_of_flow or (message := outbox.wake_first(name)) is None:
                 left.append((name, token))
                 continue
             kept = {"kept": _kept_for(message), "seconds": outbox.scaled(HANDOVER_SECONDS)}
@@ -333,9 +304,9 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
 
 
 def pass_on(message_id: int) -> None:
-    """Hand a receiver's slot that was kept for a message, and not used by it, to the next that waits."""
+    """Hand receivers' slots that were kept for a message, and not used by it, to the next that wait."""
     if (kept := _kept_for(message_id)) is not None:
-        _hand_over([(RECEIVERS, kept)])
+        _hand_over([(name, kept) for name in SHARED])
 
 
 def free_slots(held: Sequence[tuple[str, UUID]], held_seconds: float = 0.0) -> None:

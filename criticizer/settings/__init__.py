@@ -130,9 +130,9 @@ Q_CLUSTER = {
     "bulk": CLAIM_BATCH,
     "queue_limit": CLAIM_BATCH,
 }
-# Calls to receivers hold all of these but one (`rate_limit`), and each receiver one: with three, a receiver
-# that hangs delays no other one.
-Q_CLUSTER["ALT_CLUSTERS"]["notify"] = {"workers": max(3, _workers)}
+# Calls to receivers hold all of these but one (`receivers`): with four, one slot each is for slow receivers,
+# for others of their requesters, and for all other requesters.
+Q_CLUSTER["ALT_CLUSTERS"]["notify"] = {"workers": max(4, _workers)}
 
 # The other secrets are read when they are used; Django itself takes SECRET_KEY, DATABASES and STORAGES.
 values.pop("POSTMARK_WEBHOOK_AUTH")

@@ -105,7 +105,7 @@ class StageClaim:
     """The right to work on one stage once. `attempt` counts from 1 within its budget.
 
     `has_progress`: an earlier attempt left finished parts. `soft_deadline_in` is in seconds from the claim,
-    negative once it has passed.
+    negative once it has passed. `flow`: of its message (`outbox`).
     """
 
     outbox_id: int
@@ -120,6 +120,7 @@ class StageClaim:
     review_version: int
     has_progress: bool = True
     soft_deadline_in: float = math.inf
+    flow: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ WITH before AS (
     FROM stage_runs s WHERE s.id = %(stage_run)s),
 leased AS (
   UPDATE outbox_messages SET started_at = now(), available_at = now() + make_interval(secs => %(lease)s)
-   WHERE id = %(outbox)s AND lease_token = %(token)s AND waiting_for = '' RETURNING id),
+   WHERE id = %(outbox)s AND lease_token = %(token)s AND waiting_for = ''
+  RETURNING id, flow),
 run AS (
   UPDATE stage_runs s
      SET status = 'running', attempts = s.attempts + 1 - before.given_back, lease_token = %(token)s,
@@ -44,7 +45,7 @@ run AS (
      AND s.attempts - before.given_back < s.max_attempts
      AND (s.status IN $WAITING OR (s.status = 'running' AND s.lease_expires_at <= now()))
   RETURNING s.id, s.job_id, s.stage, s.attempts, s.max_attempts, j.status AS job_status,
-            j.changelist_id, j.review_version, s.progress <> '{}' AS has_progress,
+            j.changelist_id, j.review_version, s.progress <> '{}' AS has_progress, leased.flow,
             extract(epoch FROM $SOFT_DEADLINE - now())::float8 AS soft_deadline_in),
 lost AS (
   UPDATE attempts SET outcome = CASE before.given_back WHEN 1 THEN 'given_back' ELSE 'lost' END,
@@ -58,7 +59,8 @@ job AS (
   UPDATE jobs SET status = 'in_progress' FROM run
    WHERE jobs.id = run.job_id AND run.job_status <> 'in_progress')
 SELECT run.id AS stage_run_id, run.job_id, run.stage, run.attempts AS attempt, run.max_attempts,
-       begun.id AS attempt_id, run.changelist_id, run.review_version, run.has_progress, run.soft_deadline_in,
+       begun.id AS attempt_id, run.changelist_id, run.review_version, run.has_progress, run.flow,
+       run.soft_deadline_in,
        (SELECT worker FROM lost LIMIT 1) AS lost_worker
   FROM run, begun""")
 

@@ -100,7 +100,7 @@ def _claim_work_record(due: Due) -> Due | None:
         claim = with_reconnect(lambda: pipeline.claim(due, worker_name()))
         if claim is None:
             return None
-
+        outbox.note_flow(claim.flow)
         write = _work(claim)
 
         return record(claim, write, inline=True)

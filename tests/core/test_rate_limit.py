@@ -14,7 +14,7 @@ from criticizer.environment.variables import VARIABLES
 from criticizer.http_client import retry_after
 from criticizer.models import Circuit, CircuitBucket, OutboxMessage, Pace, PaceSlot
 from criticizer.queue import outbox
-from criticizer.resilience import gate, health_checks, overrides, rate_limit
+from criticizer.resilience import gate, health_checks, overrides, rate_limit, receivers
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -35,7 +35,7 @@ from tests.core.test_circuit_breaker import (
     parked,
     timeout,
 )
-from tests.factories import OutboxMessageFactory, WorkerClusterFactory
+from tests.factories import WorkerClusterFactory
 
 
 def slow_down(seconds: float | None = None) -> Failure:
@@ -375,36 +375,6 @@ def test_a_slot_of_receivers_is_kept_after_a_long_call_for_the_one_that_waits() 
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("workers", [3, 4, 9])
-def test_hung_receivers_of_one_requester_leave_a_slot_to_every_other(workers: int) -> None:
-    """Whoever has 200 hung hosts waits for its own slots alone: no call of another ends later for them."""
-    WorkerClusterFactory(queue="notify", workers=workers)
-    greedy = [OutboxMessageFactory(queue="notify", flow="key:greedy").pk for _ in range(workers)]
-    hung = []
-    for message in greedy[: workers - 2]:
-        with outbox.working_on(message):
-            hung.append(gate.acquire_permit(f"provider:webhook:hung{message}.example.com"))
-    own = rate_limit.receivers_of("key:greedy")
-    for message in greedy[workers - 2 :]:
-        with outbox.working_on(message):
-            assert waiting_of(f"provider:webhook:hung{message}.example.com").dependency == own
-        OutboxMessage.objects.filter(pk=message).update(waiting_for=own)
-    for number in range(3):
-        other = OutboxMessageFactory(queue="notify", flow=f"key:{number}").pk
-        with outbox.working_on(other):
-            gate.acquire_permit("provider:webhook:quick.example.com").report(None)
-    # The end of a hung call lets one more of its requester's begin, and keeps the slot from nobody.
-    hung[0].began_at -= rate_limit.HANDOVER_AFTER_SECONDS
-    hung[0].report(timeout())
-    assert OutboxMessage.objects.filter(waiting_for=own).count() == 1
-    with outbox.working_on(OutboxMessageFactory(queue="notify", flow="key:9").pk):
-        gate.acquire_permit("provider:webhook:quick.example.com").report(None)
-    woken = OutboxMessage.objects.get(pk__in=greedy[workers - 2 :], waiting_for="")
-    with outbox.working_on(woken.pk):
-        gate.acquire_permit(f"provider:webhook:hung{woken.pk}.example.com")
-
-
-@pytest.mark.django_db
 def test_a_kept_slot_is_free_when_its_message_does_not_come() -> None:
     WorkerClusterFactory(queue="notify", workers=2)
     permit = gate.acquire_permit("provider:webhook:a.example.com")
@@ -468,8 +438,8 @@ def test_a_lease_that_expired_hands_nothing_over_and_wakes_nobody() -> None:
     WorkerClusterFactory(queue="notify", workers=2)
     a, b = (f"provider:webhook:{name}.example.com" for name in "ab")
     lost = gate.acquire_permit(a)
-    lost.began_at -= rate_limit.RECEIVER_CALL_SECONDS
-    time_passes(rate_limit.RECEIVER_CALL_SECONDS)
+    lost.began_at -= receivers.CALL_SECONDS
+    time_passes(receivers.CALL_SECONDS)
     heir = gate.acquire_permit(b)
     (waiting,) = parked(1, rate_limit.RECEIVERS)
     lost.report(None)

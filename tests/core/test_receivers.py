@@ -1,0 +1,206 @@
+"""Receivers of webhooks that hang, and the slots that they leave to others (guarantee G582)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+
+from criticizer.models import OutboxMessage, PaceSlot
+from criticizer.queue import outbox
+from criticizer.resilience import gate, rate_limit, receivers
+from criticizer.resilience.failures import DependencyUnavailable
+from tests.core.test_circuit_breaker import timeout
+from tests.core.test_rate_limit import time_passes, waiting_of
+from tests.factories import OutboxMessageFactory
+
+pytestmark = pytest.mark.django_db
+_numbers = count()
+
+
+@pytest.fixture
+def senders(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Say how many workers send; no lease of a slot ends while a test runs, however slow the machine is."""
+    monkeypatch.setattr(receivers, "CALL_SECONDS", 3600.0)
+    monkeypatch.setattr(rate_limit, "HANDOVER_SECONDS", 3600.0)
+    return lambda number: monkeypatch.setattr(receivers, "_counted", (math.inf, number))
+
+
+def receiver(name: str = "") -> str:
+    """Return the dependency of a receiver; without a name of one that was never called."""
+    return f"provider:webhook:{name or f'new{next(_numbers)}'}.example.com:443"
+
+
+@contextmanager
+def work_of(flow: str) -> Iterator[int]:
+    """Work on a new message of a requester."""
+    message = OutboxMessageFactory(queue="notify", flow=flow).pk
+    with outbox.working_on(message):
+        outbox.note_flow(flow)
+        yield message
+
+
+def begun(flow: str, name: str = "") -> gate.Permit | None:
+    """Begin a call for a requester; None where it has to wait."""
+    with work_of(flow):
+        try:
+            return gate.acquire_permit(receiver(name))
+        except DependencyUnavailable:
+            return None
+
+
+def hang(permit: gate.Permit | None) -> None:
+    assert permit is not None
+    permit.began_at -= receivers.SLOW_CALL_SECONDS
+    permit.report(timeout())
+
+
+def answer(flow: str, name: str = "") -> None:
+    permit = begun(flow, name)
+    assert permit is not None
+    permit.report(None)
+
+
+@pytest.mark.parametrize("workers", [3, 4, 9])
+@pytest.mark.parametrize("keys", [1, 5, 20])
+def test_hung_receivers_of_many_requesters_leave_a_slot_to_every_other(
+    senders: Callable[[int], None], keys: int, workers: int
+) -> None:
+    """Each of 5 keys with 40 hung hosts hangs once among others, and from then on among its like."""
+    senders(workers)
+    hung = []
+    for number in range(keys):
+        permit = begun(f"key:{number}")
+        assert begun(f"key:{number}") is None  # one at a time of those that are not known
+        hung.append(permit)
+        if len(hung) == workers - 1:
+            assert begun("key:other") is None
+            hang(hung.pop(0))
+    for permit in hung:
+        hang(permit)
+    # All begin as many calls as they may, again and again.
+    for _ in range(2):
+        held = [permit for number in range(keys) for _ in range(2) if (permit := begun(f"key:{number}"))]
+        assert 1 <= len(held) <= (workers - 1) // 2
+        answer("key:other")
+        answer("key:another", "quick")
+        for permit in held:
+            hang(permit)
+
+
+def test_receivers_that_answered_and_hang_together_leave_a_slot_too(senders: Callable[[int], None]) -> None:
+    senders(4)
+    for number in range(10):
+        answer(f"key:{number % 5}", f"trap{number}")
+    for number in range(5):
+        hang(begun(f"key:{number}", f"trap{number}"))
+    held = [permit for number in range(10) if (permit := begun(f"key:{number % 5}", f"trap{number}"))]
+    assert 1 <= len(held) <= 2
+    answer("key:other")
+
+
+def test_receivers_that_answer_slowly_count_as_hung(senders: Callable[[int], None]) -> None:
+    senders(4)
+    permit = begun("key:drips", "drips")
+    assert permit is not None
+    permit.began_at -= receivers.SLOW_CALL_SECONDS
+    permit.report(None)
+    names = {name for name, _ in begun("key:drips").slots}  # type: ignore[union-attr]
+    assert {rate_limit.SLOW, rate_limit.SLOW_REQUESTERS} <= names
+
+
+def test_good_receivers_of_a_requester_with_a_slow_one_do_not_wait_for_it(
+    senders: Callable[[int], None],
+) -> None:
+    senders(4)
+    answer("key:ci", "good")
+    hang(begun("key:ci", "bad"))
+    with work_of("key:ci"):
+        bad = gate.acquire_permit(receiver("bad"))
+    assert rate_limit.SLOW in {name for name, _ in bad.slots}
+    for _ in range(3):
+        answer("key:ci", "good")
+    # One that is not known waits with the slow one.
+    with work_of("key:ci"):
+        assert waiting_of(receiver()).dependency in {rate_limit.SLOW, receivers.slots_of_flow("key:ci")}
+
+
+def test_a_slow_receiver_makes_no_further_requester_slow(senders: Callable[[int], None]) -> None:
+    """Else whoever names a receiver of others' could be slowed by it."""
+    senders(4)
+    hang(begun("key:first", "bad"))
+    hang(begun("key:second", "bad"))
+    permit = begun("key:second")
+    assert permit is not None
+    assert {rate_limit.SLOW, rate_limit.SLOW_REQUESTERS}.isdisjoint(name for name, _ in permit.slots)
+
+
+def test_a_quick_answer_and_time_end_the_marks(senders: Callable[[int], None]) -> None:
+    senders(4)
+    hang(begun("key:ci", "bad"))
+    marks = PaceSlot.objects.filter(name__contains="#is-slow#")
+    assert marks.count() == 2
+    answer("key:ci", "bad")
+    assert marks.count() == 1  # the requester's
+    time_passes(receivers.SLOW_SECONDS)
+    permit = begun("key:ci")
+    assert permit is not None
+    assert rate_limit.SLOW not in {name for name, _ in permit.slots}
+
+
+def test_a_refused_call_is_quick_and_unmarks_nothing(senders: Callable[[int], None]) -> None:
+    senders(4)
+    hang(begun("key:ci", "bad"))
+    permit = begun("key:ci", "bad")
+    assert permit is not None
+    permit.report(timeout())
+    assert PaceSlot.objects.filter(name__contains="#is-slow#").count() == 2
+
+
+def test_slow_receivers_of_several_requesters_take_turns(senders: Callable[[int], None]) -> None:
+    """The slot of slow receivers is kept for the message that waits, not for the one in work."""
+    senders(4)
+    for flow in ("key:greedy", "key:other"):
+        hang(begun(flow))
+    with work_of("key:greedy"), work_of("key:other") as waiting:
+        pass
+    with work_of("key:greedy"):
+        permit = gate.acquire_permit(receiver())
+        OutboxMessage.objects.filter(pk=waiting).update(waiting_for=rate_limit.SLOW)
+        hang(permit)
+        assert waiting_of(receiver()).dependency == rate_limit.SLOW
+    assert OutboxMessage.objects.get(pk=waiting).waiting_for == ""  # woken
+    with outbox.working_on(waiting):
+        outbox.note_flow("key:other")
+        gate.acquire_permit(receiver()).report(None)
+    with work_of("key:greedy"):
+        gate.acquire_permit(receiver()).report(None)
+
+
+def test_a_slow_slot_is_handed_on_by_a_message_that_cannot_use_it(senders: Callable[[int], None]) -> None:
+    senders(4)
+    for flow in ("key:greedy", "key:unable", "key:able"):
+        hang(begun(flow))
+    with work_of("key:unable") as unable, work_of("key:able") as able:
+        pass
+    busy = receiver("busy")
+    assert rate_limit.take_slot(rate_limit.Slots(busy, 1, 3600.0))
+    with work_of("key:greedy"):
+        permit = gate.acquire_permit(receiver())
+        OutboxMessage.objects.filter(pk__in=[unable, able]).update(waiting_for=rate_limit.SLOW)
+        hang(permit)
+    assert OutboxMessage.objects.get(pk=able).waiting_for == rate_limit.SLOW
+    with outbox.working_on(unable):
+        outbox.note_flow("key:unable")
+        assert waiting_of(busy).dependency == busy
+    assert OutboxMessage.objects.get(pk=able).waiting_for == ""  # woken
+
+
+def test_two_workers_have_one_slot_and_no_classes(senders: Callable[[int], None]) -> None:
+    senders(2)
+    hang(begun("key:ci", "bad"))
+    assert not PaceSlot.objects.filter(name__contains="#is-slow#").exists()
+    answer("key:ci", "bad")
