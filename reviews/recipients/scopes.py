@@ -18,6 +18,7 @@ from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySe
 
 from reviews.models import CoverageRow, FindingRow, ReviewJob, ViewerScope
 from reviews.models.jobs import SCAN
+from reviews.roles import READ
 
 SEES_ALL = "reviews.view_all_files"
 PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # answers permissions; does not log in
@@ -126,8 +127,12 @@ def visible_to(user: Any) -> Scope | None:
 
 
 def scopes_of(users: Collection[Any]) -> dict[int, Scope]:
-    """Return the scopes of many people by their ids, like `scope_of`, in three queries."""
-    active = {user.pk for user in users if user.is_active}
+    """Return by their ids what many people may be told of reviews, in three queries.
+
+    It is what `scope_of` shows them, for those whose role lets them read reviews: others read no page either.
+    """
+    having = get_user_model().objects.with_perm(READ, backend=PERMISSIONS)  # active ones only
+    active = set(having.filter(pk__in={user.pk for user in users}).values_list("pk", flat=True))
     lines: dict[int, list[str]] = {user_id: [] for user_id in active}
     stored = ViewerScope.objects.filter(group__user__in=active)
     for user_id, prefix in stored.values_list("group__user", "prefix"):

@@ -178,7 +178,7 @@ def test_an_uncertain_digest_is_decided_once_and_all_its_reviews_resume(world: W
     assert first.token == second.token
 
 
-@pytest.mark.parametrize("lost", ["scope", "group", "account closed", "address", "account deleted"])
+@pytest.mark.parametrize("lost", ["scope", "group", "role", "account closed", "address", "account deleted"])
 def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: World, lost: str) -> None:
     """The account loses what lets it read while its digest waits (G576)."""
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
@@ -186,7 +186,7 @@ def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: W
     group = Group.objects.create(name="readers")
     ViewerScope.objects.create(group=group, prefix="//depot/...", reason="a test")
     ann = UserFactory(username="ann", email="ann@example.com", reads=False)
-    ann.groups.set([group])
+    ann.groups.set([group, Group.objects.get(name="reviewer")])
     changes = [
         world.depot.submit(edited(f"//depot/main/plan{n}.c", BEFORE, f"{BEFORE}__debugbreak();\n"))
         for n in range(3)
@@ -200,7 +200,9 @@ def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: W
         case "scope":
             ViewerScope.objects.all().delete()
         case "group":
-            ann.groups.clear()
+            ann.groups.remove(group)
+        case "role":
+            ann.groups.set([group])
         case "account closed":
             User.objects.filter(pk=ann.pk).update(is_active=False)
         case "address":

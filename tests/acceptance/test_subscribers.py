@@ -36,7 +36,7 @@ def account(name: str, prefix: str) -> None:
     group = Group.objects.create(name=f"readers {name}")
     ViewerScope.objects.create(group=group, prefix=prefix, reason="theirs")
     user = factories.UserFactory(username=name, email=f"{name}@example.com", reads=False)
-    user.groups.add(group)
+    user.groups.add(group, Group.objects.get(name="reviewer"))
 
 
 def mail_to(world: World, recipient: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -40,7 +40,7 @@ def subscribe(recipient: str, pattern: str, author: str = "") -> Subscription:
 def account(name: str, *prefixes: str, **more: Any) -> Any:
     user = factories.UserFactory(username=name, email=f"{name}@example.com", reads=False, **more)
     group = Group.objects.create(name=f"readers {name}")
-    user.groups.add(group)
+    user.groups.add(group, Group.objects.get(name="reviewer"))
     for prefix in prefixes:
         ViewerScope.objects.create(group=group, prefix=prefix, reason="theirs")
     return user
@@ -345,6 +345,24 @@ def test_an_account_that_may_read_nothing_gets_the_number_only(mixed: ReviewJob)
     report = visibility.reports_for(report_of(mixed), [ANN], {})[ANN]
     assert (report.title, report.findings, report.coverage, report.since) == ("", (), (), None)
     assert report.status_lines == ("3 findings in files outside your viewing scope are not shown.",)
+
+
+@pytest.mark.parametrize("lost", ["the role", "the role of one who sees all files"])
+def test_an_account_whose_role_reads_no_reviews_is_told_nothing_of_them(
+    mixed: ReviewJob, depot: FakeDepot, lost: str
+) -> None:
+    """No page shows it a review; a mail would have: its viewing scope alone decided (G583)."""
+    ann = account("ann", "//depot/...")
+    own(ann, "//depot/main/...")
+    depot.user("ann", "ann@example.com", "//depot/...")
+    assert len(seen(mixed, ANN)) == 3
+    assert covering(A) == {ANN: O.OWN}
+    ann.groups.remove(Group.objects.get(name="reviewer"))
+    if lost != "the role":
+        ann.user_permissions.add(Permission.objects.get(codename="view_all_files"))
+    assert seen(mixed, ANN) == ["3 findings in files outside your viewing scope are not shown."]
+    assert covering(A) == {}
+    assert fetched(told_by_trigger(depot.submit(added(A, "1\n")))).recipients == []
 
 
 def test_of_two_accounts_with_one_address_the_narrower_counts(mixed: ReviewJob) -> None:

@@ -27,7 +27,8 @@ see files below the viewing scopes of their groups (admin: Viewing scopes; lines
 `//depot/main/...`, compared byte for byte) and nothing without one. A review without a
 visible file does not exist for them: 404, and no row, count or search result. The same holds for a
 review whose files are not known yet. An artifact is shown whole, so only to people who see every
-file of its review. Messages follow the same scopes ([recipients](operations/recipients.md)).
+file of its review. Messages follow the same scopes, and say nothing of a review to a person without the
+permission `reviews.view_reviewjob` ([recipients](operations/recipients.md)).
 
 The admin holds to this with any combination of permissions. Attempts, dead letters, their edits, replay
 batches and security events of a review may name any file of it, so they are shown to people who see every
