@@ -169,7 +169,11 @@ def _review_request(request: Request) -> ReviewRequest:
         if recipient.startswith("swarm:") and not client.scope.everything:
             _, _, number = recipient.partition("-")
             if number != values["changelist_id"]:
-                _refuse_scope(request, f"{recipient} is not the changelist under review")
+                _refuse_scope(
+                    request,
+                    f"{recipient} is not the changelist under review: whose files it has is not known here;"
+                    " leave it out, or use a key without prefixes",
+                )
     return ReviewRequest(
         idempotency_key=values["idempotency_key"],
         changelist_id=values["changelist_id"],
