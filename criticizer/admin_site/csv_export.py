@@ -20,7 +20,8 @@ def escape_cell(value: object) -> str:
         return str(value)
     raw = "" if value is None else str(value)
     text = "".join(character if character.isprintable() else " " for character in raw)
-    is_formula = raw.lstrip(" \ufeff\u200b\u00a0").startswith(_FORMULA)
+    # In the raw text for the controls of _FORMULA; in what is written for those that became blanks.
+    is_formula = raw.lstrip(" \ufeff\u200b\u00a0").startswith(_FORMULA) or text.lstrip().startswith(_FORMULA)
     return f"'{text}" if is_formula else text
 
 

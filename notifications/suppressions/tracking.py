@@ -19,6 +19,7 @@ from anymail.signals import AnymailTrackingEvent, EventType
 from anymail.webhooks.postmark import PostmarkTrackingWebhookView
 from anymail.webhooks.resend import ResendTrackingWebhookView
 from django.conf import settings
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
@@ -88,7 +89,7 @@ def _received(
         return HttpResponse(status=401)
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         return HttpResponse(status=400)
@@ -99,7 +100,7 @@ def _received(
         if state is not None:
             event.event_id = event.event_id or hashlib.sha256(body).hexdigest()
             reports.record(report_of(event, state))
-    except (AnymailConfigurationError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AnymailConfigurationError, AttributeError, DataError, KeyError, TypeError, ValueError) as error:
         # Authentic but of an unknown form: repeating it would not help.
         log.warning("mail_event_unreadable", provider=provider, error=type(error).__name__)
     return HttpResponse(status=204)

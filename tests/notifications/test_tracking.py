@@ -162,7 +162,26 @@ def test_a_signed_event_of_no_known_form_is_taken_and_changes_nothing(content: o
     assert not Suppression.objects.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"\xff\xfe"])
+HOSTILE = ["\x00", "a\x00b", "\ud800", "x" * 5000, "\x00" * 600]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_text_of_a_signed_event_is_taken_and_changes_nothing(job: ReviewJob, hostile: str) -> None:
+    row = sent_by(job, "resend")
+    event = resend_event(row, "email.bounced", **bounce(), email_id=hostile, headers=[])
+    assert post_resend(event).status_code == 204
+    assert post_postmark(postmark_event(row, MessageID=hostile, Metadata={})).status_code == 204
+    assert state_of(row) == ("", [])
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_text_of_a_bouncing_server_hides_no_bounce(job: ReviewJob, hostile: str) -> None:
+    row = sent_by(job, "postmark")
+    assert post_postmark(postmark_event(row, Description=f"550 {hostile}")).status_code == 204
+    assert state_of(row) == ("bounced", ["bounced"])
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"\xff\xfe", b'{"a":' * 20_000, b"[" * 200_000])
 def test_what_is_no_event_at_all_is_refused(content: bytes) -> None:
     assert post_resend(content).status_code == 400
     assert post_postmark(content).status_code == 400

@@ -152,6 +152,15 @@ def test_a_mail_subject_holds_no_further_header(text: str) -> None:
         "|x",
         "%0A=1",
         "\uff1d1",
+        # What becomes a blank in the cell, or is one, in front of a formula.
+        "\x0b=1",
+        "\x00=1",
+        "\x1b+1",
+        "\u2003=1",
+        "\u3000@SUM(A1)",
+        "\u2028-1",
+        "\u202e=1",
+        " \x85 =1",
     ],
 )
 def test_csv_cells_are_never_formulas(text: str) -> None:
