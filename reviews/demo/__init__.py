@@ -112,19 +112,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def port_problem(port: int) -> str:
-    """Return why the web server cannot use a loopback port, or ""."""
-    if not 1 <= port <= 65535:
-        return f"The port {port} is not one of 1 to 65535. Choose another: make demo PORT=8001"
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            return f"The port {port} cannot be used ({error.strerror}). Choose another: make demo PORT=8001"
-    return ""
-
-
 def example_commits(data_dir: Path, count: int) -> list[Commit]:
     """Return the newest commits of the repository that `set_environment` made. Raises DemoError."""
     newest = newest_commits(data_dir / demo_example.NAME, count)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import signal
-import socket
 import time
 from functools import partial
 
@@ -24,6 +22,7 @@ from criticizer.db.error_hints import refuse_pooler
 from criticizer.queue import advisory_locks, outbox
 from criticizer.queue.advisory_locks import Lock
 from criticizer.redaction import clean
+from criticizer.workers.ports import port_problem
 from criticizer.workers.supervisor import Supervisor, clusters, url_host, web
 
 log = structlog.get_logger(__name__)
@@ -159,29 +158,4 @@ def database_problem(database: BaseDatabaseWrapper) -> str:
     except OperationalError as error:
         why = clean(" ".join(str(error).split()), 300)
         return f"DATABASE_URL: {why}. Start that PostgreSQL, or correct host, port, name and login."
-    return ""
-
-
-def port_problem(host: str, port: int) -> str:
-    """Return why the web server cannot listen there and what to do; "" when it can."""
-    if not 0 < port < 65536:
-        return f"{port} is not a port: choose one from 1 to 65535 with PORT= (make up) or --port."
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as trial:
-            # As the web server does it: only a listener is in the way, not a lingering connection.
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return (
-                f"port {port} of {host} is taken by another program: stop that one, "
-                "or choose another port with PORT= (make up) or --port."
-            )
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            return f"{host!r} is not an address of this machine: choose one with HOST= (make up) or --host."
-        return (
-            f"port {port} of {host} cannot be used ({error.strerror}): "
-            "choose another with PORT= (make up) or --port."
-        )
     return ""

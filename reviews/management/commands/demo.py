@@ -22,6 +22,7 @@ from django.db import connections
 from criticizer.db.embedded import EmbeddedError, EmbeddedServer
 from criticizer.queue import outbox
 from criticizer.wording import plural_count
+from criticizer.workers.ports import port_problem
 from criticizer.workers.supervisor import Supervisor, clusters, web
 from reviews import demo
 from reviews.demo import report as demo_report
@@ -42,7 +43,7 @@ class Command(BaseCommand):
     def handle(
         self, *, repo: Path | None, commits: int, keep: bool, port: int | None = None, **options: object
     ) -> None:
-        if port is not None and (problem := demo.port_problem(port)):
+        if port is not None and (problem := port_problem("127.0.0.1", port)):
             raise CommandError(problem)
         # `manage.py` has set the demo's environment before settings were read.
         repository = repo and repo.expanduser().absolute()
