@@ -247,22 +247,17 @@ def _for_model(
 
 def _left_out(configurations: Configurations, skipped: SkippedPaths) -> Callable[[str], bool]:
     """Return whether a path is kept from models: by an operator, by its repository, or as a lock file."""
-    skip_paths = recipe.limits().skip_paths
-
-    def is_left_out(path: str) -> bool:
-        return bool(
-            skipped.reason(path) or unsent_reason(path, skip_paths) or configurations.is_excluded(path)
-        )
-
-    return is_left_out
+    is_unsent = _unsent(skipped)
+    return lambda path: is_unsent(path) or configurations.is_excluded(path)
 
 
 def _sendable(scope: Scope, configurations: Configurations, skipped: SkippedPaths) -> Callable[[str], bool]:
     """Return whether a model may be sent a file outside the change."""
+    is_unsent = _unsent(skipped)
+    return lambda path: scope.allows(path) and not is_unsent(path) and configurations.may_send(path)
+
+
+def _unsent(skipped: SkippedPaths) -> Callable[[str], bool]:
+    """Return whether the operators keep a path from models, or it is a lock file."""
     skip_paths = recipe.limits().skip_paths
-
-    def may_send(path: str) -> bool:
-        is_open = scope.allows(path) and not unsent_reason(path, skip_paths)
-        return is_open and not skipped.reason(path) and configurations.may_send(path)
-
-    return may_send
+    return lambda path: bool(skipped.reason(path) or unsent_reason(path, skip_paths))
