@@ -9,12 +9,14 @@ from __future__ import annotations
 import shutil
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from criticizer.checks import OUTSIDE, Messages, check, message
-from criticizer.codehosts.registry import HOSTS, secrets_variable
+from criticizer.codehosts.names import has_no_wildcard
+from criticizer.codehosts.registry import HOSTS, repositories_variable, secrets_variable
 
 SHORTEST_SECRET = 16  # characters
 
@@ -58,7 +60,7 @@ def _problem_of_repository(path: Path) -> str:
 
 @check()
 def code_hosts() -> Messages:
-    """Check what the variables of code hosts mean together (criticizer.E008, W018, W019, W020)."""
+    """Check what the variables of code hosts mean together (criticizer.E008, W018-W020, E022, E023, W024)."""
     for host, kind in HOSTS.items():
         variable, example = kind.address
         site = urlsplit(getattr(settings, variable))
@@ -68,6 +70,7 @@ def code_hosts() -> Messages:
                 f"{variable}: is not https, so that tokens would be sent in clear.",
                 f"Set the https address of the server, such as {example}.",
             )
+        yield from _credentials(kind)
         yield from _webhooks(host, secrets_variable(host))
     for one, other in combinations(map(secrets_variable, HOSTS), 2):
         if set(getattr(settings, one)) & set(getattr(settings, other)):
@@ -76,6 +79,34 @@ def code_hosts() -> Messages:
                 f"{one} and {other} have a secret in common: with it, one host can sign for the other.",
                 "Make one for each with: openssl rand -hex 32.",
             )
+
+
+def _credentials(kind: type[Any]) -> Messages:
+    """Check that the credentials of a host are whole, and that something tells of its pull requests.
+
+    Its address alone is enough for public repositories.
+    """
+    is_set = {name: bool(getattr(settings, name)) for name in kind.credentials}
+    missing = [name for name in is_set if not is_set[name]]
+    given = [name for name in is_set if is_set[name] and name != kind.address[0]]
+    if given and missing:
+        lacking, others = " and ".join(missing), " and ".join(given)
+        yield message(
+            "E022",
+            f"{lacking}: is not set while {others} is: {kind.label} is not connected.",
+            f"Set {lacking} as docs/{kind.name}.md says, or take {others} away.",
+        )
+    secrets, repositories = secrets_variable(kind.name), repositories_variable(kind.name)
+    if not given or missing or getattr(settings, secrets):
+        return
+    hint = f"Set {secrets} to the secret of the webhook on {kind.label}."
+    if settings.SOURCE_POLL_SECONDS and any(map(has_no_wildcard, getattr(settings, repositories))):
+        problem = f"{secrets}: is not set, so that every webhook is refused and only the poll finds reviews."
+        yield message("W024", problem, hint)
+    else:
+        problem = f"{secrets}: is not set, so that every webhook is refused and nothing is reviewed."
+        also = f" Without webhooks: set SOURCE_POLL_SECONDS, and names without a * in {repositories}."
+        yield message("E023", problem, hint + also)
 
 
 def _webhooks(host: str, variable: str) -> Messages:

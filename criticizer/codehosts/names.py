@@ -27,6 +27,7 @@ class Repository:
 
     form: ClassVar = _NAME
     shape: ClassVar = "<owner>/<name>"
+    is_nested: ClassVar = False  # whether its owner may have several parts
     in_ids: ClassVar = rf"{_ID_PART}/{_ID_PART}"  # its pattern in ids of changes, and in recipients
 
     name: str
@@ -42,7 +43,13 @@ class Project(Repository):
 
     form = _PATH
     shape = "<group>/<name>"
+    is_nested = True
     in_ids = rf"{_ID_PART}(?:/{_ID_PART})+"
+
+
+def has_no_wildcard(pattern: str) -> bool:
+    """Return whether a pattern of repositories, or a part of it, stands for one name."""
+    return not any(sign in pattern for sign in "*?[")
 
 
 def dependency_of(api_url: str, owner: str) -> str:

@@ -28,7 +28,7 @@ from django.utils import timezone
 
 from criticizer.codehosts.base import Host, Redelivers
 from criticizer.codehosts.events import HostEvent, Noted, Wanted
-from criticizer.codehosts.names import Repository
+from criticizer.codehosts.names import Repository, has_no_wildcard
 from criticizer.codehosts.registry import repositories_variable
 from criticizer.queue import outbox
 from criticizer.queue.periodic import Pause, PeriodicTask
@@ -147,7 +147,7 @@ def known_repositories(host: Host) -> dict[str, int]:
             assert number is not None
             newest[number] = name.lower()
     enabled = getattr(settings, repositories_variable(host.name))
-    settled = [name.lower() for name in enabled if not any(sign in name for sign in "*?[")]
+    settled = [name.lower() for name in enabled if has_no_wildcard(name)]
     return {**dict.fromkeys(settled, 0), **{name: number for number, name in newest.items()}}
 
 

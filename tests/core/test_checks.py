@@ -61,6 +61,51 @@ def test_variables_of_github_are_checked_together(settings: Any) -> None:
     assert ids(start_checks.code_hosts(None)) == ["E008", "W018", "W019"]
 
 
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"GITHUB_APP_ID": "7"}, "GITHUB_PRIVATE_KEY"),
+        ({"GITHUB_PRIVATE_KEY": ("key",)}, "GITHUB_APP_ID"),
+        ({"GITEA_TOKEN": ("token",)}, "GITEA_URL"),
+    ],
+)
+def test_half_of_a_hosts_credentials_is_an_error_that_names_the_other_half(
+    settings: Any, given: dict[str, Any], missing: str
+) -> None:
+    for name, value in given.items():
+        setattr(settings, name, value)
+    (found,) = start_checks.code_hosts(None)
+    assert isinstance(found, Error)
+    assert ids([found]) == ["E022"]
+    assert found.msg.startswith(f"{missing}: is not set while {next(iter(given))} is")
+
+
+def test_public_repositories_need_an_address_only(settings: Any) -> None:
+    settings.GITEA_URL = "https://gitea.example.com"
+    assert start_checks.code_hosts(None) == []
+
+
+@pytest.mark.parametrize("host", ["GITHUB", "GITEA", "GITLAB"])
+def test_a_connected_host_without_the_secret_of_its_webhook_is_named(settings: Any, host: str) -> None:
+    settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = ("7", ("key",)) if host == "GITHUB" else ("", ())
+    settings.GITEA_URL = "https://gitea.example.com" if host == "GITEA" else ""
+    for other in ("GITEA", "GITLAB"):
+        setattr(settings, f"{other}_TOKEN", ("token",) if host == other else ())
+    settings.SOURCE_POLL_SECONDS = 300
+    setattr(settings, f"{host}_REPOSITORIES", ["acme/*"])
+    (found,) = start_checks.code_hosts(None)
+    assert ids([found]) == ["E023"]
+    assert found.msg.startswith(f"{host}_WEBHOOK_SECRETS: is not set")
+    # Where the poll knows what to ask for, reviews come without webhooks.
+    setattr(settings, f"{host}_REPOSITORIES", ["acme/website"])
+    assert ids(start_checks.code_hosts(None)) == ["W024"]
+    settings.SOURCE_POLL_SECONDS = 0
+    assert ids(start_checks.code_hosts(None)) == ["E023"]
+    setattr(settings, f"{host}_WEBHOOK_SECRETS", ["0123456789abcdef"])
+    settings.DEPOT_ALLOW_LIST = [f"//{host.lower()}/acme/website/..."]
+    assert start_checks.code_hosts(None) == []
+
+
 def test_a_secret_of_two_code_hosts_is_named(settings: Any) -> None:
     settings.DEPOT_ALLOW_LIST = ["//github/acme/...", "//gitea/acme/..."]
     settings.GITHUB_WEBHOOK_SECRETS = ["0123456789abcdef"]
