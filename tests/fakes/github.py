@@ -511,6 +511,9 @@ class GitHubServer:
             return _refusal(422, "Invalid request. No more than 50 items are allowed; 51 were supplied.")
         if any(len(output.get(key, "").encode()) > MAX_OUTPUT_BYTES for key in ("summary", "text")):
             return _refusal(422, "Invalid request. Only 65535 characters are allowed.")
+        actions = body.get("actions", ())
+        if len(actions) > 3 or any(len(one[key]) > most for one in actions for key, most in _BUTTON.items()):
+            return self._fault(422, "Invalid request. An action is too long, or there are more than three.")
         if body.get("status") == "completed" and not body.get("conclusion"):
             return _refusal(422, "Invalid request. conclusion is missing.")
         kept = {key: value for key, value in body.items() if key != "output"}
@@ -550,6 +553,7 @@ class GitHubServer:
         return Said(200, {"total_count": len(rows), items: shown} if items else shown, headers)
 
 
+_BUTTON = {"label": 20, "description": 40, "identifier": 20}  # characters
 _LEVELS = {"": 0, "read": 1, "write": 2}
 
 

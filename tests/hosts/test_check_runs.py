@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.models import F
+from django.test import Client
 from django.utils import timezone
 
 from criticizer.codehosts.github import GitHub, Reply
@@ -22,6 +24,7 @@ from reviews.reviewers.coverage_texts import stopped_banner
 from reviews.states import JobStatus, Stage
 from tests import factories
 from tests.fakes.github import APP_ID, HEAD, SLUG, Act, GitHubServer, private_key
+from tests.hosts import deliveries
 
 pytestmark = pytest.mark.django_db
 
@@ -85,6 +88,37 @@ def settle() -> None:
     for _ in range(9):
         check_runs.run()
         make_due()
+
+
+def test_the_button_of_an_ended_check_run_asks_for_another_review(
+    github: GitHubServer, settings: Any
+) -> None:
+    settings.GITHUB_WEBHOOK_SECRETS = [deliveries.SECRET]
+    settings.GITHUB_REPOSITORIES = ["acme/*"]
+    job = pull_request(github)
+    settle()
+    (check,) = checks(github)
+    assert "actions" not in check
+    to(job, JobStatus.SUCCEEDED)
+    settle()
+    (check,) = checks(github)
+    (button,) = check["actions"]
+    assert button["label"] == "Review again"
+    pressed = {
+        "action": "requested_action",
+        "requested_action": {"identifier": button["identifier"]},
+        "check_run": {"head_sha": check["head_sha"], "app": check["app"], "pull_requests": []},
+        "repository": {"id": github.repos["acme/web"].number, "full_name": "Acme/web"},
+        "installation": {"id": 3},
+    }
+    body = json.dumps(pressed).encode()
+    sent = deliveries.headers(body, "check_run", delivery="guid-1")
+    content_type = sent.pop("Content-Type")
+    said = [Client().post(deliveries.PATH, body, content_type=content_type, headers=sent) for _ in range(2)]
+    again = ReviewJob.objects.latest("pk")
+    assert (again.changelist_id, again.review_version) == (job.changelist_id, 2)
+    assert [answer.status_code for answer in said] == [202, 200]
+    assert said[1].json() == {"job": again.pk, "duplicate": True}
 
 
 def test_a_check_run_is_open_while_the_review_runs(github: GitHubServer) -> None:

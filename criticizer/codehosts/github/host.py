@@ -15,7 +15,7 @@ from criticizer.codehosts.events import HostEvent, Unreadable
 from criticizer.codehosts.github.client import GitHub
 from criticizer.codehosts.github.tokens import LAG_PAUSES_SECONDS, PERMISSIONS, AppConfig
 from criticizer.codehosts.github.variables import VARIABLES
-from criticizer.codehosts.github.webhooks import Webhooks, open_pull
+from criticizer.codehosts.github.webhooks import RERUN_BUTTON, Webhooks, open_pull
 from criticizer.codehosts.names import Repository, dependency_of
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 
@@ -305,9 +305,17 @@ def _inline(comment: InlineComment) -> Mapping[str, object]:
     return {**found, "start_line": comment.start_line, "start_side": side} if is_range else found
 
 
+# GitHub takes 20, 40 and 20 characters, and shows the button once the check run is completed.
+_REVIEW_AGAIN = {
+    "label": "Review again",
+    "description": "Makes another review of this commit.",
+    "identifier": RERUN_BUTTON,
+}
+
+
 def _body(verdict: Verdict) -> Mapping[str, object]:
-    state = (
-        {"status": "completed", "conclusion": verdict.conclusion}
+    state: dict[str, object] = (
+        {"status": "completed", "conclusion": verdict.conclusion, "actions": [_REVIEW_AGAIN]}
         if verdict.conclusion
         else {"status": "in_progress"}
     )

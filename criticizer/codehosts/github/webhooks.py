@@ -27,7 +27,7 @@ from criticizer.codehosts.events import (
 from criticizer.codehosts.signatures import ProvenWebhooks, is_signed, known_id, refusal
 
 MAY_COMMAND = frozenset(("OWNER", "MEMBER", "COLLABORATOR"))
-RERUN_BUTTON = "rerun"  # identifier of the button of our check run
+RERUN_BUTTON = "rerun"  # identifier of the button that `host` puts on our check run
 _WANTED = frozenset(("opened", "reopened", "ready_for_review", "synchronize", "synchronized"))
 _OPENING = frozenset(("reopened", "ready_for_review"))
 _INSTALLATION = {
