@@ -232,6 +232,19 @@ class Host(Protocol):
 
 
 @runtime_checkable
+class HasInstallations(Protocol):
+    """A host on which each owner of repositories installs our App, for all of them or for selected ones."""
+
+    def installed_on(self) -> Mapping[str, str]:
+        """Return the owners on which the App is installed, each with what it includes, in words."""
+        ...
+
+    def lacks_on_owner(self, owner: str) -> list[Lack]:
+        """Ask what we lack on an owner of repositories, none of which is named."""
+        ...
+
+
+@runtime_checkable
 class Redelivers(Protocol):
     """A host that tells which of its webhooks failed, and sends one again when it is asked."""
 

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
@@ -21,9 +21,11 @@ from criticizer.redaction import clean
 from criticizer.resilience.failures import Failure, classify
 from criticizer.security.client_ip import client_ip
 from notifications.config import host as host_of
+from reviews.admin.connection_test import named_owners
 
 # Granted to no role: those who hold the App's key read every repository that it is installed on.
 MAKES_APPS = "reviews.change_hostinstallation"
+_MAX_ORGANIZATIONS = 5
 _HOUR = 3600  # as long as GitHub keeps the code
 _CODE = re.compile(r"[0-9A-Za-z_-]{10,100}")
 _STALE = "No form that you sent in the last hour led here. Delete that App on GitHub, then make it again."
@@ -37,14 +39,31 @@ class NewApp:
     credentials: AppCredentials | None = None
 
 
-def new_app_url() -> str:
-    """Return the address of GitHub's form for a new App."""
-    return f"{_github().site}/settings/apps/new"
+@dataclass(frozen=True, slots=True)
+class AppForm:
+    """GitHub's form for a new App of an organisation; "" stands for the account of who sends it.
+
+    An App that is not public is installed on its owner alone.
+    """
+
+    organization: str
+    address: str
+    state: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.address}?{urlencode({'state': self.state})}"
 
 
-def signed_form_url(user: Any) -> str:
-    """Return that address with a state that GitHub sends back: this person's, for an hour."""
-    return f"{new_app_url()}?{urlencode({'state': _signer().sign(str(user.pk))})}"
+def forms(user: Any) -> list[AppForm]:
+    """Return the forms for the person's own account and for the owners that the settings name.
+
+    GitHub sends their state back: this person's, for an hour.
+    """
+    github, state = _github(), _signer().sign(str(user.pk))
+    owners = ["", *named_owners(github.name)[:_MAX_ORGANIZATIONS]]
+    ways = {owner: f"/organizations/{quote(owner, safe='')}" if owner else "" for owner in owners}
+    return [AppForm(owner, f"{github.site}{way}/settings/apps/new", state) for owner, way in ways.items()]
 
 
 def manifest() -> str:

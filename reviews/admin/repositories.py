@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from csp.decorators import csp_update
 from django.conf import settings
@@ -19,23 +16,17 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from criticizer.codehosts.base import Host, Lack
+from criticizer.codehosts.base import Host
 from criticizer.codehosts.events import Refused
 from criticizer.codehosts.registry import HOSTS, repositories_variable, secrets_variable
-from criticizer.redaction import clean
-from criticizer.resilience.failures import classify
 from notifications.config import host as host_of
 from notifications.recipients import variables_of
-from reviews.admin import github_app
-from reviews.intake import host_poll
+from reviews.admin import connection_test, github_app
+from reviews.admin.connection_test import Problem, Tested
 from reviews.models import HostChange, HostCheck, HostDelivery, HostInstallation, HostRefusal
 from reviews.roles import READS_REPOSITORIES
 
-T = TypeVar("T")
 MAX_REPOSITORIES = 50
-MAX_TESTED = 10  # repositories of one test, in random order
-MAX_PROBLEMS = 10  # then no further repository is asked for
-TEST_SECONDS = 15.0  # then no further one
 _reads = permission_required(READS_REPOSITORIES, raise_exception=True)
 _tests = permission_required(["notifications.test_provider", "reviews.view_all_files"], raise_exception=True)
 
@@ -55,24 +46,6 @@ class HostView:
     last_event: HostDelivery | None
     refusals: Sequence[tuple[HostRefusal, str]]  # newer than the last event, and what to do
     last_failure: HostCheck | None
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What does not work, and what to do; `code` is its failure class, where it has one."""
-
-    text: str
-    advice: str = ""
-    code: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """The result of *Test the connection* for one host: it works, where there are no problems."""
-
-    name: str
-    text: str
-    problems: Sequence[Problem] = ()
 
 
 def _url(path: str) -> str:
@@ -124,6 +97,7 @@ def _advice(row: HostRefusal) -> str:
 
 
 def _page(request: HttpRequest, tested: Tested | None = None) -> HttpResponse:
+    forms = github_app.forms(request.user) if request.user.has_perm(github_app.MAKES_APPS) else []
     new_app = github_app.returned_app(request) if tested is None else None
     context = {
         **admin.site.each_context(request),
@@ -132,13 +106,12 @@ def _page(request: HttpRequest, tested: Tested | None = None) -> HttpResponse:
         "tested": tested,
         "may_test": request.user.has_perm("notifications.test_provider"),
         "new_app": new_app,
-        "new_app_url": request.user.has_perm(github_app.MAKES_APPS)
-        and github_app.signed_form_url(request.user),
+        "app_forms": forms,
         "manifest": github_app.manifest(),
     }
     answer = TemplateResponse(request, "admin/reviews/repositories.html", context)
-    # The one form of ours that another site takes.
-    permit = csp_update({"form-action": [github_app.new_app_url()]})
+    # The only forms of ours that another site takes.
+    permit = csp_update({"form-action": [form.address for form in forms]})
     return cast("HttpResponse", permit(lambda _: answer)(request))
 
 
@@ -161,31 +134,10 @@ def check_connection(request: HttpRequest, name: str) -> HttpResponse:
     host = host_of(name)
     if not host.is_connected:
         return _page(request, Tested(name, "", [Problem(f"Set {variables_of(name)} and restart.")]))
-    text, problems = _asked(host.probe, "")
-    problems = problems or [*_asked_lacks(host), *_refused(name)]
-    return _page(request, Tested(name, text, problems))
-
-
-def _asked_lacks(host: Host) -> list[Problem]:
-    """Ask what is lacking: everywhere, then on the enabled repositories, as many as there is time for."""
-    until = time.monotonic() + TEST_SECONDS
-    lacks, problems = _asked(host.lacks, list[Lack]())
-    for repository in islice(host_poll.chosen(host, host_poll.known_repositories(host)), MAX_TESTED):
-        if len(problems) + len(lacks) >= MAX_PROBLEMS or time.monotonic() > until:
-            break
-        found, failed = _asked(partial(host.lacks_on, repository), list[Lack]())
-        lacks, problems = [*lacks, *found], [*problems, *failed]
-    return [*(Problem(f"Missing: {clean(lack.what, 300)}.", lack.advice) for lack in lacks), *problems]
-
-
-def _asked(ask: Callable[[], T], otherwise: T) -> tuple[T, list[Problem]]:
-    """Return the answer, or what kept us from it."""
-    try:
-        return ask(), []
-    except Exception as error:  # noqa: BLE001 - whatever the other side or its address does
-        failure = classify(error)
-        problem = Problem(clean(failure.detail, 300), failure.kind.hint, str(failure.error_class))
-        return otherwise, [problem]
+    tested = connection_test.run(host)
+    if not tested.is_refused:
+        tested = replace(tested, problems=[*tested.problems, *_refused(name)])
+    return _page(request, tested)
 
 
 def _refused(name: str) -> list[Problem]:

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from criticizer.codehosts.registry import HOSTS, secrets_variable
 from criticizer.models import SecurityEvent
-from reviews.admin import github_app, repositories
+from reviews.admin import connection_test, github_app
 from reviews.intake import refusals
 from reviews.models import (
     HostChange,
@@ -102,8 +102,13 @@ def test_the_app_is_made_by_one_form_that_the_policy_of_this_page_alone_permits(
     assert f"form-action 'self' {NEW_APP};" in f"{answer['Content-Security-Policy']};"
     assert NEW_APP not in ann.get("/admin/providers/")["Content-Security-Policy"]
     settings.GITHUB_API_URL = "https://ghe.example.com/api/v3"
-    policy = ann.get("/admin/repositories/")["Content-Security-Policy"]
-    assert "form-action 'self' https://ghe.example.com/settings/apps/new" in policy
+    settings.DEPOT_ALLOW_LIST = ["//github/acme/website/..."]
+    answer = ann.get("/admin/repositories/")
+    own, of_acme = "/settings/apps/new", "/organizations/acme/settings/apps/new"
+    site = "https://ghe.example.com"
+    assert f"form-action 'self' {site}{own} {site}{of_acme};" in f"{answer['Content-Security-Policy']};"
+    for way in (own, of_acme):
+        assert f'action="{site}{way}?state=' in answer.content.decode()
 
 
 @pytest.fixture
@@ -137,7 +142,7 @@ def test_credentials_of_a_new_app_are_shown_once_and_kept_nowhere(
     event = SecurityEvent.objects.get()
     assert (event.kind, event.actor) == ("app_credentials", "ann")
     again = ann.post(address).content.decode()
-    assert "GitHub answered 404" in again
+    assert "GitHub does not take this code (it answered 404): it takes each once, within an hour" in again
     for kept in (again, caplog.text, repr(SecurityEvent.objects.values()), repr(dict(ann.session))):
         assert WEBHOOK_SECRET not in kept
         assert "PRIVATE KEY" not in kept
@@ -246,6 +251,49 @@ def test_what_an_app_lacks_is_named_with_what_to_do(ann: Client, settings: Any) 
         assert server.faults == []
 
 
+def test_without_named_repositories_the_allow_list_says_what_is_asked_for(ann: Client, settings: Any) -> None:
+    with GitHubServer() as server:
+        settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG = server.url, SLUG
+        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+        server.owners, server.selection = {"else"}, "selected"
+        settings.DEPOT_ALLOW_LIST = ["//depot/...", "//github/acme/website/..."]
+        said = " ".join(result_of(ann, "github").split())
+        assert "sight of acme/website: the App is not installed on acme. Install the App on acme" in said
+        assert "The App is installed on else (selected repositories)." in said
+        repo = server.add("acme/website")
+        server.owners = {"acme"}
+        said = result_of(ann, "github")
+        assert "The connection works" in said
+        assert "Asked about acme/website." in said
+        repo.is_hidden = True
+        assert "the installation does not include it" in result_of(ann, "github")
+        assert server.tokens == {}
+        assert server.faults == []
+
+
+@pytest.mark.parametrize("by", ["allow-list", "pattern"])
+def test_an_owner_without_a_named_repository_is_asked_for_an_installation(
+    ann: Client, settings: Any, by: str
+) -> None:
+    with GitHubServer() as server:
+        settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG = server.url, SLUG
+        settings.GITHUB_APP_ID, settings.GITHUB_PRIVATE_KEY = str(APP_ID), (private_key(),)
+        settings.DEPOT_ALLOW_LIST = ["//github/acme/...", "//github/*/web/..."]
+        settings.GITHUB_REPOSITORIES = ["Acme/*"] if by == "pattern" else []
+        said = result_of(ann, "github")
+        assert "The connection works" in said
+        assert "Asked about no repository" in said
+        assert "GITHUB_REPOSITORIES or the allow-list names none" in said
+        assert "Asked whether the App is installed on acme; which" in said
+        server.accepted = {**server.granted, "checks": "read"}
+        assert "Missing: permission checks: write on acme." in result_of(ann, "github")
+        server.owners = {"else"}
+        assert "Missing: an installation on acme: the App is not installed on acme." in result_of(
+            ann, "github"
+        )
+        assert server.faults == []
+
+
 def test_a_test_asks_for_few_of_many_repositories(ann: Client, settings: Any) -> None:
     with GitHubServer() as server:
         settings.GITHUB_API_URL, settings.GITHUB_APP_SLUG = server.url, SLUG
@@ -254,8 +302,8 @@ def test_a_test_asks_for_few_of_many_repositories(ann: Client, settings: Any) ->
         settings.GITHUB_REPOSITORIES = names
         for name in names:
             server.add(name)
-        assert "accepts the key" in result_of(ann, "github")
-        assert server.count("GET", "/repos/acme/web.*/installation") == repositories.MAX_TESTED
+        assert "Asked about 10 of 40 repositories: acme/web" in result_of(ann, "github")
+        assert server.count("GET", "/repos/acme/web.*/installation") == connection_test.MAX_TESTED
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gitea", GiteaServer), ("gitlab", GitLabServer)])
@@ -270,6 +318,7 @@ def test_what_an_account_lacks_is_named_with_what_to_do(
         assert "accepts the token" in result_of(ann, name)
         repo.level = "read"
         said = result_of(ann, name)
+        assert "Asked about acme/web." in said
         assert f"the account of {name.upper()}_TOKEN may only read it" in said
         assert ("the role Developer" if name == "gitlab" else "write access") in said
         repo.is_hidden = True
@@ -349,7 +398,10 @@ def test_a_connection_by_token(ann: Client, settings: Any, name: str, kind: type
     with kind() as server, closed_port() as nowhere:
         setattr(settings, f"{name.upper()}_URL", server.url)
         setattr(settings, f"{name.upper()}_TOKEN", (TOKEN,))
-        assert "accepts the token" in result_of(ann, name)
+        said = result_of(ann, name)
+        assert "accepts the token" in said
+        assert f"Asked about no repository: none has sent an event, and {name.upper()}_REPOSITORIES" in said
+        assert ("or the allow-list" in said) is (name == "gitea")
         server.accepted.clear()
         said = result_of(ann, name)
         assert "AUTH_DENIED" in said

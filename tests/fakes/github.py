@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import jwt
 from cryptography.hazmat.primitives import serialization
@@ -59,6 +59,10 @@ _ROUTES: tuple[tuple[str, str, str, str], ...] = (
     ("PATCH", r"/check-runs/(\d+)", "checks:write", "edit_check"),
     ("GET", r"/commits/([0-9a-f]{40,64})/check-runs", "checks:read", "list_checks"),
 )
+_MANIFEST = {
+    "name", "url", "hook_attributes", "redirect_url", "callback_urls", "setup_url", "description", "public",
+    "default_events", "default_permissions", "request_oauth_on_install", "setup_on_update",
+}  # fmt: skip
 Hunk = tuple[int, int, int, int]  # old start, old end, new start, new end; ends included
 
 
@@ -172,6 +176,7 @@ class GitHubServer:
         }  # fmt: skip
         self.is_installed = True
         self.owners = {"acme"}  # where the App is installed
+        self.selection = "all"  # or selected: which of their repositories it includes
         self.accepted: dict[str, str] | None = None  # what they granted; None: all that the App wants
         self.suspended_at: str | None = None
         self.lag_seconds = 0.0
@@ -182,6 +187,7 @@ class GitHubServer:
         self.moved: dict[str, str] = {}  # earlier name -> name
         self.tokens: dict[str, _Token] = {}
         self.codes: set[str] = set()  # of manifests, each exchanged once
+        self.manifests: list[tuple[str, dict[str, Any]]] = []  # where a form was sent, and what it asked for
         self.deliveries: list[dict[str, Any]] = []  # of its webhook, the newest first
         self.deliver_again: Callable[[int], object] = lambda number: None
         self.calls: list[Asked] = []
@@ -269,6 +275,8 @@ class GitHubServer:
         return Said(act.status, act.body or {}, act.headers) if act.status >= 300 else said
 
     def _judged(self, asked: Asked) -> Said:
+        if re.fullmatch(r"(?:/organizations/[^/]+)?/settings/apps/new", asked.path):
+            return self._make_app(asked)
         headers = asked.headers
         if not headers.get("user-agent"):
             return self._fault(403, "Request forbidden by administrative rules.")
@@ -317,8 +325,20 @@ class GitHubServer:
         granted = self.granted if self.accepted is None else self.accepted
         return {
             "id": INSTALLATION, "app_id": APP_ID, "permissions": granted, "account": {"login": owner},
-            "suspended_at": self.suspended_at,
+            "suspended_at": self.suspended_at, "repository_selection": self.selection,
         }  # fmt: skip
+
+    def _make_app(self, asked: Asked) -> Said:
+        """Take the form that a person's browser sends, and send it back with a code (docs: App manifest)."""
+        manifest = json.loads(dict(parse_qsl(asked.raw.decode())).get("manifest", "{}"))
+        unknown = manifest.keys() - _MANIFEST
+        if asked.method != "POST" or unknown or not manifest.get("url") or len(manifest.get("name", "")) > 34:
+            return self._fault(422, f"The manifest is not one: {sorted(unknown)}")
+        self.manifests.append((asked.path, manifest))
+        code = f"{self._id():040d}"
+        self.codes.add(code)
+        back = urlencode({"code": code, "state": asked.query.get("state", "")})
+        return Said(302, {}, {"Location": f"{manifest['redirect_url']}?{back}"})
 
     def _convert(self, asked: Asked, code: str) -> Said:
         if asked.method != "POST" or code not in self.codes:

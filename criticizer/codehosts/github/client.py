@@ -69,9 +69,19 @@ class GitHub(RestClient):
         return self._paged(url, lambda page: self._called_as_app("GET", page, None))
 
     def new_app(self, code: str) -> AppCredentials:
-        """Exchange the code of a manifest for the credentials of its App: GitHub does it once."""
+        """Exchange the code of a manifest for the credentials of its App: GitHub does it once.
+
+        Raises PermanentFailure NOT_FOUND for a code that GitHub does not take, or not any more.
+        """
         url = self._url(f"/app-manifests/{code}/conversions")
-        content = self._judged(self._sent("POST", url, _HEADERS, None, acts=True), acts=True).content
+        answer = self._sent("POST", url, _HEADERS, None, acts=True)
+        if answer.status in {404, 422}:
+            detail = (
+                f"GitHub does not take this code (it answered {answer.status}): it takes each once, within an"
+                " hour, and only those that it gave out itself"
+            )
+            raise PermanentFailure(ErrorClass.NOT_FOUND, self._place, detail)
+        content = self._judged(answer, acts=True).content
         try:
             key, secret = fields.text(content, "pem"), fields.text(content, "webhook_secret")
             register_own_secrets([key, secret])

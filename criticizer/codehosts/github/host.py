@@ -218,23 +218,39 @@ class GitHubHost(Webhooks):
         except PermanentFailure as failure:
             if failure.error_class is not ErrorClass.NOT_FOUND:
                 raise
-            if self._is_installed_on(owner):
-                advice = (
-                    f"Add it under Repository access of the installation on {owner}, or correct its name."
-                )
-                return [Lack(f"sight of {repository.name}: the installation does not include it", advice)]
-            advice = f"Install the App on {owner}: Install App on the App's page on GitHub."
-            return [Lack(f"sight of {repository.name}: the App is not installed on {owner}", advice)]
-        if found.get("suspended_at"):
-            advice = "Let the owner resume it, in the settings of their installed GitHub Apps."
-            return [Lack(f"an active installation on {owner}: it is suspended", advice)]
-        advice = f"Let the owner of {owner} accept the App's new permissions: GitHub sent them a mail."
-        return [Lack(f"permission {one} on {repository.name}", advice) for one in _lacking(found)]
+            if self._installation_on(owner) is None:
+                return [_not_installed(f"sight of {repository.name}", owner)]
+            advice = f"Add it under Repository access of the installation on {owner}, or correct its name."
+            return [Lack(f"sight of {repository.name}: the installation does not include it", advice)]
+        return _lacks_of(found, owner, repository.name)
 
-    def _is_installed_on(self, owner: str) -> bool:
-        pages = islice(self.client.app_pages("/app/installations", {}), _MAX_PAGES)
-        logins = (object_at(one, "account").get("login") for page in pages for one in page)
-        return any(isinstance(login, str) and login.lower() == owner.lower() for login in logins)
+    def installed_on(self) -> Mapping[str, str]:
+        """Return the owners that have the App, and whether for all of their repositories."""
+        words = {"all": "all repositories", "selected": "selected repositories"}
+        return {
+            owner: "suspended"
+            if one.get("suspended_at")
+            else words.get(str(one.get("repository_selection")), "GitHub does not say for which repositories")
+            for owner, one in self._installations()
+        }
+
+    def lacks_on_owner(self, owner: str) -> list[Lack]:
+        """Ask for the App's installation on an owner, and whether it still grants what the App asks for."""
+        found = self._installation_on(owner)
+        if found is None:
+            return [_not_installed(f"an installation on {owner}", owner)]
+        return _lacks_of(found, owner, owner)
+
+    def _installations(self) -> Iterator[tuple[str, Mapping[str, object]]]:
+        for page in islice(self.client.app_pages("/app/installations", {}), _MAX_PAGES):
+            for one in page:
+                login = object_at(one, "account").get("login")
+                if isinstance(login, str):
+                    yield login, one
+
+    def _installation_on(self, owner: str) -> Mapping[str, object] | None:
+        found = (one for login, one in self._installations() if login.lower() == owner.lower())
+        return next(found, None)
 
     def _found(self, repository: Repository, verdict: Verdict, check_time: Callable[[], None]) -> int | None:
         """Look the check run up by our token, among all of the commit that our App has made."""
@@ -280,6 +296,20 @@ def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
         url=url if isinstance(url, str) else "",
         is_mergeable=mergeable if isinstance(mergeable, bool) else None,
     )
+
+
+def _not_installed(what: str, owner: str) -> Lack:
+    advice = f"Install the App on {owner}: Install App on the App's page on GitHub."
+    return Lack(f"{what}: the App is not installed on {owner}", advice)
+
+
+def _lacks_of(installation: Mapping[str, object], owner: str, where: str) -> list[Lack]:
+    """Return what an installation on an owner lacks: that it is active, and permissions `where` we write."""
+    if installation.get("suspended_at"):
+        advice = "Let the owner resume it, in the settings of their installed GitHub Apps."
+        return [Lack(f"an active installation on {owner}: it is suspended", advice)]
+    advice = f"Let the owner of {owner} accept the App's new permissions: GitHub sent them a mail."
+    return [Lack(f"permission {one} on {where}", advice) for one in _lacking(installation)]
 
 
 def _lacking(granting: Mapping[str, object]) -> list[str]:
