@@ -97,6 +97,10 @@ class FileChange:
     unsent: str = ""  # why no model reads it, by the repository's configuration (our words)
     checks_off: tuple[str, ...] = ()  # names of checks that do not read it, by the same
     skip_detail: str = ""  # may quote the depot (a link's target): redact it like the texts
+    in_lfs: bool = False  # the repository holds a pointer of Git LFS
+    moved_in: bool = False  # out of a path that no model reads, so that it is shown as wholly new
+    # Of a symbolic link, before and after, as `remarks.link_target` quotes them; None: a file stood there.
+    link_targets: tuple[str | None, ...] = ()
 
     @property
     def is_verbatim(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from reviews.sources import remarks
 from reviews.sources.base import (
     Action,
     Change,
@@ -24,7 +25,11 @@ _FORMAT = 1
 
 
 def to_json(change: Change) -> bytes:
-    return json.dumps({"format": _FORMAT, **asdict(change)}).encode()
+    fields = asdict(change)
+    for file in fields["files"]:
+        for fact in remarks.FACTS:  # its remark has them
+            del file[fact]
+    return json.dumps({"format": _FORMAT, **fields}).encode()
 
 
 def from_json(data: bytes) -> Change:
@@ -66,8 +71,9 @@ def _documents(fields: dict[str, Any] | None) -> VerifiedDocuments | None:
 
 
 def _file(fields: dict[str, Any]) -> FileChange:
-    skipped = fields.pop("skipped")
-    fields["checks_off"] = tuple(fields.get("checks_off", ()))
-    return FileChange(
-        **{**fields, "action": Action(fields["action"]), "skipped": SkipReason(skipped) if skipped else None}
-    )
+    skipped = SkipReason(fields["skipped"]) if fields["skipped"] else None
+    # Changes stored by a later version may have the facts themselves.
+    fields = {**remarks.facts_of(skipped, fields.get("skip_detail", "")), **fields}
+    for name in ("checks_off", "link_targets"):
+        fields[name] = tuple(fields.get(name, ()))
+    return FileChange(**{**fields, "action": Action(fields["action"]), "skipped": skipped})

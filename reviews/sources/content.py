@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from reviews.sources.base import FileChange, ListedFile, SkipReason
-from reviews.sources.paths import printable
+from reviews.sources.remarks import IN_LFS, link_remark, link_target
 
 FALLBACK_ENCODING = "cp1252"
 _SNIFFED_BYTES = 8000  # as far as git looks for a NUL
@@ -57,10 +57,6 @@ TEXT_NAME = re.compile(
     r"|\.(?:htaccess|npmrc|bashrc|profile|git(?:attributes|modules|ignore)))$",
     re.IGNORECASE,
 )
-IN_LFS = "stored in Git LFS; the repository holds a pointer"
-MOVED_IN = "moved here from where no model reads: shown as wholly new"
-LINK_TARGET, LINK_MOVES = "link target ", " \u2192 "  # of a link, its targets before and after
-NO_LINK = "(a file)"
 NUL_SHOWN, DAMAGE_SHOWN = "\u2400", "\ufffd"
 _LEAST_NULS = 0.7  # share of every second byte, in UTF-16
 _MOST_NULS = 0.1  # share of the characters
@@ -217,6 +213,8 @@ def file_change(
     reason, detail = _not_worth_reading(listed, before, after, same_bytes=old == new)
     if reason is not None:
         return skipped(listed, reason, detail, size_bytes=size_bytes)
+    if _are_lfs_pointers(before, after):
+        return replace(skipped(listed, SkipReason.BINARY, IN_LFS, size_bytes=size_bytes), in_lfs=True)
     return FileChange(
         path=listed.path,
         action=listed.action,
@@ -244,14 +242,14 @@ def _side(data: bytes | None, fallback: str, transform: Callable[[str], str]) ->
 
 def link_change(listed: ListedFile, old: bytes | None, new: bytes | None) -> FileChange:
     """Return the entry of a symbolic link: its targets are shown, never followed."""
-    targets = [_link_target(side) for side in (old, new) if side is not None]
-    return skipped(listed, SkipReason.SYMLINK, LINK_TARGET + LINK_MOVES.join(targets) if targets else "")
+    targets = tuple(_link_target(side) for side in (old, new) if side is not None)
+    return replace(skipped(listed, SkipReason.SYMLINK, link_remark(targets)), link_targets=targets)
 
 
-def _link_target(side: bytes) -> str:
+def _link_target(side: bytes) -> str | None:
     target = side.decode("utf-8", "replace").removesuffix("\n")
     # The old side may have been an ordinary file, whose text has no place in a remark.
-    return NO_LINK if "\n" in target or len(target) > 1024 else printable(target, 200)
+    return None if "\n" in target or len(target) > 1024 else link_target(target)
 
 
 def _not_worth_reading(
@@ -264,9 +262,12 @@ def _not_worth_reading(
         if listed.old_file_type is not None and listed.old_file_type != listed.file_type:
             return SkipReason.IDENTICAL, f"only the type changed: {listed.old_file_type} → {listed.file_type}"
         return SkipReason.IDENTICAL, "the content did not change"
-    if all(len(text) < _LFS_POINTER_CHARACTERS and _LFS_POINTER.fullmatch(text) for text in texts):
-        return SkipReason.BINARY, IN_LFS
     return None, ""
+
+
+def _are_lfs_pointers(before: Decoded | None, after: Decoded | None) -> bool:
+    texts = [side.text for side in (before, after) if side is not None]
+    return all(len(text) < _LFS_POINTER_CHARACTERS and _LFS_POINTER.fullmatch(text) for text in texts)
 
 
 def _why_generated(listed: ListedFile, before: Decoded | None, after: Decoded | None) -> str:

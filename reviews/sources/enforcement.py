@@ -79,4 +79,5 @@ def without_old_side(file: FileChange) -> FileChange:
         old_crlf=None,
         generated="",
         skip_detail="",
+        link_targets=(),
     )

@@ -23,10 +23,11 @@ from reviews.sources.base import (
     SkipReason,
     Source,
 )
-from reviews.sources.content import MOVED_IN, skipped
+from reviews.sources.content import skipped
 from reviews.sources.enforcement import CheckedAt, SecurityViolation, denied, refuse
 from reviews.sources.paths import storable
 from reviews.sources.registry import depot_prefix, validate_changelist_id
+from reviews.sources.remarks import MOVED_IN
 
 log = structlog.get_logger()
 
@@ -156,7 +157,7 @@ class ChangeFetcher:
             files=tuple(
                 replace(
                     found[file.path], action=file.action, old_path=file.old_path,
-                    old_file_type=file.old_file_type, skip_detail=MOVED_IN,
+                    old_file_type=file.old_file_type, skip_detail=MOVED_IN, moved_in=True,
                 )
                 if file.path in found
                 else file

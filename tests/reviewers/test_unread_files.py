@@ -14,7 +14,7 @@ from reviews.reviewers.checks import hidden_code, leftovers, run_checks
 from reviews.reviewers.coverage_texts import LIMIT, SHORTENED, SKIPPED, TOO_LARGE, unread_banner
 from reviews.reviewers.prepare import prepare
 from reviews.reviewers.review import checks_only
-from reviews.sources import names
+from reviews.sources import names, remarks
 from reviews.sources.base import Action, Change, FileChange, ListedFile, SkipReason
 from reviews.sources.content import TEXT_NAME, file_change, skipped
 from reviews.sources.diffs import diff_file
@@ -158,11 +158,9 @@ def test_a_file_with_two_reasons_is_counted_once() -> None:
     )
 
 
-LFS = "stored in Git LFS; the repository holds a pointer"
-
-
 def _of(path: str, why: SkipReason, detail: str, **of: Any) -> FileChange:
-    return FileChange(path, of.pop("action", Action.EDIT), skipped=why, skip_detail=detail, **of)
+    action = of.pop("action", Action.EDIT)
+    return FileChange(path, action, skipped=why, skip_detail=detail, **remarks.facts_of(why, detail), **of)
 
 
 LINK = SkipReason.SYMLINK
@@ -172,14 +170,15 @@ AWAY, INSTEAD = "A link leads out of the repository", "A link takes the place of
 @pytest.mark.parametrize(
     ("file", "title"),
     [
-        (_of("//shop/a.py", SkipReason.BINARY, LFS), "Code kept in Git LFS"),
-        (_of("//shop/a.png", SkipReason.BINARY, LFS), None),
+        (_of("//shop/a.py", SkipReason.BINARY, remarks.IN_LFS), "Code kept in Git LFS"),
+        (_of("//shop/a.png", SkipReason.BINARY, remarks.IN_LFS), None),
         (_of("//shop/sub", SkipReason.SUBMODULE, "commit 1 \u2192 2"), "Code of a submodule changes"),
         (_of("//shop/sub", SkipReason.SUBMODULE, "commit 1", action=Action.DELETE), None),
         (_of("//shop/src/a.sh", LINK, "link target /tmp/x.sh"), AWAY),
         (_of("//shop/src/a.sh", LINK, "link target b.sh \u2192 ../../x.sh"), AWAY),
         (_of("//shop/src/a.sh", LINK, "link target ../../shop/b.sh"), AWAY),
         (_of("//shop/src/a.sh", LINK, "link target (a file)"), AWAY),
+        (_of("//shop/a.sh", LINK, "link target ../x \\u2192 b.sh"), AWAY),
         (_of("//shop/src/a.sh", LINK, "link target ../lib/./b.sh", old_file_type="symlink",
              file_type="symlink"), None),
         (_of("//shop/a.sh", LINK, "link target b.sh", old_file_type="text", file_type="symlink"), INSTEAD),

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
-from reviews.sources.base import Action, FileChange, ListedFile, SkipReason
+from reviews.sources import change_codec, remarks
+from reviews.sources.base import Action, Change, ChangeStatus, FileChange, ListedFile, SkipReason
 from reviews.sources.content import Decoded, decode, file_change, link_change
 
 
@@ -182,3 +186,40 @@ def test_a_link_shows_its_targets_but_never_the_text_of_a_file() -> None:
     assert link_change(link, b"a/b", b"../c\n").skip_detail == "link target a/b → ../c"
     assert "private" not in link_change(link, b"private\ntext\n", b"c").skip_detail
     assert link_change(link, None, b"x\x1b[2J").skip_detail == "link target x\\x1b[2J"
+    assert link_change(link, b"private\ntext\n", b"c").link_targets == (None, "c")
+
+
+@pytest.mark.parametrize(
+    "target", ["../../etc \u2192 b.sh", "(a file)", "link target b.sh", " \u2192 ", "", "b.sh"]
+)
+def test_no_target_of_a_link_reads_as_another_one_once_it_is_stored(target: str) -> None:
+    made = link_change(listed(file_type="symlink"), b"old.sh", target.encode())
+    assert len(made.link_targets) == 2
+    assert None not in made.link_targets
+    assert stored(made) == made
+
+
+def test_what_checks_know_of_an_unread_file_is_stored_as_a_version_before_can_read_it() -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 5\n"
+    in_lfs = change(None, pointer, "a.py")
+    moved = replace(change(None, b"x = 1\n", "a.py"), skip_detail=remarks.MOVED_IN, moved_in=True)
+    assert in_lfs.in_lfs
+    for file in (in_lfs, moved, link_change(listed(file_type="symlink"), None, b"b")):
+        assert stored(file) == file
+        (fields,) = json.loads(change_codec.to_json(of(file)))["files"]
+        assert not fields.keys() & {"in_lfs", "moved_in", "link_targets"}
+    # A version after may store them.
+    later = json.loads(change_codec.to_json(of(in_lfs)))
+    later["files"][0].update({"in_lfs": False, "moved_in": False, "link_targets": ["b", None]})
+    (read,) = change_codec.from_json(json.dumps(later).encode()).files
+    assert (read.in_lfs, read.link_targets) == (False, ("b", None))
+
+
+def of(file: FileChange) -> Change:
+    return Change("7", "perforce", "ann", "Change.", ChangeStatus.SUBMITTED, 0, "key", (file,))
+
+
+def stored(file: FileChange) -> FileChange:
+    """Return a file as the stage after the fetch reads it."""
+    (found,) = change_codec.from_json(change_codec.to_json(of(file))).files
+    return found

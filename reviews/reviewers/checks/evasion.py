@@ -11,11 +11,6 @@ from reviews.reviewers.checks.lines import added_lines, check_finding, extension
 from reviews.sources.base import Action, Change, FileChange, SkipReason
 from reviews.sources.content import (
     DAMAGE_SHOWN,
-    IN_LFS,
-    LINK_MOVES,
-    LINK_TARGET,
-    MOVED_IN,
-    NO_LINK,
     NUL_SHOWN,
     TEXT_NAME,
     marker_line,
@@ -78,13 +73,13 @@ def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Findi
         if file.action is Action.DELETE:
             continue
         found = None
-        if file.skipped is SkipReason.BINARY and file.skip_detail == IN_LFS and _is_code(file.path):
+        if file.in_lfs and _is_code(file.path):
             found = "Code kept in Git LFS", "The repository holds a pointer to this code, which was not read."
         elif file.skipped is SkipReason.SUBMODULE:
             found = "Code of a submodule changes", f"Nothing of it was read ({file.skip_detail[:60]})."
         elif file.skipped is SkipReason.SYMLINK:
             found = _of_link(file, root)
-        elif file.skip_detail == MOVED_IN and _is_code(file.path):
+        elif file.moved_in and _is_code(file.path):
             was = (file.old_path or "").removeprefix("//").partition("/")[2]
             found = (
                 "Code moved here from an unread path",
@@ -104,17 +99,18 @@ def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Findi
 
 
 def _of_link(file: FileChange, root: str | None) -> tuple[str, str] | None:
-    target = file.skip_detail.removeprefix(LINK_TARGET).rpartition(LINK_MOVES)[2]
+    target = file.link_targets[-1] if file.link_targets else ""
+    shown = "another file" if target is None else target[:200]
     if file.old_file_type not in {None, file.file_type}:
-        return "A link takes the place of a file", f"What is read here is now what {target[:200]} holds."
+        return "A link takes the place of a file", f"What is read here is now what {shown} holds."
     # Where the id tells no repository, it is the depot. Several repositories of a code host share a depot.
     if root is None or not file.path.startswith(root):
         root = f"//{file.path.removeprefix('//').partition('/')[0]}/"
     directory = posixpath.dirname(file.path.removeprefix(root))
-    is_relative = not target.startswith(("/", "~")) and ":" not in target and target != NO_LINK
-    if is_relative and _stays_below(directory, target):
+    is_relative = target is not None and not target.startswith(("/", "~")) and ":" not in target
+    if is_relative and _stays_below(directory, target or ""):
         return None
-    return "A link leads out of the repository", f"It leads to {target[:200]}, which no review reads."
+    return "A link leads out of the repository", f"It leads to {shown}, which no review reads."
 
 
 # Code hosts name their changes `<host>:<repository>#<number>` or `@<commit>`. `sources.registry` knows
