@@ -140,6 +140,7 @@ def test_rows_take_effect_at_the_next_job_and_a_replay_recovers(world: World) ->
     assert len(world.mails()) == 3
 
 
+@pytest.mark.long
 def test_include_rows_narrow_and_cannot_widen_the_configured_ceiling(world: World) -> None:
     for position, pattern in enumerate(("//depot/main/app/...", "//depot/secret/...")):
         AllowListEntry.objects.create(pattern=pattern, position=position, reason="OPS-3")
@@ -152,6 +153,7 @@ def test_include_rows_narrow_and_cannot_widen_the_configured_ceiling(world: Worl
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_row_that_is_no_valid_line_lets_nothing_through(world: World) -> None:
     row = AllowListEntry.objects.create(pattern="depot without slashes", reason="OPS-4")
     job = world.job(world.depot.submit(IN_SCOPE), MAIL)
@@ -227,6 +229,7 @@ def test_whoever_was_told_before_the_edit_keeps_the_job_from_failing(world: Worl
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_a_replay_from_llm_is_refused_by_the_validation_and_by_the_stage(world: World) -> None:
     world.llm.script(error(401, "x"))
     job = world.job(world.change(), MAIL)
@@ -259,6 +262,7 @@ def test_a_replay_from_llm_is_refused_by_the_validation_and_by_the_stage(world: 
     assert len(world.llm.requests) == asked
 
 
+@pytest.mark.long
 def test_a_letter_of_notify_is_validated_against_the_list_as_it_is_now(world: World) -> None:
     job = world.job(world.change(), "slack:C0123ABCD")  # no worker serves it
     world.settle()
@@ -285,6 +289,7 @@ def test_where_a_moved_file_came_from_is_not_sent_any_more(world: World) -> None
     assert not SecurityEvent.objects.exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("case_handling", "status"), [("sensitive", "succeeded"), ("insensitive", "dead_lettered")]
 )
@@ -311,6 +316,7 @@ def test_the_list_is_read_each_time_and_parsed_once(world: World) -> None:
 # -- a restart reads the source again -------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_change_that_is_gone_is_fetched_again_only_where_its_source_answers(world: World) -> None:
     world.llm.script(error(401, "x"))
     job = world.job(world.change(), MAIL)

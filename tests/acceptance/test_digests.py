@@ -74,6 +74,7 @@ def test_three_reviews_within_the_time_are_one_mail_and_three_successes(
     assert not prepared.value("SELECT count(*) FROM circuits WHERE name = ''")
 
 
+@pytest.mark.long
 def test_a_page_says_what_a_delivery_waits_for(world: World, jobs: list[int], client: Client) -> None:
     client.force_login(UserFactory(username="ann", is_staff=True, is_superuser=True))
     review = client.get(f"/reviews/{jobs[0]}/").content.decode()
@@ -141,6 +142,7 @@ def test_a_dead_lettered_job_delays_no_digest(world: World) -> None:
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_an_uncertain_digest_is_decided_once_and_all_its_reviews_resume(world: World, client: Client) -> None:
     server: SmtpServer = world.enter(SmtpServer())
     world.settings.SMTP_HOST, world.settings.SMTP_PORT = "127.0.0.1", server.port

@@ -52,6 +52,7 @@ def untrue(job: ReviewJob) -> list[FindingRow]:
     return list(FindingRow.objects.filter(job=job, source="check:drift").order_by("file", "line"))
 
 
+@pytest.mark.long
 def test_a_rename_that_mends_one_document_of_two_is_reported_for_the_other(
     world: World, repo: GitRepo
 ) -> None:
@@ -99,12 +100,14 @@ def test_one_report_where_two_checks_could_speak(world: World, repo: GitRepo) ->
     assert list(found) == ["check:drift"]
 
 
+@pytest.mark.long
 def test_text_files_are_still_looked_at_for_deleted_names(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo, {"src/other.py": None, "notes.txt": "See `src/other.py` for it.\n"})
     found = FindingRow.objects.filter(job=job).values_list("source", "file")
     assert list(found) == [("check:stale_references", "//demo/notes.txt")]
 
 
+@pytest.mark.long
 def test_documents_without_claims_are_said_to_have_none(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo, {"docs/plain.md": "# Plain\n\nNothing that can be verified.\n"})
     expected = "No verifiable claims found in the changed documentation files."

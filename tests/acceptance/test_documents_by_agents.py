@@ -133,6 +133,7 @@ def test_scenario_05_what_an_agent_calls_untrue_without_evidence_is_uncertain(
     assert documents_of(job) == f"{ONE_UNCERTAIN} Insufficient evidence to verify this section: {PLACE}."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("evidence", "confidence"),
     [([CODE], 90), pytest.param([], 60, marks=pytest.mark.long), (["//demo/src/absent.py"], 60)],
@@ -151,17 +152,19 @@ def test_scenario_05_what_holds_without_evidence_has_less_confidence(
     ("answers", "more", "reason", "text"),
     [
         ([{"type": "verification"}] * 2, {}, "llm_parse_error", "(analysis returned invalid output)"),
-        (
+        pytest.param(
             [DRIFTED],
             {"success": False, "error": "token_limit_exceeded", "data": None},
             "token_limit_exceeded",
             "Analysis of this section exceeded model context limits.",
+            marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             [DRIFTED],
             {"success": False, "error": "refused", "data": None},
             "model_unavailable",
             "the language model could not be used",
+            marks=pytest.mark.long,
         ),
     ],
     ids=["garbage", "too-long", "refused"],
@@ -218,6 +221,7 @@ def test_a_key_that_may_not_see_the_document_is_not_asked_about_it(world: World,
     assert sections(job) == [("uncertain", "model_unavailable")]
 
 
+@pytest.mark.long
 def test_a_section_that_the_guard_refuses_is_uncertain_and_the_change_is_reviewed(
     world: World, repo: GitRepo
 ) -> None:
@@ -237,6 +241,7 @@ def test_a_section_that_the_guard_refuses_is_uncertain_and_the_change_is_reviewe
     assert job.stopped == ""
 
 
+@pytest.mark.long
 def test_a_section_whose_question_cannot_be_written_is_uncertain_and_the_change_is_reviewed(
     world: World, repo: GitRepo
 ) -> None:
@@ -250,6 +255,7 @@ def test_a_section_whose_question_cannot_be_written_is_uncertain_and_the_change_
     assert sections(job) == [("uncertain", "not_clean")]
 
 
+@pytest.mark.long
 def test_documents_switched_off_by_meaning_make_no_task(world: World, repo: GitRepo) -> None:
     repo.commit_files({".criticizer.yml": "docs: {claim_types: {behavior: false}}\n"})
     client = agent()

@@ -82,6 +82,7 @@ def how(job: ReviewJob) -> dict[str, list[str]]:
     return {one["document"].rpartition("/")[2]: one["how"] for one in job.documents["meaning"]["sections"]}
 
 
+@pytest.mark.long
 def test_a_section_without_a_word_of_the_code_is_found_by_meaning(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo)
     assert how(job) == {"retries.md": ["symbol", "text", "meaning"], "patience.md": ["meaning"]}
@@ -135,6 +136,7 @@ def test_scenario_19_another_model_switches_off_the_semantic_step_and_nothing_el
     assert OFF not in documents_of(restored)
 
 
+@pytest.mark.long
 def test_scenario_19_a_server_that_answers_with_another_dimension_is_told_apart_at_query_time(
     world: World, repo: GitRepo
 ) -> None:
@@ -152,6 +154,7 @@ def test_scenario_19_a_server_that_answers_with_another_dimension_is_told_apart_
     assert "patience.md" in how(reviewed(world, repo))
 
 
+@pytest.mark.long
 def test_without_embeddings_the_other_steps_find_the_same(world: World, repo: GitRepo) -> None:
     world.settings.EMBEDDINGS_URL = ""
     job = reviewed(world, repo)
@@ -219,6 +222,7 @@ def test_a_server_of_embeddings_that_misbehaves_costs_its_step_alone(
     assert AWAY in documents_of(job)
 
 
+@pytest.mark.long
 def test_a_server_of_embeddings_that_hangs_is_given_up(
     world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

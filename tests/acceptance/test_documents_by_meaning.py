@@ -171,6 +171,7 @@ def test_scenario_01_unusable_answers_are_asked_again_once_and_leave_the_section
     assert event["log_level"] == "error"
 
 
+@pytest.mark.long
 def test_scenario_01_a_usable_second_answer_counts(world: World, repo: GitRepo) -> None:
     answers = iter(["no JSON", DRIFTED])
     world.llm.server.respond = lambda request: (
@@ -181,6 +182,7 @@ def test_scenario_01_a_usable_second_answer_counts(world: World, repo: GitRepo) 
     assert not JobEvent.objects.filter(job=job, kind=JobEvent.Kind.ALERT).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -228,6 +230,7 @@ def test_scenario_05_without_a_quote_of_either_side_drift_is_uncertain(
     assert (event["said"], event["adjusted"]) == ("drifted", "uncertain")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("confidence", "left"),
     [(90, 60), pytest.param(40, 20, marks=pytest.mark.long), pytest.param(0, 20, marks=pytest.mark.long)],
@@ -241,6 +244,7 @@ def test_scenario_05_what_holds_without_evidence_has_less_confidence(
     assert (section["verdict"], section["confidence"]) == ("holds", left)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "reply",
     [error(400, "This model's maximum context length is 100 tokens", "context_length_exceeded"),
@@ -288,6 +292,7 @@ def test_a_model_that_fails_at_documents_never_fails_the_review(
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_a_model_that_is_away_leaves_the_deterministic_result(world: World, repo: GitRepo) -> None:
     world.settings.LLM_REQUIRED = False
     world.llm.server.respond = lambda request: error(401, "x")
@@ -310,6 +315,7 @@ def test_a_question_is_paid_once_for_equal_text_and_code(world: World, repo: Git
     assert len(asked(world)) == 2
 
 
+@pytest.mark.long
 def test_a_replay_after_a_lost_worker_does_not_pay_again(world: World, repo: GitRepo) -> None:
     world.llm.server.respond = said(DRIFTED)
     job = reviewed(world, repo)
@@ -361,7 +367,7 @@ def test_a_document_that_leaves_the_allow_list_before_the_model_is_not_sent(
     [
         "docs: {enabled: false}\n",
         pytest.param("docs: {exclude: [docs/]}\n", marks=pytest.mark.long),
-        "docs: {claim_types: {behavior: false}}\n",
+        pytest.param("docs: {claim_types: {behavior: false}}\n", marks=pytest.mark.long),
         "llm: false\n",
         pytest.param("paths: {exclude: [docs/]}\n", marks=pytest.mark.long),
     ],
@@ -412,6 +418,7 @@ def test_a_hidden_order_that_the_model_obeys_proves_nothing(world: World, repo: 
     assert (found(job), sections(job)) == ([], [("uncertain", "no_evidence")])
 
 
+@pytest.mark.long
 def test_an_answer_that_repeats_the_marker_is_not_believed(world: World, repo: GitRepo) -> None:
     def obey(request: Recorded) -> Reply | None:
         if not request.raw or not is_about_documents(request):
@@ -437,6 +444,7 @@ def test_secrets_of_a_document_are_not_in_the_prompt(world: World, repo: GitRepo
     assert token not in stored
 
 
+@pytest.mark.long
 def test_one_finding_where_a_check_has_proven_the_same_line(world: World, repo: GitRepo) -> None:
     sentence = "The code is `src/retry.py`, where `call_with_retry` waits one second."
     repo.commit_files({"docs/retries.md": f"# Retries\n\n{sentence}\n"})
@@ -464,6 +472,7 @@ def test_history_that_is_purged_changes_no_mapping(world: World, repo: GitRepo, 
     assert whole.documents["meaning"] == without.documents["meaning"]
 
 
+@pytest.mark.long
 def test_the_circuit_of_the_model_counts_these_calls_too(world: World, repo: GitRepo) -> None:
     world.llm.server.respond = said(HOLDS)
     reviewed(world, repo)

@@ -62,15 +62,13 @@ def assert_letter(job: int, case: Case, attempts: int) -> None:
 
 
 def quick_and_long(cases: list[Case]) -> list[Any]:
-    """Return the cases; of each kind `make test` runs the first, `make test-all` the others too.
-
-    A kind is a class of failures, of a component, with or without a Retry-After.
-    """
-    seen, found = set(), []
+    """Return the cases: `make test` runs each class and each component once, `make test-all` all of them."""
+    seen: set[object] = set()
+    found = []
     for case in cases:
-        kind = (case.error_class, case.place, case.wait > 0)
-        found.append(pytest.param(case, marks=pytest.mark.long if kind in seen else (), id=case.name))
-        seen.add(kind)
+        kinds = {case.error_class, case.place, ("waits", case.wait > 0)}
+        found.append(pytest.param(case, marks=pytest.mark.long if kinds <= seen else (), id=case.name))
+        seen |= kinds
     return found
 
 

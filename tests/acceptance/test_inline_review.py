@@ -84,6 +84,7 @@ def test_a_suggestion_block_is_made_only_of_a_proven_edit(
     assert ("suggestion" in re.sub(r"````.*?````", "", comment["body"], flags=re.DOTALL)) is is_proven
 
 
+@pytest.mark.long
 def test_a_finding_that_still_stands_is_not_said_again(world: World, github: GitHubServer) -> None:
     answered(world)
     reviewed(world, github)
@@ -150,6 +151,7 @@ def test_a_short_limit_is_waited_for(world: World, github: GitHubServer) -> None
     assert world.stage(job, "notify").attempts == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "act",
     [
@@ -171,6 +173,7 @@ def test_a_lost_answer_makes_no_second_review(world: World, github: GitHubServer
     assert reviewed_tokens_of(github.repos["acme/web"]) == [str(row.token)]
 
 
+@pytest.mark.long
 def test_a_token_that_expires_between_summary_and_inline_review_is_renewed_once(
     world: World, github: GitHubServer
 ) -> None:

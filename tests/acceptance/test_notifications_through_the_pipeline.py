@@ -174,6 +174,7 @@ def test_a_partially_updated_row_is_looked_up_by_its_prior_id(world: World) -> N
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_a_mail_that_never_arrived_is_sent_after_the_look_up(world: World) -> None:
     with marks_are_refused(world):
         job = world.job(world.commit, MAIL)
@@ -265,6 +266,7 @@ def test_a_mark_without_a_send_is_cleared_requeued_and_alerted(
     assert audit.audit_sent(config.providers()).suspicious == 0
 
 
+@pytest.mark.long
 def test_the_job_reconciles_a_mark_without_evidence(world: World, caplog: pytest.LogCaptureFixture) -> None:
     loop = maildir_that_cannot_be_reached(world)
     job = world.job(world.commit, MAIL)
@@ -381,6 +383,7 @@ def test_a_replay_of_the_whole_job_makes_no_second_delivery(world: World) -> Non
 # -- retries are safe -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_network_timeout_is_repeated_under_the_same_key(world: World) -> None:
     end = troubles.hook_line("silent")(world)
     job = world.job(world.commit, world.hook)
@@ -394,6 +397,7 @@ def test_a_network_timeout_is_repeated_under_the_same_key(world: World) -> None:
     assert world.receiver.requests[-1].headers["idempotency-key"] == token
 
 
+@pytest.mark.long
 def test_an_answer_lost_after_acceptance_reaches_the_receiver_once(world: World) -> None:
     world.receiver.script(Behaviour(process=True, reset=True))
     job = world.job(world.commit, world.hook)
@@ -434,6 +438,7 @@ def test_the_same_version_returns_the_prior_success_and_sends_nothing(world: Wor
     assert len(world.mails()) == len(world.receiver.requests) == 1
 
 
+@pytest.mark.long
 def test_a_higher_version_is_a_new_delivery_and_only_as_a_rerun(world: World) -> None:
     first = world.job(world.commit, MAIL, world.hook)
     world.settle()

@@ -120,6 +120,7 @@ def test_a_promotion_is_told_with_the_time_of_the_last_commit_that_is_kept(
     assert "committed after 2026-11-28 21:34:05.120000 UTC" in " ".join(text(mailbox).split())
 
 
+@pytest.mark.long
 def test_network_failures_that_use_up_their_attempts_are_told(world: World, mailbox: SmtpServer) -> None:
     world.llm.server.respond = lambda request: error(503, "overloaded", "overloaded")
     job = world.job(world.change(), world.hook)
@@ -142,7 +143,11 @@ def test_reviews_that_time_out_are_told(world: World, mailbox: SmtpServer) -> No
     assert f"Reviews {job}" in text(mailbox)
 
 
-@pytest.mark.parametrize("passes", [False, True], ids=["before_the_deadline", "at_the_deadline"])
+@pytest.mark.parametrize(
+    "passes",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["before_the_deadline", "at_the_deadline"],
+)
 def test_a_circuit_that_is_open_longer_than_reviews_can_wait_is_told_once(
     world: World, mailbox: SmtpServer, passes: bool
 ) -> None:
@@ -165,6 +170,7 @@ def test_a_circuit_that_is_open_longer_than_reviews_can_wait_is_told_once(
     assert told == f"[Criticizer] The circuit of {name} is open longer than reviews can wait"
 
 
+@pytest.mark.long
 def test_an_expired_key_behind_an_outage_is_told_once(world: World, mailbox: SmtpServer) -> None:
     """No call comes through that could become a letter: the health check's answer is told."""
     name = config.perforce_dependency()
@@ -180,6 +186,7 @@ def test_an_expired_key_behind_an_outage_is_told_once(world: World, mailbox: Smt
     assert reason in text(mailbox)
 
 
+@pytest.mark.long
 def test_a_delivery_without_evidence_of_its_send_is_told(world: World, mailbox: SmtpServer) -> None:
     job = world.job(world.change(), world.hook)
     world.settle()
@@ -213,6 +220,7 @@ def test_an_alert_whose_worker_was_killed_after_the_send_is_not_sent_again(
     assert len(subjects(mailbox)) == 2
 
 
+@pytest.mark.long
 def test_a_mail_server_that_is_away_gets_the_alert_when_it_is_back(world: World, mailbox: SmtpServer) -> None:
     mailbox.switches = Switches(greeting="421 4.3.2 try later")
     alerts.tell("batch_stopped", key="stopped:1", batch=1, reason="OPS-1")

@@ -75,6 +75,7 @@ def test_a_key_with_prefixes_does_not_replace_the_summary_of_all_files(
     assert tokens_of(repo) == [str(world.delivery(job, PULL).token) for job in (second, first)]
 
 
+@pytest.mark.long
 def test_a_pull_request_that_was_closed_meanwhile_gets_nothing_and_is_no_failure(
     world: World, github: GitHubServer
 ) -> None:

@@ -59,6 +59,7 @@ def test_what_is_stored_for_the_model_holds_no_secret(world: World) -> None:
     assert SECRET in store.load(job, Artifact.Kind.CHANGE).decode()
 
 
+@pytest.mark.long
 def test_a_change_prepared_for_other_limits_is_redacted_again(
     world: World, log: list[Any], before_llm: Callable[[Callable[[], object]], None]
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_change_prepared_for_other_limits_is_redacted_again(
     assert "change_redacted_again" in [event["event"] for event in log]
 
 
+@pytest.mark.long
 def test_without_the_raw_change_a_stale_redacted_one_must_be_fetched_again(
     world: World, before_llm: Callable[[Callable[[], object]], None]
 ) -> None:
@@ -110,7 +112,10 @@ def test_a_redacted_change_outlives_the_raw_one(
 
 @pytest.mark.parametrize(
     ("secret", "expected"),
-    [("ticket", [("redacted", False)]), ("password", [("redacted", False), ("change", True)])],
+    [
+        pytest.param("ticket", [("redacted", False)], marks=pytest.mark.long),
+        ("password", [("redacted", False), ("change", True)]),
+    ],
 )
 def test_a_new_configured_secret_is_another_recipe_and_a_renewed_ticket_is_not(
     world: World,
@@ -192,6 +197,7 @@ def test_a_change_that_takes_too_much_ends_at_its_first_attempt_with_an_event(
     assert (event.reason, event.context["stage"]) == ("too_much_memory", "fetch")
 
 
+@pytest.mark.long
 def test_files_that_were_not_read_are_named_in_mail_webhook_and_api(world: World) -> None:
     changelist = world.depot.submit(
         added("//depot/main/logo.png", b"\0", type="binary"), added("//depot/main/a.py", "x = 1\n")

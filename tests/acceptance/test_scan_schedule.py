@@ -65,6 +65,7 @@ def test_a_path_is_scanned_at_once_and_then_after_its_interval(world: World, rep
     assert len(scanned(of)) == 2
 
 
+@pytest.mark.long
 def test_a_partial_scan_is_repeated_for_the_same_commit(world: World, repo: GitRepo) -> None:
     of = target(every_hours=1)
     scan_schedule.run()
@@ -224,6 +225,7 @@ def test_a_deletion_that_fails_changes_nothing(
         assert (world.status(job), Scan.objects.filter(target=of).exists()) == ("queued", True)
 
 
+@pytest.mark.long
 def test_a_deleted_path_leaves_no_finding_open(world: World, repo: GitRepo) -> None:
     of, other = target(), target("//demo/docs/...")
     repo.commit_files(MOVED)

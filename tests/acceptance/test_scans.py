@@ -83,6 +83,7 @@ def verdicts(job: ReviewJob) -> dict[tuple[str, str], str]:
     return {(row.path, each["text"]): each["verdict"] for row in rows for each in row.claims}
 
 
+@pytest.mark.long
 def test_what_became_untrue_is_refuted_and_what_never_was_is_not(world: World, repo: GitRepo) -> None:
     repo.commit_files(MOVED)
     job = scanned(world, target(recipients=MAIL))
@@ -134,11 +135,13 @@ def test_the_repository_switches_scans_off(world: World, repo: GitRepo) -> None:
     assert (result(job).documents, result(job).health) == (0, None)
 
 
+@pytest.mark.long
 def test_the_configuration_of_the_commit_chooses_documents_and_kinds(world: World, repo: GitRepo) -> None:
     repo.commit_files({".criticizer.yml": "docs: {exclude: [docs/], claim_types: {command: false}}\n"})
     assert verdicts(scanned(world, target())) == {("//demo/README.md", "src/core.py"): "holds"}
 
 
+@pytest.mark.long
 def test_a_scan_without_claims_has_no_health_and_warns(
     world: World, repo: GitRepo, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,6 +154,7 @@ def test_a_scan_without_claims_has_no_health_and_warns(
     assert summary(job.documents) == "No verifiable claims found in the documentation files."
 
 
+@pytest.mark.long
 def test_a_scan_that_could_read_no_document_says_only_that(world: World, repo: GitRepo) -> None:
     repo.commit_files({"README.md": b"\0\0", "docs/guide.md": None})
     assert summary(scanned(world, target()).documents) == "Not read: 1 document."
@@ -183,7 +187,7 @@ def test_scenario_20_out_of_time_what_is_verified_is_delivered(
     )
 
 
-@pytest.mark.parametrize("end", ["timed_out", "cancelled"])
+@pytest.mark.parametrize("end", ["timed_out", pytest.param("cancelled", marks=pytest.mark.long)])
 def test_a_job_that_ends_during_its_scan_keeps_what_is_verified(
     world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
@@ -205,6 +209,7 @@ def test_a_job_that_ends_during_its_scan_keeps_what_is_verified(
     assert world.mails() == []
 
 
+@pytest.mark.long
 def test_a_scan_lets_the_next_review_embed_the_repository_anew(world: World, repo: GitRepo) -> None:
     of = target()
     first = scanned(world, of, "s-1")
@@ -215,6 +220,7 @@ def test_a_scan_lets_the_next_review_embed_the_repository_anew(world: World, rep
     assert not ReviewUnit.objects.filter(key=key).exists()
 
 
+@pytest.mark.long
 def test_a_scan_gives_way_after_its_slice_and_goes_on(
     world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,6 +237,7 @@ def test_a_scan_gives_way_after_its_slice_and_goes_on(
     assert len([line for line in told if "stage_gives_way" in line]) == 2
 
 
+@pytest.mark.long
 def test_a_repository_that_is_gone_is_a_dead_letter_and_its_replay_scans(world: World, repo: GitRepo) -> None:
     job = intake.request(target(), "s-1", "ann").job_id
     away = repo.path.rename(repo.path.with_name("away"))
@@ -529,6 +536,7 @@ def test_what_a_scan_did_not_verify_ends_no_finding(
     assert set(FindingRow.objects.filter(job=first).values_list("ending", flat=True)) == {""}
 
 
+@pytest.mark.long
 def test_the_page_of_the_job_says_what_was_verified_and_offers_no_review_of_it(
     world: World, repo: GitRepo
 ) -> None:
@@ -602,6 +610,7 @@ def test_the_api_answers_503_to_a_failure_that_passes_and_400_to_one_that_stays(
     assert not ReviewJob.objects.exists()
 
 
+@pytest.mark.long
 def test_a_further_scan_of_a_path_is_another_version(world: World, repo: GitRepo) -> None:
     of = target()
     first, second = scanned(world, of, "s-1"), scanned(world, of, "s-2")
@@ -654,6 +663,7 @@ def test_claims_of_old_scans_are_dropped_and_their_counts_stay(
     assert result(first) == result(second)
 
 
+@pytest.mark.long
 def test_names_that_are_no_text_are_scanned_like_others(world: World, repo: GitRepo) -> None:
     name = b"caf\xe9.md".decode("utf-8", "surrogateescape")
     repo.commit_files({name: "Run `make lint`, see `src/core.py`.\n", "a@b#c.md": "See `src/core.py`.\n"})

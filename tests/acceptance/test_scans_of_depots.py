@@ -90,6 +90,7 @@ def test_a_stale_claim_of_a_depot_path_is_found_and_what_never_held_is_not(
     assert world.api.get(f"/api/v1/scans/{job.pk}/").json()["health"] == 50
 
 
+@pytest.mark.long
 def test_a_line_that_was_written_after_its_file_had_gone_never_held(world: World, first: str) -> None:
     move_core(world)
     world.depot.submit(
@@ -112,6 +113,7 @@ def test_a_denied_path_is_neither_printed_nor_missing(world: World, first: str) 
     assert not [call.argv for call in world.depot.calls("print") if "/src/" in call.argv[-1]]
 
 
+@pytest.mark.long
 def test_what_was_denied_when_the_copy_was_made_is_not_missing_once_it_is_allowed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +139,7 @@ def test_what_was_denied_when_the_copy_was_made_is_not_missing_once_it_is_allowe
     assert set(found.values()) == {"uncheckable"}, found
 
 
+@pytest.mark.long
 def test_a_file_that_is_deleted_takes_no_folder_of_its_name_with_it(world: World, first: str) -> None:
     world.depot.submit(added(f"{ROOT}docs/part", "x\n"))
     world.depot.submit(added(f"{ROOT}docs/part/guide.md", "See `../../src/core.py`.\n"))
@@ -144,17 +147,20 @@ def test_a_file_that_is_deleted_takes_no_folder_of_its_name_with_it(world: World
     assert verdicts(scanned(world, path()))[f"{ROOT}docs/part/guide.md", "../../src/core.py"] == "holds"
 
 
+@pytest.mark.long
 def test_a_folder_of_a_depot_is_scanned_by_itself(world: World, first: str) -> None:
     job = scanned(world, path("docs/"))
     assert {name for name, _ in verdicts(job)} == {f"{ROOT}docs/guide.md"}
     assert not [call.argv for call in world.depot.calls("print") if "README" in call.argv[-1]]
 
 
+@pytest.mark.long
 def test_the_configuration_of_the_depot_path_chooses_documents(world: World, first: str) -> None:
     world.depot.submit(added(f"{ROOT}.criticizer.yml", "docs: {exclude: [docs/]}\n"))
     assert {name for name, _ in verdicts(scanned(world, path()))} == {f"{ROOT}README.md"}
 
 
+@pytest.mark.long
 def test_names_that_git_or_perforce_quote_are_themselves(world: World, first: str) -> None:
     world.depot.submit(
         added(f'{ROOT}docs/a%40b "é".md', "See `../src/core.py` and `../src/a%40b.py`.\n"),
@@ -191,6 +197,7 @@ def test_revisions_beyond_the_limits_are_counted_and_documents_come_first(
     assert scans.conclusion_of(job, result(job)) == "neutral"
 
 
+@pytest.mark.long
 def test_a_finding_that_cannot_be_told_any_more_stays_open(
     world: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +230,7 @@ def test_a_print_that_hangs_costs_its_file_alone(
     assert left() == []
 
 
+@pytest.mark.long
 def test_a_server_that_ends_in_the_middle_is_asked_again(world: World, first: str) -> None:
     job = intake.request(path(), "s-1", "ann").job_id
     world.depot.misbehave("print", contains="core.py", kill_after=2)
@@ -232,6 +240,7 @@ def test_a_server_that_ends_in_the_middle_is_asked_again(world: World, first: st
     assert left() == []
 
 
+@pytest.mark.long
 def test_what_another_scan_may_read_of_an_earlier_revision_is_counted(
     world: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +259,7 @@ def test_what_another_scan_may_read_of_an_earlier_revision_is_counted(
     assert scans.conclusion_of(job, result(job)) == "neutral"
 
 
+@pytest.mark.long
 def test_a_path_that_is_no_path_of_a_file_is_not_printed(world: World, first: str) -> None:
     of_all = {"rev": "1", "change": "101", "action": "add", "type": "text"}
     names = ("*", "a@1", "a#1", "a%41")
@@ -352,6 +362,7 @@ def test_a_copy_that_is_damaged_is_made_anew(
     assert left() == []
 
 
+@pytest.mark.long
 def test_what_a_worker_left_that_died_deleting_a_copy_is_no_copy(
     world: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +385,7 @@ def test_what_a_worker_left_that_died_deleting_a_copy_is_no_copy(
     assert left() == []
 
 
+@pytest.mark.long
 def test_a_dead_letter_is_replayed_whatever_else_its_changelist_touches(world: World, first: str) -> None:
     world.depot.submit(added(f"{ROOT}more.md", "More.\n"), added("//depot/secret/x.py", CORE))
     job = intake.request(path(), "s-1", "ann").job_id
@@ -423,6 +435,7 @@ def test_what_cannot_be_scanned_says_what_to_do(world: World, first: str) -> Non
         intake.head_of(path("docs/"))
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_is_asked_once_in_a_run(
     world: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_the_newest_commit_of_a_hosted_repository_is_scanned(
     assert world.api.get(f"/api/v1/scans/{second.pk}/").json()["health"] == 33
 
 
+@pytest.mark.long
 def test_a_folder_of_a_hosted_repository_is_scanned_by_itself(world: World, hosted: Hosted) -> None:
     hosted.push(FILES)
     job = scanned(world, target(f"{ROOT}docs/..."))
@@ -106,6 +107,7 @@ def test_a_repository_that_no_webhook_reported_is_refused_with_what_to_do(
         intake.head_of(target(f"{ROOT}..."))
 
 
+@pytest.mark.long
 def test_a_host_that_fails_in_passing_is_asked_again(world: World, hosted: Hosted) -> None:
     hosted.push(FILES)
     of = target(f"{ROOT}...")
@@ -143,6 +145,7 @@ def test_a_host_that_is_away_opens_its_circuit_and_costs_a_scan_no_attempt(
     assert (run.status, run.attempts) == ("pending", 0)
 
 
+@pytest.mark.long
 def test_the_newest_commit_waits_for_the_lock_no_longer_than_for_the_host(
     world: World, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +162,7 @@ def test_the_newest_commit_waits_for_the_lock_no_longer_than_for_the_host(
     assert not Circuit.objects.exclude(state="closed").exists()
 
 
+@pytest.mark.long
 def test_a_repository_that_is_removed_in_between_fails_as_it_says(
     world: World, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +180,7 @@ def test_a_repository_that_is_removed_in_between_fails_as_it_says(
         intake.head_of(of)
 
 
+@pytest.mark.long
 def test_a_repository_that_left_the_host_is_a_dead_letter(world: World, hosted: Hosted) -> None:
     hosted.push(FILES)
     job = intake.request(target(f"{ROOT}..."), "s-1", "ann").job_id

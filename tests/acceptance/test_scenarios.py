@@ -139,6 +139,7 @@ def test_scenario_01_02_output_that_cannot_be_used_twice_leaves_one_part_out(
     assert outcomes(world, job, "llm") == ["succeeded"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "reply",
     [
@@ -157,6 +158,7 @@ def test_scenario_01_02_recovery_the_repair_turn_is_used(world: World, reply: Re
     assert not JobEvent.objects.filter(job_id=job, kind="alert").exists()
 
 
+@pytest.mark.long
 def test_scenario_02_when_no_part_can_be_used_the_job_is_dead_lettered_and_a_replay_recovers(
     world: World,
 ) -> None:
@@ -247,6 +249,7 @@ def test_scenario_06_recovery_a_rerun_with_a_larger_window_reviews_it(world: Wor
 # -- 8: rate limit in the middle -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("header", "waits"),
     [
@@ -281,6 +284,7 @@ def test_scenario_08_a_rate_limit_in_the_middle_of_a_review_keeps_what_is_finish
     assert world.stage(job, "llm").attempts == 2
 
 
+@pytest.mark.long
 def test_scenario_08_a_rate_limit_among_recipients_defers_one_and_recovers(world: World) -> None:
     limited = world.enter(
         WebhookReceiver(respond=lambda _: Behaviour(status=429, headers={"Retry-After": "9"}))
@@ -434,6 +438,7 @@ def test_scenario_11_a_part_that_never_answers_is_left_out_when_the_budget_is_go
     assert "model" in world.receiver.requests[0].raw.decode()
 
 
+@pytest.mark.long
 def test_scenario_11_recovery_a_part_that_answers_later_is_all_that_is_asked_for(world: World) -> None:
     world.settings.LLM_TIMEOUT_SECONDS = 4.0  # the other parts are answered by then, also on a busy machine
     world.llm.server.respond = on_part(1, Reply(hang=True))
@@ -507,6 +512,7 @@ def test_scenario_12_recovery_an_accepted_late_result_is_delivered_once(world: W
 # -- 20: the deadline passes in the middle ---------------------------------------------------------
 
 
+@pytest.mark.long
 def test_scenario_20_a_review_that_runs_out_of_time_keeps_its_finished_parts(world: World) -> None:
     one_call_at_a_time(world)
 
@@ -528,6 +534,7 @@ def test_scenario_20_a_review_that_runs_out_of_time_keeps_its_finished_parts(wor
     assert not OutboxMessage.objects.exists()
 
 
+@pytest.mark.long
 def test_scenario_20_recovery_a_rerun_reviews_everything(world: World) -> None:
     test_scenario_20_a_review_that_runs_out_of_time_keeps_its_finished_parts(world)
     world.llm.server.respond = None

@@ -112,6 +112,7 @@ def test_what_it_requested_first_keeps_nothing_from_others(world: World, team: A
     assert "closed/plan.c" in told(world)
 
 
+@pytest.mark.long
 def test_an_event_is_not_covered_by_what_it_requested(world: World, team: ApiClient) -> None:
     world.settings.DEFAULT_RECIPIENTS = [MAIL]
     number = mixed_change(world)
@@ -155,6 +156,7 @@ def test_its_own_requests_are_idempotent_and_its_reruns_supersede(world: World, 
     assert world.status(first["id"]) == "superseded"
 
 
+@pytest.mark.long
 def test_a_replay_and_an_operators_rerun_stay_limited(world: World, team: ApiClient) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "openai", True
     world.settings.LLM_BASE_URL = f"http://127.0.0.1:{world.enter(closed_port())}"

@@ -105,6 +105,7 @@ def test_a_recipient_who_declines_has_no_row_and_delays_no_other(world: World) -
     assert event.reason == "not notified, by their preferences: 1 below threshold, 1 muted"
 
 
+@pytest.mark.long
 def test_a_mute_after_the_row_was_created_does_not_stop_the_message(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.receiver.always(Behaviour(status=503))
@@ -118,7 +119,7 @@ def test_a_mute_after_the_row_was_created_does_not_stop_the_message(world: World
     assert not JobEvent.objects.filter(kind="not_told").exists()
 
 
-@pytest.mark.parametrize("message", ["no_permission", "too_many_rows"])
+@pytest.mark.parametrize("message", ["no_permission", pytest.param("too_many_rows", marks=pytest.mark.long)])
 def test_a_server_that_does_not_say_who_reads_a_change_loses_no_job(world: World, message: str) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.settings.DEFAULT_RECIPIENTS = [MAIL]
@@ -130,6 +131,7 @@ def test_a_server_that_does_not_say_who_reads_a_change_loses_no_job(world: World
     assert JobEvent.objects.filter(job_id=job, kind="alert").exists()
 
 
+@pytest.mark.long
 def test_a_server_that_is_away_is_asked_again_within_the_stages_budget(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.depot.user("carol", "carol@example.com", "//depot/main/...")
@@ -153,6 +155,7 @@ def test_a_job_whose_recipients_all_decline_succeeds_and_says_so(world: World) -
     assert shown["deliveries"] == []
 
 
+@pytest.mark.long
 def test_a_replay_to_a_muted_recipient_is_verified(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.depot.misbehave("describe", messages=["no_permission"])
@@ -170,6 +173,7 @@ def test_a_replay_to_a_muted_recipient_is_verified(world: World) -> None:
 # -- required recipients ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_permanently_refused_recipient_delays_no_other_and_the_job_fails(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.receiver.always(Behaviour(status=410))

@@ -473,7 +473,8 @@ _LONG = {
     "section_over_limit", "section_steers", "semantic_away", "scan_unlisted", "scan_without_claims",
     "scan_without_documents", "file_not_used", "invalid_value", "agents_late_few", "section_unusable",
     "section_not_clean", "semantic_off", "documents_off", "no_yaml", "section_agent_timeout", "part_too_long",
-    "part_unusable", "comment_too_long", "older_commit",
+    "part_unusable", "comment_too_long", "older_commit", "agents_late", "stopped", "scan_partial",
+    "by_meaning", "comments_pending",
 }  # fmt: skip
 
 
@@ -498,6 +499,7 @@ def _is_of(row: texts.Text, wording: str) -> bool:
     return row.title in wording and (bool(row.title) or all(part in wording for part in fixed))
 
 
+@pytest.mark.long
 def test_counts_of_the_whole_tree_are_only_for_who_may_read_all_of_it(shown: Shown) -> None:
     claims(shown)
     report = report_of(shown.ended())

@@ -97,6 +97,7 @@ def test_a_resend_arrives_says_that_it_may_be_a_repetition_and_ends_the_review(
     assert REPEAT_NOTICE.split(":")[0] in second.mail.get_body(("plain",)).get_content()  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_an_abandoned_recipient_does_not_hold_up_the_others(
     world: World, server: SmtpServer, decide: Decide
 ) -> None:
@@ -115,6 +116,7 @@ def test_an_abandoned_recipient_does_not_hold_up_the_others(
     assert [mail.recipient for mail in server.accepted] == ["ann@example.com"] + ["bob@example.com"] * 2
 
 
+@pytest.mark.long
 def test_a_superseded_review_is_not_resent(world: World, server: SmtpServer, decide: Decide) -> None:
     _, row = held(world, server, MAIL)
     world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)
@@ -145,6 +147,7 @@ def later(hours: float) -> None:
     DeadLetter.objects.exclude(validated_at=None).update(validated_at=timezone.now() - timedelta(hours=hours))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "step",
     [
@@ -184,6 +187,7 @@ def unchecked(world: World, server: SmtpServer, decide: Decide) -> int:
     return job
 
 
+@pytest.mark.long
 def test_a_check_that_failed_at_the_decision_is_made_again_later(world: World, unchecked: int) -> None:
     letter = world.letter(unchecked)
     assert (letter.status, letter.validation_ok) == ("remediated", False)
@@ -197,6 +201,7 @@ def test_a_check_that_failed_at_the_decision_is_made_again_later(world: World, u
     assert [actions.count(one) for one in ("triaged", "remediated", "not_validated")] == [1, 1, 1]
 
 
+@pytest.mark.long
 def test_a_dead_letter_that_an_operator_took_up_since_is_left_alone(world: World, unchecked: int) -> None:
     letter = world.letter(unchecked)
     assert workflow.triage(letter.pk, actor="bob", category="data", note="asking the recipient first").ok
@@ -248,6 +253,7 @@ def test_a_mark_without_evidence_of_a_review_that_succeeded_is_found_and_sent(
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_a_mark_without_evidence_of_a_replaced_review_is_not_sent_late(world: World) -> None:
     job = world.job(world.commit, MAIL)
     world.settle()
@@ -285,6 +291,7 @@ def test_an_attempt_lost_by_a_cancelled_review_is_settled(world: World, arrived:
     assert row.status == (D.SENT if arrived else D.UNCERTAIN)
 
 
+@pytest.mark.long
 def test_an_uncertain_delivery_of_a_dead_lettered_review_waits_for_its_replay(world: World) -> None:
     world.receiver.always(Behaviour(status=500, process=False))
     job = world.job(world.commit, world.hook)
@@ -330,6 +337,7 @@ def test_the_clock_is_one_message_and_a_run_makes_it_due_again(world: World) -> 
     assert prepared.value("SELECT count(*) FROM outbox_messages") == 0
 
 
+@pytest.mark.long
 def test_a_dead_letter_of_another_failure_is_not_replayed_by_a_decision(
     world: World, server: SmtpServer, decide: Decide
 ) -> None:

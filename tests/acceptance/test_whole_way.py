@@ -174,6 +174,7 @@ def test_a_posted_commit_is_reviewed_and_told(installation: Installation) -> Non
     assert job["dead_letter"] is None
 
 
+@pytest.mark.long
 def test_fifty_identical_posts_at_once_make_one_job(installation: Installation) -> None:
     changelist = installation.commit("fifty.c")
     with ThreadPoolExecutor(50) as pool:
@@ -187,6 +188,7 @@ def test_fifty_identical_posts_at_once_make_one_job(installation: Installation) 
     assert installation.arrived(job) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_rerun_supersedes_the_version_still_at_work(installation: Installation) -> None:
     changelist = installation.commit("rerun.c")
     asked = len(installation.llm.requests)

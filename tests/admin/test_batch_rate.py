@@ -32,7 +32,7 @@ def change(client: Client, batch: ReplayBatch, **fields: Any) -> Any:
 # -- the pace ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", [None, batches.pause])
+@pytest.mark.parametrize("act", [None, pytest.param(batches.pause, marks=pytest.mark.long)])
 def test_a_batch_under_way_has_another_pace_from_now_on(ann: Client, act: Any) -> None:  # noqa: F811
     batch = running(ann)
     if act:
@@ -65,6 +65,7 @@ def test_a_pace_out_of_range_changes_nothing(ann: Client, fields: Any, words: st
     assert (batch.rate_per_minute, batch.max_in_flight) == (10, 5)
 
 
+@pytest.mark.long
 def test_only_a_batch_under_way_has_a_pace_to_change(ann: Client) -> None:  # noqa: F811
     batch = drafted(ann)
     assert "Change the rate" not in page(ann, batch)

@@ -141,6 +141,7 @@ def test_a_retry_says_what_it_did_and_leads_there(ann: Client, fail: Fail) -> No
     assert letter.events.filter(action="replayed", actor="ann").exists()
 
 
+@pytest.mark.long
 def test_failures_that_arrive_during_a_retry_are_told_apart(
     ann: Client,
     fail: Fail,

@@ -76,6 +76,7 @@ def messages_of(response: Any) -> list[str]:
 # -- asking ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_off_there_is_no_button_and_the_address_names_the_setting(
     ann: Client, bob: Client, letter: DeadLetter, settings: Any
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_letter_that_changed_meanwhile_is_not_edited(ann: Client, letter: Dead
     assert "changed while you were editing. Your change was not saved." in response.content.decode()
 
 
+@pytest.mark.long
 def test_a_locked_field_in_the_form_is_not_listened_to(ann: Client, letter: DeadLetter) -> None:
     fill_in(ann, letter, NEW, "look", data_changelist_id="7", changelist_id="7")
     look_and_ask(ann, letter)
@@ -183,6 +185,7 @@ def test_a_locked_field_in_the_form_is_not_listened_to(ann: Client, letter: Dead
 # -- deciding ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_approvers_see_what_waits_and_how_much(ann: Client, bob: Client, letter: DeadLetter) -> None:
     assert "to approve" not in page(bob, "/admin/deadletters/deadlettergroup/")
     edit = asked(letter)
@@ -199,6 +202,7 @@ def test_approvers_see_what_waits_and_how_much(ann: Client, bob: Client, letter:
     assert "Approve the edit…" not in own
 
 
+@pytest.mark.long
 def test_an_approval_links_the_letters_both_ways(ann: Client, bob: Client, letter: DeadLetter) -> None:
     look_and_ask(ann, letter)
     edit = LetterEdit.objects.get()
@@ -270,6 +274,7 @@ def test_the_password_is_asked_for_again(
     assert edit.status == "requested"
 
 
+@pytest.mark.long
 def test_what_people_typed_is_shown_as_text(ann: Client, bob: Client) -> None:
     letter = make_letter()
     looked = fill_in(ann, letter, NEW, "look")

@@ -121,6 +121,7 @@ def test_the_letter_shows_what_why_and_what_to_do(ann: Client, letter: DeadLette
     assert "<b>bold" not in text
 
 
+@pytest.mark.long
 def test_a_letter_leads_to_the_form_that_replays_all_of_its_cause(
     ann: Client, letter: DeadLetter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +298,7 @@ def test_a_verified_letter_asks_for_its_resolution(ann: Client) -> None:
     assert "Now: Resolve" in page(ann, letter)
 
 
+@pytest.mark.long
 def test_letters_to_be_verified_and_letters_to_be_resolved_are_told_apart(ann: Client) -> None:
     waiting = make_letter(status="verifying")
     verified = make_letter(status="verifying", verified_by="ann", verified_at=timezone.now())
@@ -318,6 +320,7 @@ def test_letters_to_be_verified_and_letters_to_be_resolved_are_told_apart(ann: C
     assert "it is already verified" in messages_of(step(ann, verified, "triage", category="data"))[0]
 
 
+@pytest.mark.long
 def test_the_history_is_paged(ann: Client, letter: DeadLetter) -> None:
     for number in range(120):
         factories.DeadLetterEventFactory(letter=letter, reason=f"event {number:03d}")

@@ -91,6 +91,7 @@ def test_a_draft_replays_nothing_and_says_of_each_letter_what_would_happen(ann: 
     assert not OutboxMessage.objects.filter(message_type="replay_batch").exists()
 
 
+@pytest.mark.long
 def test_the_dry_run_tells_apart_what_became_of_the_letters(ann: Client) -> None:
     batch = drafted(ann, 3)
     first, *_ = batch.items.order_by("id")
@@ -117,6 +118,7 @@ def test_saving_with_a_dry_run_does_not_start_it(ann: Client) -> None:
     assert status_of(batch) == "draft"
 
 
+@pytest.mark.long
 def test_a_draft_is_checked_only_together_with_what_was_typed(ann: Client) -> None:
     batch = drafted(ann)
     batches.configure(batch.pk, actor="ann", is_restart=True)  # takes the verdicts away
@@ -131,6 +133,7 @@ def test_a_draft_is_checked_only_together_with_what_was_typed(ann: Client) -> No
     assert batch.evidence_note == "typed just now"
 
 
+@pytest.mark.long
 def test_who_may_not_save_is_not_told_to(ann: Client) -> None:
     batch = drafted(ann)
     batches.configure(batch.pk, actor="ann", is_restart=True)
@@ -145,10 +148,10 @@ def test_who_may_not_save_is_not_told_to(ann: Client) -> None:
     ("fields", "words"),
     [
         ({"rate_per_minute": "0"}, "greater than or equal to 1"),
-        ({"rate_per_minute": "many"}, "Enter a whole number"),
-        ({"max_in_flight": "9999"}, "less than or equal to 500"),
+        pytest.param({"rate_per_minute": "many"}, "Enter a whole number", marks=pytest.mark.long),
+        pytest.param({"max_in_flight": "9999"}, "less than or equal to 500", marks=pytest.mark.long),
         ({"evidence_link": "javascript:alert(1)"}, "Enter a valid URL"),
-        ({"category": "weather"}, "Select a valid choice"),
+        pytest.param({"category": "weather"}, "Select a valid choice", marks=pytest.mark.long),
     ],
 )
 def test_settings_out_of_range_change_nothing(ann: Client, fields: dict[str, str], words: str) -> None:
@@ -179,7 +182,13 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("setting", BatchSettingsForm.base_fields)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param(name, marks=() if name == "rate_per_minute" else pytest.mark.long)
+        for name in BatchSettingsForm.base_fields
+    ],
+)
 def test_a_batch_that_changed_meanwhile_is_refused(ann: Client, setting: str) -> None:
     batch, value = drafted(ann), OTHERS[setting]
     version = ReplayBatch.objects.get(pk=batch.pk).row_version
@@ -191,6 +200,7 @@ def test_a_batch_that_changed_meanwhile_is_refused(ann: Client, setting: str) ->
     assert (batch.status, getattr(batch, setting)) == ("draft", value)
 
 
+@pytest.mark.long
 def test_who_was_slower_reads_what_happened_meanwhile(ann: Client, carol: Client) -> None:
     batch = drafted(ann)
     (seen,) = re.findall(r'name="seen" value="(\d+)"', page(ann, batch))
@@ -263,6 +273,7 @@ def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Cl
         assert part in text, part
 
 
+@pytest.mark.long
 def test_who_approves_sees_how_many_letters_were_overruled_by_hand(ann: Client, carol: Client) -> None:
     batch = drafted(ann)
     row = "<dt>Overridden by hand</dt><dd>1 dead letter: "
@@ -280,6 +291,7 @@ def test_who_approves_sees_how_many_letters_were_overruled_by_hand(ann: Client, 
     assert row not in page(ann, batch)
 
 
+@pytest.mark.long
 def test_a_draft_says_whether_it_will_need_an_approval(ann: Client, settings: Any) -> None:
     batch = drafted(ann)
     needed = "needed once it is submitted"
@@ -324,6 +336,7 @@ def test_one_person_with_both_roles_does_not_approve_what_they_submitted(ann: Cl
     assert messages_of(send(carol, batch, "approve", reason="read it")) == ["Approved and started."]
 
 
+@pytest.mark.long
 def test_who_configured_a_batch_is_told_why_they_cannot_approve_it(ann: Client) -> None:
     both = both_roles()
     batch = drafted(ann)
@@ -337,6 +350,7 @@ def test_who_configured_a_batch_is_told_why_they_cannot_approve_it(ann: Client) 
     assert status_of(batch) == "awaiting"
 
 
+@pytest.mark.long
 def test_who_approves_reads_no_verdicts_of_other_settings(ann: Client, carol: Client) -> None:
     batch = drafted(ann)
     submit(ann, batch, do="check")
@@ -375,7 +389,9 @@ def test_who_may_approve_may_refuse_and_the_letters_are_let_go(ann: Client, caro
     ]
 
 
-@pytest.mark.parametrize("status", ["draft", "running", "cancelled"])
+@pytest.mark.parametrize(
+    "status", ["draft", *(pytest.param(one, marks=pytest.mark.long) for one in ("running", "cancelled"))]
+)
 def test_a_dry_run_is_made_only_where_it_is_offered(ann: Client, carol: Client, status: str) -> None:
     batch = drafted(ann)
     if status == "running":
@@ -390,6 +406,7 @@ def test_a_dry_run_is_made_only_where_it_is_offered(ann: Client, carol: Client, 
     assert ReplayBatch.objects.get(pk=batch.pk).report == batch.report
 
 
+@pytest.mark.long
 def test_a_batch_that_ended_without_a_dry_run_does_not_mention_one(ann: Client) -> None:
     batch = drafted(ann)
     submit(ann, batch)
@@ -400,6 +417,7 @@ def test_a_batch_that_ended_without_a_dry_run_does_not_mention_one(ann: Client) 
     assert "Dry run" not in page(ann, batch)
 
 
+@pytest.mark.long
 def test_a_batch_that_is_paused_is_checked_by_who_may_replay(ann: Client, carol: Client) -> None:
     batch = drafted(ann)
     submit(ann, batch)
@@ -409,6 +427,7 @@ def test_a_batch_that_is_paused_is_checked_by_who_may_replay(ann: Client, carol:
     assert messages_of(send(ann, batch, "dry_run"))[0].startswith("Dry run, nothing was replayed")
 
 
+@pytest.mark.long
 def test_how_many_batches_wait_stands_on_every_list_of_dead_letters(ann: Client) -> None:
     batch = drafted(ann)
     submit(ann, batch, is_restart="on")
@@ -447,6 +466,7 @@ def test_pause_resume_and_cancel(ann: Client) -> None:
     ]
 
 
+@pytest.mark.long
 def test_what_is_decided_about_is_what_has_no_outcome_yet(ann: Client) -> None:
     batch = drafted(ann, 3)
     submit(ann, batch)
@@ -496,6 +516,7 @@ def test_progress_is_sent_while_it_runs_and_only_when_it_changed(ann: Client) ->
     assert f'data-live-have="{have}"' in page(ann, again)
 
 
+@pytest.mark.long
 def test_the_page_follows_jobs_that_are_at_work_when_it_is_held(ann: Client) -> None:
     batch = drafted(ann)
     submit(ann, batch)
@@ -511,6 +532,7 @@ def test_the_page_follows_jobs_that_are_at_work_when_it_is_held(ann: Client) -> 
     assert "data-live-next" not in page(ann, batch)
 
 
+@pytest.mark.long
 def test_the_letters_of_a_batch_are_found_by_its_number(ann: Client) -> None:
     batch = drafted(ann)
     ids = set(batch.items.values_list("letter_id", flat=True))
@@ -539,6 +561,7 @@ def drafted_again(batch: ReplayBatch, ann: Client) -> ReplayBatch:
     return batch
 
 
+@pytest.mark.long
 def test_items_are_shown_by_outcome_page_by_page(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deadletters.admin.batch_page.ITEMS_PER_PAGE", 2)
     batch = drafted(ann, 3)
@@ -587,6 +610,7 @@ def test_the_list_leads_to_the_batch_and_teaches_when_it_is_empty(ann: Client) -
     assert not re.search(r'value="delete_selected"', ann.get(LIST).content.decode())
 
 
+@pytest.mark.long
 def test_all_open_letters_of_a_group_are_one_press_away(ann: Client) -> None:
     letter = make_letter()
     question = ann.post(GROUPS, {"action": "replay_all", "_selected_action": [letter.group_id]})

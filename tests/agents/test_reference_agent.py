@@ -87,6 +87,7 @@ def test_the_agent_answers_by_a_model_and_corrects_an_answer_once(web: Stack, ke
     assert is_due(first.job)
 
 
+@pytest.mark.long
 def test_the_agent_answers_a_verification_by_its_schema(web: Stack, key: str) -> None:
     job = waiting_job()
     run = StageRun.objects.get(job=job, stage=Stage.LLM)

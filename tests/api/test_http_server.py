@@ -73,6 +73,7 @@ def test_sizes_and_ways_of_sending(web: Stack, key: str) -> None:
     assert ReviewJob.objects.count() == 1
 
 
+@pytest.mark.long
 def test_fifty_equal_requests_at_once_make_one_job(web: Stack, key: str) -> None:
     start = threading.Barrier(50)
     with client_of(web, key) as client, ThreadPoolExecutor(50) as pool:

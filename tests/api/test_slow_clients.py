@@ -95,6 +95,7 @@ def test_clients_that_do_not_take_their_answers_keep_nobody_waiting(web: Stack) 
             each.close()
 
 
+@pytest.mark.long
 def test_a_stop_finishes_the_answer_that_a_client_is_taking(web: Stack) -> None:
     job = job_with_stages()
     FindingRow.objects.bulk_create(
@@ -194,6 +195,7 @@ def test_a_request_that_does_not_arrive_ends_at_its_deadline_however_it_trickles
             eventually(lambda each=each: _is_closed(each), 20)
 
 
+@pytest.mark.long
 def test_an_answer_that_is_not_taken_ends_at_its_deadline(
     served: Callable[..., int], running: list[tuple[web_server.Server, threading.Thread]]
 ) -> None:

@@ -89,6 +89,7 @@ def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> No
         assert (address, response.status, is_too_wide(page)) == (address, 200, False)
 
 
+@pytest.mark.long
 def test_the_dead_letter_fits_a_phone_and_a_wide_screen(visit: Visit) -> None:
     letter = scenes.open_letter()
     ann = scenes.ann("operator")
@@ -128,6 +129,7 @@ def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
     expect(page.get_by_text("Check the load of the version control server")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_ways_back_can_be_read(visit: Visit) -> None:
     """Django's own styles write them in the colour that ours fill them with."""
     ann = scenes.ann(is_superuser=True)

@@ -124,6 +124,7 @@ def test_lists_and_forms_of_settings_break_no_axe_rule(visit: Visit) -> None:
     assert violations(visit, paths, scenes.ann(is_superuser=True)) == []
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=12)
 def test_admin_pages_on_a_phone_break_no_axe_rule(visit: Visit) -> None:
     """What scrolls sideways there is reached by keyboard, and links are told by more than colour."""
@@ -139,12 +140,10 @@ def test_admin_pages_on_a_phone_break_no_axe_rule(visit: Visit) -> None:
         f"/admin/deadletters/deadletter/{letter.pk}/change/",
         f"/admin/reviews/attempt/{run.attempt_rows.order_by('id')[0].pk}/change/",
         "/admin/failure-codes/",
-        # `make test` looks at these at 1280 pixels, or at others that are made of the same parts.
         f"/admin/reviews/reviewjob/{delivery.job_id}/change/",
         f"/admin/criticizer/outboxmessage/{message.pk}/change/",
         "/admin/criticizer/circuit/llm_3Aopenai/change/",
         f"/admin/notifications/delivery/{delivery.pk}/change/",
         "/admin/providers/",
     ]
-    paths = paths if IS_ALL else paths[:4]
     assert violations(visit, paths, scenes.ann(is_superuser=True), (390,)) == []

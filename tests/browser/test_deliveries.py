@@ -12,6 +12,7 @@ from tests.browser.looking import picture
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 
 
+@pytest.mark.long
 def test_an_operator_decides_about_a_delivery_in_doubt(visit: Visit) -> None:
     row = factories.DeliveryFactory(
         status="uncertain",

@@ -58,6 +58,7 @@ def sent() -> list[Delivery]:
     return rows
 
 
+@pytest.mark.long
 def test_the_digest_fits_every_screen(visit: Visit) -> None:
     rows = sent()
     page = visit(f"/admin/deliveries/{rows[1].pk}/message/html/", scenes.ann(is_superuser=True))

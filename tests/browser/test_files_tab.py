@@ -61,6 +61,7 @@ def is_on_top(page: Page, selector: str) -> bool:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=9)
 def test_each_severity_leads_to_its_findings_on_either_tab(visit: Visit) -> None:
     job = review_of_three()
@@ -86,6 +87,7 @@ def test_each_severity_leads_to_its_findings_on_either_tab(visit: Visit) -> None
     assert files_shown(page) == [FILES[2]]  # the filter outlives a verdict
 
 
+@pytest.mark.long
 def test_keys_show_what_they_go_to_and_keep_the_marks(visit: Visit) -> None:
     older, job = review_of_three(review_version=1), review_of_three(review_version=2)
     page = visit(f"/reviews/{job.pk}/", reviewer())
@@ -128,6 +130,7 @@ def test_keys_show_what_they_go_to_and_keep_the_marks(visit: Visit) -> None:
     expect(page).to_have_url(re.compile(rf"/reviews/{job.pk}/"))
 
 
+@pytest.mark.long
 def test_links_to_findings_and_lines_open_viewed_and_folded_files(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +192,7 @@ def test_the_review_breaks_no_rule_and_uses_its_width(visit: Visit, width: int, 
     picture(page, f"files-{width}-{scheme}")
 
 
+@pytest.mark.long
 def test_the_type_is_ours_and_a_list_has_rows_of_forty_pixels(visit: Visit) -> None:
     scenes.live_workers()
     for number in (1, 2):

@@ -58,6 +58,7 @@ def test_no_column_or_button_of_a_list_is_out_of_sight_at_any_width(
             assert (width, page.evaluate(_OUT_OF_SIGHT, state)) == (width, []), name
 
 
+@pytest.mark.long
 def test_what_a_search_found_stands_in_one_line_at_every_width(visit: Visit) -> None:
     factories.ReviewJobFactory(changelist_id="5001")
     page = visit("/admin/reviews/reviewjob/?q=cl:5001", scenes.ann(is_superuser=True))
@@ -70,6 +71,7 @@ def test_what_a_search_found_stands_in_one_line_at_every_width(visit: Visit) -> 
         assert found["x"] + found["width"] <= outer["x"] + outer["width"]
 
 
+@pytest.mark.long
 def test_actions_keep_their_distance_from_the_edge_of_the_list(visit: Visit) -> None:
     one_row_of_each()
     page = visit("/admin/deadletters/deadletter/", scenes.ann(is_superuser=True))
@@ -81,6 +83,7 @@ def test_actions_keep_their_distance_from_the_edge_of_the_list(visit: Visit) -> 
         assert (width, label["x"] - card["x"] >= 8) == (width, True)
 
 
+@pytest.mark.long
 def test_the_words_of_cards_stand_on_lists_alone(visit: Visit) -> None:
     attempt = factories.AttemptFactory()
     ann = scenes.ann(is_superuser=True)
@@ -93,6 +96,7 @@ def test_the_words_of_cards_stand_on_lists_alone(visit: Visit) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_attempt_is_told_in_one_line(visit: Visit) -> None:
     one_row_of_each()
     assert Attempt.objects.exists()
@@ -106,6 +110,7 @@ def test_an_attempt_is_told_in_one_line(visit: Visit) -> None:
         assert [height for height in heights if height > 24] == [], name
 
 
+@pytest.mark.long
 def test_each_fact_stands_beside_its_name(visit: Visit) -> None:
     scenes.finished_review()
     job = ReviewJob.objects.get(review_version=2)
@@ -117,6 +122,7 @@ def test_each_fact_stands_beside_its_name(visit: Visit) -> None:
         assert (width, names.evaluate_all(_APART)) == (width, [])
 
 
+@pytest.mark.long
 def test_only_a_circuit_that_holds_calls_back_has_the_border_of_an_alarm(visit: Visit) -> None:
     ann = scenes.ann(is_superuser=True)
     borders = {}
@@ -131,6 +137,7 @@ def test_only_a_circuit_that_holds_calls_back_has_the_border_of_an_alarm(visit: 
     assert borders["closed"] != alarm
 
 
+@pytest.mark.long
 def test_no_tile_of_the_dashboard_is_left_alone(visit: Visit) -> None:
     page = visit("/admin/", scenes.ann("operator"))
     for width in (390, 768, 960, 1280, 1600):
@@ -159,6 +166,7 @@ def test_every_page_of_a_task_is_in_sight_on_a_telephone(visit: Visit) -> None:
     picture(page, "task-pages-390")
 
 
+@pytest.mark.long
 def test_the_change_below_a_title_breaks_off_as_a_whole(visit: Visit) -> None:
     job = factories.ReviewJobFactory(
         changelist_id=f"git:payments@{'a' * 40}",

@@ -73,6 +73,7 @@ def test_archive_pages_break_no_axe_rule_and_fit_their_width(visit: Visit) -> No
                 picture(page, f"archive-{name}-{width}-{scheme}")
 
 
+@pytest.mark.long
 def test_a_letter_comes_back_by_hand(visit: Visit) -> None:
     letter, _ = archived()
     page = visit(f"{BASE}/deadletter/{letter.pk}/change/", scenes.ann("operator"))

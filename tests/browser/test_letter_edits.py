@@ -56,6 +56,7 @@ def look_at_list(page: Page, name: str) -> None:
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=8)
 def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     letter = make_letter()
@@ -98,6 +99,7 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     look(page, "10-new")
 
 
+@pytest.mark.long
 def test_the_reader_begins_at_what_is_wrong_not_at_a_notice_above_it(visit: Visit) -> None:
     letter = factories.DeadLetterFactory(error_class="AUTH_DENIED", stage="fetch")
     page = visit(f"{BASE}/deadletter/{letter.pk}/edit/", scenes.ann("operator"))
@@ -124,6 +126,7 @@ def test_edit_pages_break_no_axe_rule(visit: Visit) -> None:
     assert LetterEdit.objects.count() == 1
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=7)
 def test_a_batchs_rows_follow_and_the_reader_stays_where_they_are(visit: Visit) -> None:
     letter = scenes.failures()
@@ -157,6 +160,7 @@ def test_a_batchs_rows_follow_and_the_reader_stays_where_they_are(visit: Visit) 
     expect(page.locator(".messagelist")).to_have_text(re.compile("120 a minute, at most 20 at once"))
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=6)
 def test_lists_on_a_narrow_screen_are_read_without_scrolling_sideways(visit: Visit) -> None:
     letter = scenes.failures()

@@ -25,6 +25,7 @@ def replaying() -> DeadLetter:
     return letter
 
 
+@pytest.mark.long
 def test_a_letter_comes_back_by_itself_and_what_is_typed_then_stays(visit: Visit) -> None:
     letter = replaying()
     ann = scenes.ann("operator")

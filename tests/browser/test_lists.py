@@ -51,6 +51,7 @@ def test_the_list_is_walked_and_opened_with_keys(visit: Visit) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text(f"Review of {newest[1]}")
 
 
+@pytest.mark.long
 def test_the_search_has_a_key_and_typing_is_typing(visit: Visit) -> None:
     some_jobs(2)
     page = visit(JOBS, scenes.ann(is_superuser=True))
@@ -67,6 +68,7 @@ def test_the_search_has_a_key_and_typing_is_typing(visit: Visit) -> None:
     assert page.locator("dialog[open]").count() == 0
 
 
+@pytest.mark.long
 def test_the_shortcuts_are_shown_and_can_be_switched_off(visit: Visit) -> None:
     some_jobs(2)
     page = visit(JOBS, scenes.ann(is_superuser=True))
@@ -91,6 +93,7 @@ def test_the_shortcuts_are_shown_and_can_be_switched_off(visit: Visit) -> None:
     assert page.locator("tr.at-row").count() == 1
 
 
+@pytest.mark.long
 def test_pages_are_turned_with_keys(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeysetAdmin, "list_per_page", 2)
     monkeypatch.setattr("criticizer.admin_site.base.ReadOnlyAdmin.list_per_page", 2)
@@ -161,6 +164,7 @@ def busy_day() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_figures_renew_themselves_until_they_are_paused(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +246,7 @@ def one_row_of_each() -> None:
     factories.ApiKeyFactory(name="the-trigger-of-the-server-in-the-cellar")
 
 
+@pytest.mark.long
 def test_fields_of_forms_keep_their_distance_from_the_edge(visit: Visit) -> None:
     page = visit("/admin/", scenes.ann(is_superuser=True), width=390)
     for name in (

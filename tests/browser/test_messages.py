@@ -38,6 +38,7 @@ def test_the_preview_shows_the_mail_light_dark_and_narrow_without_a_script_in_it
     assert not is_too_wide(page)
 
 
+@pytest.mark.long
 def test_the_mail_fits_every_screen(visit: Visit) -> None:
     delivery = scenes.delivery_with_message()
     page = visit(f"/admin/deliveries/{delivery.pk}/message/html/", scenes.ann(is_superuser=True), width=320)
@@ -49,6 +50,7 @@ def test_the_mail_fits_every_screen(visit: Visit) -> None:
             assert not is_too_wide(page), (scheme, width)
 
 
+@pytest.mark.long
 def test_the_mail_can_be_stopped_and_resumed_on_the_page(visit: Visit) -> None:
     delivery = scenes.delivery_with_message()
     address = path_of(unsubscribe.link(delivery.recipient, delivery.token))
@@ -66,6 +68,7 @@ def test_the_mail_can_be_stopped_and_resumed_on_the_page(visit: Visit) -> None:
     assert policy.preference_of(delivery.recipient).muted_until is None
 
 
+@pytest.mark.long
 def test_providers_are_tested_from_the_page(visit: Visit, settings: Any, tmp_path: Any) -> None:
     settings.MAILDIR = tmp_path / "mail"
     page = visit("/admin/providers/", scenes.ann(is_superuser=True))

@@ -53,6 +53,7 @@ def test_bob_logs_in_sees_the_list_and_logs_out(visit: Visit) -> None:
     assert bob.is_active
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=6)
 def test_a_running_review_updates_itself_until_it_has_ended(visit: Visit) -> None:
     job = scenes.running_review()
@@ -76,6 +77,7 @@ def test_a_running_review_updates_itself_until_it_has_ended(visit: Visit) -> Non
     expect(page.get_by_role("button", name="Pause updates")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_updates_pause_and_resume(visit: Visit) -> None:
     job = scenes.running_review()
     page = visit(f"/reviews/{job.pk}/", scenes.bob(), has_clock=True)
@@ -110,6 +112,7 @@ def test_server_errors_are_said_and_survived(visit: Visit) -> None:
     expect(page.locator("#live-note")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_what_is_gone_is_said_in_words_that_suit_every_page(visit: Visit) -> None:
     """Reviews, dead letters and batches follow what happens with the same script."""
     job = scenes.running_review()
@@ -140,6 +143,7 @@ def test_the_list_shows_a_new_review_by_itself(visit: Visit) -> None:
     expect(page.locator("tbody tr").first).to_have_id(f"job-{second.pk}")
 
 
+@pytest.mark.long
 def test_the_worker_banner_comes_and_goes_by_itself(visit: Visit) -> None:
     scenes.running_review()
     page = visit("/", scenes.bob(), has_clock=True)
@@ -174,6 +178,7 @@ def test_the_theme_button_is_remembered_and_shared_with_the_admin(visit: Visit) 
     assert page.evaluate(background) == dark
 
 
+@pytest.mark.long
 def test_the_dark_scheme_of_the_system_is_followed(visit: Visit) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
     bob = scenes.bob()
@@ -181,6 +186,7 @@ def test_the_dark_scheme_of_the_system_is_followed(visit: Visit) -> None:
     assert [page.evaluate(background) for page in pages] == ["rgb(245, 246, 248)", "rgb(15, 18, 23)"]
 
 
+@pytest.mark.long
 def test_text_from_outside_stays_text(visit: Visit) -> None:
     """mallory's names, titles and code are shown, never run and never obeyed."""
     attack = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
@@ -222,13 +228,14 @@ def test_every_page_fits_its_window_and_is_well_formed(visit: Visit) -> None:
         assert (path, wrong_with(page)) == (path, [])
 
 
-@pytest.mark.parametrize("path", ["/reviews/999999/", "/nowhere/"])
+@pytest.mark.parametrize("path", ["/reviews/999999/", pytest.param("/nowhere/", marks=pytest.mark.long)])
 def test_the_page_of_a_wrong_address_is_one_of_ours(visit: Visit, path: str) -> None:
     page = visit(path, scenes.bob(), expects="404")
     expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
     assert structure(page) == []
 
 
+@pytest.mark.long
 def test_a_folded_file_counts_as_viewed_until_its_lines_change(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +296,7 @@ def test_live_updates_keep_an_opened_diff_the_marks_and_the_buttons(
     expect(page.get_by_role("button", name="Copy link").last).to_be_visible()
 
 
+@pytest.mark.long
 def test_keys_of_the_comparison_move_among_its_files_and_versions(visit: Visit) -> None:
     path = "//shop/payments/charge.py"
     jobs = [

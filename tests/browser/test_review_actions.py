@@ -59,6 +59,7 @@ def test_review_page_explains_missing_recipients(visit: Visit, width: int, schem
     picture(page, f"again-no-recipients-{width}-{scheme}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_api_docs_follow_the_colour_scheme(visit: Visit, width: int, scheme: str) -> None:
     page = visit("/api/docs/", width=width, scheme=scheme)
@@ -74,6 +75,7 @@ def test_api_docs_follow_the_colour_scheme(visit: Visit, width: int, scheme: str
     picture(page, f"api-docs-{width}-{scheme}")
 
 
+@pytest.mark.long
 def test_the_description_of_the_api_follows_the_chosen_theme(visit: Visit) -> None:
     page = visit("/api/docs/", scheme="light")
     page.evaluate("localStorage.setItem('theme', 'dark')")

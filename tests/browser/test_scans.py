@@ -35,6 +35,7 @@ def test_a_reader_follows_a_path_to_its_claims_and_its_history(visit: Visit, wid
     assert not is_too_wide(page)
 
 
+@pytest.mark.long
 def test_the_page_of_a_running_scan_shows_each_document_as_it_is_verified(visit: Visit) -> None:
     scenes.live_workers()
     target = scenes.scans(newest="in_progress")

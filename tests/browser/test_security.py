@@ -36,6 +36,7 @@ def test_xss_no_field_of_a_review_runs_or_loads_anything(visit: Visit) -> None:
             assert not (link.get_attribute("href") or "").strip().lower().startswith("javascript:")
 
 
+@pytest.mark.long
 def test_clickjacking_no_page_is_shown_inside_another(visit: Visit) -> None:
     page = visit("/login/", expects="frame")
     page.evaluate("""() => new Promise((done) => {

@@ -191,6 +191,7 @@ def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     expect(page.get_by_text("9 critical")).to_be_visible()
 
 
+@pytest.mark.long
 def test_single_keys_can_be_turned_off(visit: Visit) -> None:
     job = scenes.finished_review()
     page = visit(f"/reviews/{job.pk}/", reviewer())
@@ -294,6 +295,7 @@ def rules_broken(page: Page) -> list[str]:
     return [*structure(page), *axe_says(page), *(["too wide"] if is_too_wide(page) else [])]
 
 
+@pytest.mark.long
 def test_link_fix_and_patch_are_copied_by_keyboard_and_without_a_clipboard_of_the_browser(
     visit: Visit,
 ) -> None:
@@ -333,6 +335,7 @@ def test_link_fix_and_patch_are_copied_by_keyboard_and_without_a_clipboard_of_th
     assert Path(download.value.path()).read_text() == patch
 
 
+@pytest.mark.long
 def test_the_login_page_is_not_copied_in_place_of_a_patch(visit: Visit) -> None:
     job = scenes.delivery_with_message().job
     row = job.findings.get(severity="critical")

@@ -191,6 +191,7 @@ def test_a_repository_that_is_not_there_stops_check_and_up(tmp_path: Path, comma
     assert not (tmp_path / "postgres").exists()
 
 
+@pytest.mark.long
 def test_a_repository_that_is_away_stops_neither_migrate_nor_a_worker(tmp_path: Path) -> None:
     """Their checks are those that are registered without `check` and `up`."""
     code = (
@@ -337,6 +338,7 @@ def test_a_complete_installation_passes_without_a_warning(tmp_path: Path) -> Non
     assert "no issues" in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_what_was_only_tried_out_is_told_all_it_lacks(tmp_path: Path) -> None:
     done = run(tmp_path, "check", "--deploy", CHANGE_SOURCES="perforce", DEBUG="true")
     for wanted in ("W004", "W010", "W011", "I013", "I015", "W016", "security.W018"):

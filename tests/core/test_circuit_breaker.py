@@ -407,6 +407,7 @@ def test_of_concurrent_callers_one_gets_the_trial_call() -> None:
     assert changes() == [CircuitChange.OPENED, CircuitChange.HALF_OPENED]
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_all_processes_share_its_state() -> None:
     def fail() -> DependencyUnavailable | None:

@@ -33,7 +33,11 @@ def raised() -> Iterator[tuple[str, str, str, str]]:
     for app in APPS:
         for path in sorted((settings.BASE_DIR / app).rglob("*.py")):
             text = path.read_text()
-            for node in ast.walk(ast.parse(text)) if re.search(r"(Retryable|Permanent)Failure", text) else ():
+            for node in (
+                ast.walk(ast.parse(text))
+                if re.search(r"(Retryable|Permanent)Failure\(\s*ErrorClass", text)
+                else ()
+            ):
                 if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
                     continue
                 first = node.args[0]

@@ -27,6 +27,7 @@ def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Complet
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_key_cannot_be_made_before_the_migrations(tmp_path: Path) -> None:
     """After them it can: tests/demo/test_run.py migrates a new database; the tests of keys make them."""
     refused = run(tmp_path, "create_api_key", "--name", "ci", "--role", "trigger")
@@ -50,6 +51,7 @@ def test_a_database_that_cannot_be_reached_is_a_sentence(tmp_path: Path) -> None
     assert "hunter2" not in refused.stderr
 
 
+@pytest.mark.long
 def test_a_command_collects_garbage_and_leaves_out_what_was_loaded_before_it(tmp_path: Path) -> None:
     question = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 100_000)"
     said = run(tmp_path, "shell", "--no-imports", "-c", question, DATABASE_URL="postgres://ann@127.0.0.1:1/none",

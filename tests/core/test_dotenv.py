@@ -113,6 +113,7 @@ def with_a_file(module: str, place: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 def test_tests_and_benchmarks_read_no_file_of_the_checkout(tmp_path: Path) -> None:
     """It names somebody's real mail server, database and model."""
     assert with_a_file("criticizer.settings", tmp_path) == "'real.example.com' real@example.com xoxb-real"
@@ -161,6 +162,7 @@ def uncommented() -> list[str]:
     return [re.sub(r"^#(?=[A-Z0-9_]+=)", "", line) for line in EXAMPLE.splitlines()]
 
 
+@pytest.mark.long
 def test_the_example_starts_with_every_line_uncommented(installation: Path) -> None:
     lines = []
     for line in uncommented():

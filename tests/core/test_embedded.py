@@ -45,6 +45,7 @@ def test_it_takes_no_client_from_a_network_address(server: EmbeddedServer) -> No
     assert rules == [("local", None)]
 
 
+@pytest.mark.long
 def test_it_comes_back_after_a_power_cut(server: EmbeddedServer) -> None:
     server.start()
     server.kill()
@@ -53,6 +54,7 @@ def test_it_comes_back_after_a_power_cut(server: EmbeddedServer) -> None:
     assert _answer(server) == 42
 
 
+@pytest.mark.long
 def test_an_interrupted_first_start_is_no_obstacle(server: EmbeddedServer) -> None:
     half = server.data_dir / "postgres.new"
     half.mkdir(parents=True)
@@ -69,6 +71,7 @@ def test_a_directory_with_other_content_is_left_alone(server: EmbeddedServer) ->
     assert (server.cluster_dir / "thesis.txt").exists()
 
 
+@pytest.mark.long
 def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
     server = EmbeddedServer(tmp_path / ("deep" * 30), fsync="off")
     try:

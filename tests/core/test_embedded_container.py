@@ -31,6 +31,7 @@ finally:
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux's")
 def test_a_killed_server_is_started_again_by_process_one() -> None:
     files = Path(tempfile.mkdtemp(prefix="criticizer-test-"))

@@ -107,6 +107,7 @@ def test_a_body_that_is_not_wanted_is_not_read(server: str) -> None:
     assert (answer.status, answer.body) == (200, b"")
 
 
+@pytest.mark.long
 def test_a_pool_serves_many_requests_at_once(server: str) -> None:
     async def run() -> list[Answer]:
         pool = ClientPool(server)

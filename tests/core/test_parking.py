@@ -116,6 +116,7 @@ def test_a_notification_between_the_look_and_the_parking_is_not_lost(served: Ser
     assert first.result().content == b"just now"
 
 
+@pytest.mark.long
 def test_a_request_is_answered_when_its_time_is_over_and_when_the_server_stops(served: Served) -> None:
     served.seconds = 0.5
     assert served.wait().result().content == b"over"
@@ -127,6 +128,7 @@ def test_a_request_is_answered_when_its_time_is_over_and_when_the_server_stops(s
     assert waiting.result().content == b"over"
 
 
+@pytest.mark.long
 def test_without_a_notification_requests_look_again_by_themselves(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

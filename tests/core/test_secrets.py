@@ -286,6 +286,7 @@ def test_a_secret_and_its_values_are_not_pickled_copied_or_serialized(from_file:
         json.dumps(from_file[0])
 
 
+@pytest.mark.long
 def test_the_settings_hold_no_value_but_those_that_django_takes() -> None:
     """In a process of its own: every module attribute of the settings, its dictionaries included."""
     program = (
@@ -416,6 +417,7 @@ def _run(command: list[str], data: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_malformed_database_url_stops_the_start_without_being_repeated(tmp_path: Path) -> None:
     """In a process of its own, because the URL's parser could warn; `test_variables` tries every secret."""
     environment = {

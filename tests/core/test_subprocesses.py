@@ -87,6 +87,7 @@ def test_a_program_past_its_time_is_killed_with_its_children() -> None:
     wait_for_end(int(result.stdout))
 
 
+@pytest.mark.long
 def test_a_program_that_closes_its_output_and_stays_is_killed_too() -> None:
     result = python("import os, time; os.close(1); os.close(2); time.sleep(600)", timeout_seconds=1)
     assert result.timed_out

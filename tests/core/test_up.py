@@ -33,6 +33,7 @@ def taken() -> Iterator[int]:
         yield int(server.getsockname()[1])
 
 
+@pytest.mark.long
 def test_a_taken_port_is_a_sentence_and_nothing_was_started(tmp_path: Path, taken: int) -> None:
     environment = {
         "PATH": os.environ["PATH"],
@@ -90,6 +91,7 @@ call_command("web", port=0, skip_checks=True)
 """
 
 
+@pytest.mark.long
 def test_pages_are_loaded_before_the_first_requests() -> None:
     """Threads that load them at once find modules half loaded: the first requests were answered 500."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}

@@ -17,6 +17,7 @@ from tests.stack import eventually, git_repository, running
 pytestmark = [pytest.mark.cluster, pytest.mark.django_db(transaction=True)]
 
 
+@pytest.mark.long
 def test_an_edit_takes_effect_in_running_workers_within_five_seconds(tmp_path: Path) -> None:
     commits = git_repository(tmp_path / "repository", 3)
     files = tmp_path / "files"

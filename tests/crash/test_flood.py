@@ -15,6 +15,7 @@ pytestmark = pytest.mark.cluster
 FLOOD = 300
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_a_single_review_does_not_wait_for_a_flood_of_another_key(tmp_path: Path) -> None:
     for number in range(FLOOD):

@@ -48,6 +48,7 @@ def test_a_kill_of_each_kind_loses_nothing(world: World) -> None:
         _head_killed(world, queue, whole, next(jobs))
 
 
+@pytest.mark.long
 @pytest.mark.cluster(seconds=60)
 @pytest.mark.parametrize("world", [{"commits": LOAD + 4 + LOAD, "delay": 0.3}], indirect=True)
 def test_whole_clusters_killed_and_a_restarted_database_under_load_lose_nothing(

@@ -45,6 +45,7 @@ def reviewed(sha: str) -> bool:
     return ReviewJob.objects.filter(changelist_id=f"git:demo@{sha}", status="succeeded").exists()
 
 
+@pytest.mark.long
 def test_commits_nobody_told_of_are_reviewed_by_the_workers(stack: Stack, repo: GitRepo) -> None:
     eventually(lambda: SourcePosition.objects.exists())
     for number in range(2):  # the message is due again after each run

@@ -138,6 +138,7 @@ def test_failing_canary_stops_the_batch(fail: Fail, look: Look, work: Work) -> N
     assert sorted(_outcomes(batch)) == ["failed", *["succeeded"] * 4]
 
 
+@pytest.mark.long
 def test_canary_failing_during_pause_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(5)]
     batch = _drafted(letters, canary_size=2)
@@ -174,7 +175,7 @@ def test_repeated_failure_during_pause_stops_the_batch(fail: Fail, look: Look, w
     assert not DeadLetter.objects.filter(status=LetterStatus.REPLAY_PENDING).exists()
 
 
-@pytest.mark.parametrize("end", [KeyboardInterrupt, batch_runs._Lost])
+@pytest.mark.parametrize("end", [KeyboardInterrupt, pytest.param(batch_runs._Lost, marks=pytest.mark.long)])
 def test_failure_and_stop_are_one_commit(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
 ) -> None:
@@ -234,6 +235,7 @@ def test_canaries_go_first_from_different_groups(fail: Fail, look: Look, work: W
     assert _run(batch, look, work).status == BatchStatus.FINISHED
 
 
+@pytest.mark.long
 def test_repeated_failure_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
     letters = [fail(str(number)) for number in range(4)]
     batch = _drafted(letters, max_in_flight=1)
@@ -267,7 +269,10 @@ def _gone() -> PermanentFailure:
 
 @pytest.mark.parametrize(
     ("stage", "failure", "said"),
-    [("llm", _no_model, "NOT_FOUND"), ("notify", _gone, "the job failed later, in notify")],
+    [
+        pytest.param("llm", _no_model, "NOT_FOUND", marks=pytest.mark.long),
+        ("notify", _gone, "the job failed later, in notify"),
+    ],
 )
 def test_second_new_failure_of_one_group_stops_the_batch(
     fail: Fail, look: Look, work: Work, stage: str, failure: Callable[[], PermanentFailure], said: str
@@ -287,6 +292,7 @@ def test_second_new_failure_of_one_group_stops_the_batch(
     assert _run(batch, look, work).status == BatchStatus.FINISHED
 
 
+@pytest.mark.long
 def test_failures_of_another_batch_do_not_stop_this_one(fail: Fail, look: Look, work: Work) -> None:
     for numbers in ("12", "34"):
         batch = _drafted([fail(number) for number in numbers], max_in_flight=1)

@@ -66,6 +66,7 @@ def test_concurrent_requests_leave_one_edit() -> None:
         assert letter.edits.count() == 1
 
 
+@pytest.mark.long
 def test_concurrent_approval_and_withdrawal_have_one_outcome() -> None:
     for _ in range(ROUNDS):
         letter = make_letter()
@@ -108,6 +109,7 @@ def test_an_approval_that_races_a_replay_leaves_one_of_them() -> None:
         )
 
 
+@pytest.mark.long
 def test_an_approval_that_races_a_discard_leaves_one_of_them() -> None:
     for _ in range(ROUNDS):
         letter = make_letter()

@@ -94,6 +94,7 @@ def test_edited_recipient_is_notified_once(mail: Mailboxes, work: Work) -> None:
     assert mail.told == ["ann@example.com", "bob@example.com"]
 
 
+@pytest.mark.long
 def test_edited_recipient_that_fails_too_reopens_the_new_generation(mail: Mailboxes, work: Work) -> None:
     review_requests.request_review(review_requests.ReviewRequest("k", "12345", recipients=(ANN, TYPO)))
     work()

@@ -137,6 +137,7 @@ def test_no_text_about_a_group_steers(fail: Fail) -> None:
     _assert_steers_nothing(steps)
 
 
+@pytest.mark.long
 def test_no_text_about_a_batch_steers(fail: Fail, work: Work, look: Look) -> None:
     letters = [fail(str(number)) for number in range(2)]
 
@@ -158,6 +159,7 @@ def test_no_text_about_a_batch_steers(fail: Fail, work: Work, look: Look) -> Non
     _assert_steers_nothing(steps)
 
 
+@pytest.mark.long
 def test_no_text_about_an_edit_steers(settings: Any) -> None:
     settings.DEADLETTER_EDIT = True
     withdrawn, refused, approved = make_letter(), make_letter(), make_letter()
@@ -207,6 +209,7 @@ def test_the_audit_leaves_a_letter_alone_whatever_an_operator_typed_since(decide
     _assert_steers_nothing(steps)
 
 
+@pytest.mark.long
 def test_a_decision_remediates_a_letter_whatever_an_operator_typed_before(decided: DeadLetter) -> None:
     def steps(text: str) -> None:
         workflow.triage(decided.pk, actor="ann", category="transient", note=text)

@@ -107,6 +107,7 @@ def test_missing_effect_of_a_dead_lettered_job_starts_over(fail: Fail, work: Wor
     assert letter.expires_at is None
 
 
+@pytest.mark.long
 def test_missing_effect_alerts_again_after_another_replay(fail: Fail, work: Work) -> None:
     letter = _without_findings(fail, work)
     assert not workflow.verify(letter.pk, actor="ann").ok

@@ -45,7 +45,7 @@ def names_left_out(path: str) -> set[str]:
     )
     return {
         node.name
-        for node in ast.walk(tree)
+        for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (is_whole or any(map(_is_long, node.decorator_list)))
     }
@@ -54,7 +54,11 @@ def names_left_out(path: str) -> set[str]:
 def _is_long(marks: ast.expr) -> bool:
     """Say whether marks have `long` for all cases of a test, not for one of its parameters."""
     found = marks.elts if isinstance(marks, ast.List | ast.Tuple) else [marks]
-    return any(ast.unparse(mark) == "pytest.mark.long" or _has_only_long_cases(mark) for mark in found)
+    return any(_is_name_of_long(mark) or _has_only_long_cases(mark) for mark in found)
+
+
+def _is_name_of_long(mark: ast.expr) -> bool:
+    return isinstance(mark, ast.Attribute) and ast.unparse(mark) == "pytest.mark.long"
 
 
 def _has_only_long_cases(mark: ast.expr) -> bool:
@@ -63,8 +67,7 @@ def _has_only_long_cases(mark: ast.expr) -> bool:
     cases = mark.args[1]
     made = [cases.elt] if isinstance(cases, ast.ListComp) else getattr(cases, "elts", [])
     return bool(made) and all(
-        isinstance(case, ast.Call)
-        and any(ast.unparse(word.value) == "pytest.mark.long" for word in case.keywords)
+        isinstance(case, ast.Call) and any(_is_name_of_long(word.value) for word in case.keywords)
         for case in made
     )
 

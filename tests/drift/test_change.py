@@ -289,7 +289,7 @@ def test_hostile_documents_are_read_without_an_exception() -> None:
         "A 1.1." * 15_000,
     ):
         for path in ("a.md", "a.rst"):
-            page = page_of(path, text[: skips.examples(100_000)].encode())
+            page = page_of(path, text[: 100_000 if skips.is_all() else 8_000].encode())
             assert page is not None
             assert len(claims_of(path, page)) <= 200
 

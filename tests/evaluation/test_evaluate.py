@@ -196,6 +196,7 @@ def test_a_judge_is_used_only_after_it_agreed_with_recorded_judgements(
     assert (status, "kappa" in text) == (2, True)
 
 
+@pytest.mark.long
 def test_a_rate_limit_and_a_failed_review_do_not_end_hours_of_measuring(
     llm: FakeLlm, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_figures_fall_when_a_part_of_the_pipeline_is_broken(
     assert figures_of(ready, cases)["line_accuracy"] <= whole["line_accuracy"] - 0.1
 
 
+@pytest.mark.long
 def test_defects_are_found_exactly_when_their_evidence_is_shown_and_traps_let_nothing_out(
     results: list[Result], oracles: Mapping[str, Oracle], cases: Mapping[str, Case]
 ) -> None:

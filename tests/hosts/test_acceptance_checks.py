@@ -204,6 +204,7 @@ def test_check_5_a_worker_that_dies_after_each_write_leaves_one_of_each(site: Si
     assert set(Delivery.objects.filter(job=job).values_list("status", flat=True)) == {"sent"}
 
 
+@pytest.mark.long
 def test_check_6_only_our_own_summary_counts_on_whatever_page_and_a_deleted_one_is_posted_once(
     site: Site,
 ) -> None:
@@ -233,12 +234,10 @@ LIMITS: dict[str, tuple[float, dict[str, Any]]] = {  # seconds as the host means
     "used-up": (2400.0, {"status": 403, "headers": {"x-ratelimit-remaining": "0"}}),
 }
 LISTENED_SECONDS = 4.0
-QUICK = "429"
 
 
-@pytest.mark.parametrize(
-    "limit", [pytest.param(limit, marks=() if limit == QUICK else pytest.mark.long) for limit in LIMITS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("limit", LIMITS)
 def test_check_7_a_limit_is_waited_for_and_costs_no_attempt(site: Site, limit: str) -> None:
     seconds, told = LIMITS[limit]
     api = site.sides.api
@@ -280,6 +279,7 @@ def expire_tokens(both: Sides) -> None:
         token.expires_at = 0.0
 
 
+@pytest.mark.long
 def test_check_8_a_token_that_expires_between_summary_and_review_is_made_anew_once(site: Site) -> None:
     what = f"POST {site.path}/pulls/7/reviews"
     site.sides.api.script(Act(before=lambda: expire_tokens(site.sides)), on=what)

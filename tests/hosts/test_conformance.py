@@ -229,7 +229,7 @@ _JUNK = st.one_of(
 
 
 @examples(
-    max_examples=skips.examples(200),
+    max_examples=200 if skips.is_all() else 25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

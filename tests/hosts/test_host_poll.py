@@ -224,6 +224,7 @@ def test_only_recent_unknown_and_not_hopeless_deliveries_are_asked_for(
     assert asked == [2, 20, 21, 22]
 
 
+@pytest.mark.long
 def test_a_limit_on_deliveries_stops_asking(github: GitHubServer, settings: Any) -> None:
     settings.RETRY_TIME_SCALE = 1
     github.deliveries = [failed(number, f"guid-{number}") for number in range(5)]

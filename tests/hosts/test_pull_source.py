@@ -156,6 +156,7 @@ def test_the_head_of_a_version_stays_whatever_is_pushed_later(
     assert paths(fetched(config, head, "b" * 40)) == {"src/b.py": Action.ADD}  # nor is it what was reported
 
 
+@pytest.mark.long
 def test_a_head_that_was_dropped_before_it_was_fetched_is_not_found(
     repository: PullRequests, config: MirrorConfig
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_head_that_was_dropped_before_it_was_fetched_is_not_found(
     assert failure_of(elsewhere, head, repository.base).error_class is ErrorClass.NOT_FOUND
 
 
+@pytest.mark.long
 def test_a_gone_pull_request_is_gone_also_where_head_names_no_branch(
     repository: PullRequests, config: MirrorConfig
 ) -> None:
@@ -286,6 +288,7 @@ def test_a_host_that_is_away_or_hangs_is_retried(config: MirrorConfig, host: Git
     assert failure.error_class is ErrorClass.NETWORK_TIMEOUT
 
 
+@pytest.mark.long
 def test_a_pack_that_arrives_cut_or_damaged_is_fetched_again(
     repository: PullRequests, config: MirrorConfig, host: GitHost
 ) -> None:
@@ -318,6 +321,7 @@ def test_the_name_of_a_repository_does_not_decide_what_failed(config: MirrorConf
     assert failure_of(away, "a" * 40, "b" * 40).error_class is ErrorClass.NETWORK_UNREACHABLE
 
 
+@pytest.mark.long
 def test_a_branch_may_take_the_place_of_a_folder_of_branches(
     repository: PullRequests, config: MirrorConfig
 ) -> None:
@@ -467,6 +471,7 @@ def test_what_a_killed_fetch_left_and_a_damaged_mirror_are_put_right(
     assert expected.files[0].path == f"{ROOT}src/b.py"
 
 
+@pytest.mark.long
 def test_fetches_of_one_repository_wait_for_each_other(
     repository: PullRequests, config: MirrorConfig
 ) -> None:

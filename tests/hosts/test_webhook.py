@@ -27,6 +27,7 @@ from reviews.models import (
     ReviewJob,
 )
 from reviews.states import JobStatus
+from tests import skips
 from tests.hosts import deliveries
 from tests.hosts.conftest import Send
 from tests.hosts.deliveries import BASE, HEAD, check, comment, installation, pull_request, repository
@@ -273,10 +274,13 @@ def test_a_captured_body_does_nothing_under_the_name_of_another_event(send: Send
         return jobs(), list(HostChange.objects.values()), list(HostInstallation.objects.values())
 
     send("pull_request", pull_request())
-    known, done = rows(), []
+    known, done, turn = rows(), [], 0
     for event, bodies in BODIES.items():
         for body in bodies:
-            answers = [(other, *send(other, body)) for other in BODIES if other != event]
+            others = [other for other in BODIES if other != event]
+            turn += 1  # in `make test` each body comes under every third name, the next one under others
+            names = others if skips.is_all() else others[turn % 3 :: 3]
+            answers = [(other, *send(other, body)) for other in names]
             served = [one for one in answers if one[1] != 400 and "ignored" not in one[2]]
             if served or rows() != known:
                 done.append((event, body["action"], served or answers))

@@ -86,6 +86,14 @@ def rows_are_truthful() -> None:
         assert not row.attempt_rows.filter(outcome=SendOutcome.STARTED).exists()
 
 
+# Messages are marked as those in the maildir are: of the others, and of digests, `make test` has the points
+# between which one may have arrived.
+TELLING_POINTS = [
+    pytest.param(point, marks=() if point in {"attempt_written", "accepted"} else pytest.mark.long)
+    for point in POINTS
+]
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_the_maildir_holds_each_message_once(
     point: str, job: ReviewJob, die_at: DieAt, tmp_path: Path
@@ -101,7 +109,7 @@ def test_the_maildir_holds_each_message_once(
     rows_are_truthful()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", TELLING_POINTS)
 def test_the_webhook_receiver_processes_each_token_once(point: str, job: ReviewJob, die_at: DieAt) -> None:
     with WebhookReceiver() as receiver:
         rows = prepare(job, f"webhook:{receiver.url}", f"webhook:{receiver.url}2")
@@ -133,14 +141,7 @@ def test_plain_smtp_never_repeats_what_may_have_arrived(point: str, job: ReviewJ
         assert arrived.count(str(second.token)) == 1
 
 
-# A digest is marked as single messages are: `make test` has the points between which it may have arrived.
-DIGEST_POINTS = [
-    pytest.param(point, marks=() if point in {"attempt_written", "accepted"} else pytest.mark.long)
-    for point in POINTS
-]
-
-
-@pytest.mark.parametrize("point", DIGEST_POINTS)
+@pytest.mark.parametrize("point", TELLING_POINTS)
 def test_a_digest_is_in_the_maildir_once_and_all_its_rows_say_so(
     point: str, die_at: DieAt, tmp_path: Path
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_digest_is_in_the_maildir_once_and_all_its_rows_say_so(
     assert audit.audit_sent(providers).suspicious == 0
 
 
-@pytest.mark.parametrize("point", DIGEST_POINTS)
+@pytest.mark.parametrize("point", TELLING_POINTS)
 def test_a_digest_over_plain_smtp_is_never_repeated_by_itself(point: str, die_at: DieAt) -> None:
     with SmtpServer() as server:
         jobs, rows = waiting("1", "2", "3")

@@ -73,6 +73,7 @@ def test_every_cell_of_a_slice_is_truthful(start: Start, provider: str, behaviou
         assert max(cell.arrived for cell in cells) == 1
 
 
+@pytest.mark.long
 @on_disk
 def test_workers_die_before_and_after_the_attempt_row_and_the_mark(start: Start) -> None:
     with start("webhook") as running:

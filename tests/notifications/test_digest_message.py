@@ -95,6 +95,7 @@ def test_left_out_findings_are_counted() -> None:
         assert "3 more findings (2 high, 1 low), not listed" in " ".join(text.split())
 
 
+@pytest.mark.long
 def test_fifty_long_reviews_stay_below_what_gmail_shows_and_each_is_named() -> None:
     long = "<&>" * 60
     messages = [

@@ -91,6 +91,7 @@ def test_each_kind_of_security_reaches_the_mailbox(
     assert said == "The archive mailbox can be read and holds 0 messages."
 
 
+@pytest.mark.long
 def test_the_next_password_is_used_when_the_first_is_refused(imap: Dovecot) -> None:
     right = config(imap).passwords[0]
     archive = Archive(config(imap, passwords=("old", right)))

@@ -104,6 +104,7 @@ def test_words_are_those_of_title_message_and_path(bob: Client) -> None:
     assert {words: titles(bob, f"?text={words}") for words in expected} == expected
 
 
+@pytest.mark.long
 def test_what_a_page_shows_is_found_when_pasted(bob: Client) -> None:
     for n in range(6):  # so that words are common among the newest reviews
         found(f"Leak {n} of 4711 things", SECRET)
@@ -270,6 +271,7 @@ def test_the_index_is_asked_for_the_newest_reviews_before_all(
     assert len(asked[0]) == 3, "of the newest three reviews alone"
 
 
+@pytest.mark.long
 def test_findings_with_a_verdict_come_page_by_page_in_the_order_of_their_reviews(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

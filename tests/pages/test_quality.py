@@ -81,6 +81,7 @@ def test_every_number_leads_to_as_many_rows(bob: Client) -> None:
     assert len(rows(bob, by_title["Tokens a review"].href)) == 4
 
 
+@pytest.mark.long
 def test_numbers_of_a_file_lead_to_its_findings_and_not_to_those_of_longer_names(bob: Client) -> None:
     for name in ("//depot/main/b", "//depot/main/bc", "//depot/main/b/c", "//depot/main/b "):
         of_age(0, name, name)
@@ -97,6 +98,7 @@ def test_numbers_of_a_file_lead_to_its_findings_and_not_to_those_of_longer_names
     )
 
 
+@pytest.mark.long
 def test_the_categories_that_are_summed_lead_nowhere(bob: Client) -> None:
     for number in range(6):
         of_age(0, f"F{number}", category=f"kind-{number}")
@@ -106,6 +108,7 @@ def test_the_categories_that_are_summed_lead_nowhere(bob: Client) -> None:
     assert ">other categories</a>" not in bob.get("/quality/").content.decode()
 
 
+@pytest.mark.long
 def test_each_link_of_the_page_opens(bob: Client) -> None:
     of_age(0)
     text = bob.get("/quality/").content.decode()
@@ -219,6 +222,7 @@ def test_statements_share_the_time_of_counting(bob: Client, monkeypatch: pytest.
     assert "Counting took too long" in bob.get("/quality/").content.decode()
 
 
+@pytest.mark.long
 def test_pages_name_the_path_or_the_author_that_they_are_about(bob: Client) -> None:
     of_age(0, author="carol")
     for page in ("/", "/findings/", "/quality/"):

@@ -169,6 +169,7 @@ def test_versions_of_a_change_are_one_row_and_all_of_them_where_it_is_asked_for(
     assert [row.job.pk for row in list_page(scope=Scope(prefixes=("//depot/main/",))).rows] == [older.pk]
 
 
+@pytest.mark.long
 def test_words_of_reviews_at_work_are_looked_up_in_an_index(db: None) -> None:
     """Reading the titles of a backlog takes seconds."""
     job = factories.ReviewJobFactory(title="Resize the texture", author="ann")

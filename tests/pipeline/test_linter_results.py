@@ -171,6 +171,7 @@ def test_a_name_that_several_files_have_is_not_guessed(bench: Bench) -> None:  #
     assert list(LinterResultRow.objects.order_by("pk").values_list("file", flat=True)) == ["", f"{D}two/a.py"]
 
 
+@pytest.mark.long
 def test_a_review_keeps_so_many_results_and_says_what_it_left_out(bench: Bench) -> None:  # noqa: F811
     job, ci = start(bench), client()
     post(ci, job, *(at(n + 1) for n in range(MAX_RESULTS - 2)))

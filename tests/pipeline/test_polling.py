@@ -136,6 +136,7 @@ def test_first_poll_starts_at_the_newest_trigger(depot: FakeDepot) -> None:
     assert missing(poll()[SUBMITTED]) == numbers[1:]
 
 
+@pytest.mark.long
 def test_a_submit_that_ended_after_a_later_one_is_found(depot: FakeDepot) -> None:
     """Numbers are given when a submit begins: a long one ends below what was looked at."""
     depot.skip_numbers(10)
@@ -163,6 +164,7 @@ def test_only_what_the_allow_list_includes_is_polled(settings: Any, depot: FakeD
     assert path == "//depot/main/..."  # neither excluded lines nor those of repositories
 
 
+@pytest.mark.long
 def test_a_run_is_bounded_and_the_next_goes_on(depot: FakeDepot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "PER_RUN", 4)
     monkeypatch.setattr(watching, "PER_STEP", 2)
@@ -211,6 +213,7 @@ def test_concurrent_runs_poll_once(depot: FakeDepot) -> None:
     assert len(poll()[SUBMITTED].missing) == 1
 
 
+@pytest.mark.long
 def test_a_run_whose_lock_was_lost_with_its_connection_records_nothing_twice(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +244,7 @@ def shelf(depot: FakeDepot, content: str, change: str | None = None, directory: 
     return depot.shelve(added(f"//depot/{directory}/s", content), change=change)
 
 
+@pytest.mark.long
 def test_shelf_without_a_trigger_becomes_a_job_once(depot: FakeDepot) -> None:
     lost = shelf(depot, "1\n")
     assert missing(poll()[SHELVED]) == [lost]
@@ -250,6 +254,7 @@ def test_shelf_without_a_trigger_becomes_a_job_once(depot: FakeDepot) -> None:
     assert told(Kind.SHELVE, lost) == job.pk
 
 
+@pytest.mark.long
 def test_a_shelf_that_was_shelved_again_is_found_by_its_content(depot: FakeDepot) -> None:
     change = shelf(depot, "1\n")
     job = told(Kind.SHELVE, change)
@@ -268,6 +273,7 @@ def read(job: int, depot: FakeDepot, change: str) -> None:
     ReviewJob.objects.filter(pk=job).update(version_key=event.version_key)
 
 
+@pytest.mark.long
 def test_a_shelf_that_changed_while_its_job_read_it_is_compared_again(depot: FakeDepot) -> None:
     change = shelf(depot, "1\n")
     job = told(Kind.SHELVE, change)
@@ -278,6 +284,7 @@ def test_a_shelf_that_changed_while_its_job_read_it_is_compared_again(depot: Fak
     assert missing(poll()[SHELVED]) == [change]
 
 
+@pytest.mark.long
 def test_shelves_older_than_the_poll_are_remembered_and_not_reviewed(depot: FakeDepot) -> None:
     SourcePosition.objects.all().delete()
     change = shelf(depot, "1\n")
@@ -287,6 +294,7 @@ def test_shelves_older_than_the_poll_are_remembered_and_not_reviewed(depot: Fake
     assert missing(poll()[SHELVED]) == [change]
 
 
+@pytest.mark.long
 def test_an_old_shelf_that_comes_into_view_is_not_news(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +308,7 @@ def test_an_old_shelf_that_comes_into_view_is_not_news(
     assert missing(poll()[SUBMITTED]) == []  # the poll of submits has seen it
 
 
+@pytest.mark.long
 def test_old_shelf_is_polled_for_days_after_its_trigger(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +322,7 @@ def test_old_shelf_is_polled_for_days_after_its_trigger(
     assert missing(poll()[SHELVED]) == [change]
 
 
+@pytest.mark.long
 def test_a_shelf_below_the_newest_ones_is_compared_from_its_first_trigger_on(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +338,7 @@ def test_a_shelf_below_the_newest_ones_is_compared_from_its_first_trigger_on(
     assert old in missing(poll()[SHELVED])
 
 
+@pytest.mark.long
 def test_first_poll_that_dies_does_not_make_old_shelves_news(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +354,7 @@ def test_first_poll_that_dies_does_not_make_old_shelves_news(
     assert missing(poll()[SHELVED]) == [lost]
 
 
+@pytest.mark.long
 def test_shelves_with_a_trigger_are_compared_from_the_first_poll_on(depot: FakeDepot) -> None:
     SourcePosition.objects.all().delete()
     change = shelf(depot, "1\n")
@@ -356,6 +368,7 @@ def test_shelves_outside_the_allow_list_are_ignored(depot: FakeDepot) -> None:
     assert missing(poll()[SHELVED]) == []
 
 
+@pytest.mark.long
 def test_a_trigger_the_poll_took_for_late_makes_the_poll_compare_now(depot: FakeDepot) -> None:
     from reviews.api import perforce_triggers  # the trigger's door
 
@@ -376,6 +389,7 @@ def test_a_trigger_the_poll_took_for_late_makes_the_poll_compare_now(depot: Fake
     assert ReviewJob.objects.order_by("-id")[0].review_version == 2
 
 
+@pytest.mark.long
 def test_a_job_keeps_the_key_of_the_content_it_read(settings: Any, depot: FakeDepot) -> None:
     settings.STAGES = {**scripted.STAGES, "fetch": ("reviews.stages.fetch.run", "stages")}
     change = shelf(depot, "1\n")
@@ -391,6 +405,7 @@ def test_a_job_keeps_the_key_of_the_content_it_read(settings: Any, depot: FakeDe
     assert missing(poll()[SHELVED]) == [change]
 
 
+@pytest.mark.long
 def test_a_shelf_replaced_while_it_is_read_is_read_again_and_keeps_the_newest_key(
     settings: Any, depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,6 +451,7 @@ def test_commits_older_than_the_poll_are_not_reviewed_without_backfill(settings:
     assert missing(poll()["git demo main"]) == [f"git:demo@{sha}" for sha in shas[-2:]]
 
 
+@pytest.mark.long
 def test_a_commit_that_was_asked_for_is_not_missing(repo: GitRepo, post: Any) -> None:
     sha = repo.commit_files({"a": "2\n"})
     post(changelist=f"git:demo@{sha}")
@@ -484,6 +500,7 @@ def test_unavailable_server_stops_only_its_streams_and_is_shown(depot: FakeDepot
     assert SourcePosition.objects.get(stream=SUBMITTED).problem == ""
 
 
+@pytest.mark.long
 def test_an_open_circuit_skips_the_server_without_a_command(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,6 +520,7 @@ def test_an_open_circuit_skips_the_server_without_a_command(
     assert missing(poll()[SUBMITTED]) == [lost]
 
 
+@pytest.mark.long
 def test_a_change_whose_listing_is_too_large_does_not_hide_the_others(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -541,6 +559,7 @@ def test_the_message_is_made_once_and_is_due_again_after_each_run(depot: FakeDep
     assert OutboxMessage.objects.get(message_type="poll_sources").pk == message.pk
 
 
+@pytest.mark.long
 def test_partial_run_continues_at_once(depot: FakeDepot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "PER_RUN", 1)
     monkeypatch.setattr(watching, "PER_STEP", 1)
@@ -614,6 +633,7 @@ def command(*arguments: str) -> str:
     return out.getvalue()
 
 
+@pytest.mark.long
 def test_the_command_prints_the_difference(depot: FakeDepot) -> None:
     lost, shelved = submit(depot, "a"), shelf(depot, "1\n")
     dry = command("--dry-run")
@@ -637,6 +657,7 @@ def test_command_reports_the_problem_of_a_stream(depot: FakeDepot, settings: Any
     connection.close()
 
 
+@pytest.mark.long
 def test_events_found_by_the_poll_are_marked(depot: FakeDepot) -> None:
     submit(depot, "a")
     told(Kind.CHANGE, submit(depot, "b"))

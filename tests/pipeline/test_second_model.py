@@ -107,6 +107,7 @@ def test_when_the_circuit_of_the_first_closes_it_reviews_again(bench: Bench, sec
     assert (job_of(job).model_name, job_of(job).banner) == ("m", "")
 
 
+@pytest.mark.long
 def test_reviews_make_the_trial_calls_of_the_first_and_lose_nothing_when_they_fail(
     bench: Bench, second: FakeLlm
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_failure_that_would_end_the_job_goes_to_the_second(bench: Bench, secon
     assert len(second.requests) == 2, "the attempts before the last are the first one's"
 
 
+@pytest.mark.long
 def test_an_answer_paid_for_at_one_model_is_not_asked_from_the_other(bench: Bench, second: FakeLlm) -> None:
     bench.one_by_one()
     again: list[str] = []
@@ -221,6 +223,7 @@ def test_an_answer_that_cannot_be_used_is_no_reason_for_the_second(bench: Bench,
     assert second.requests == []
 
 
+@pytest.mark.long
 def test_the_second_has_a_circuit_of_its_own_which_its_health_check_closes(
     bench: Bench, second: FakeLlm
 ) -> None:

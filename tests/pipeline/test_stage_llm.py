@@ -733,6 +733,7 @@ def test_progress_that_cannot_be_written_does_not_stop_the_review(bench: Bench) 
     assert job_of(job).status == JobStatus.SUCCEEDED
 
 
+@pytest.mark.long
 def test_scenario_11_with_its_budget_gone_the_slow_part_is_left_out(bench: Bench) -> None:
     bench.settings.LLM_TIMEOUT_SECONDS = 3.0  # the other parts are answered by then, also on a busy machine
     bench.llm.server.respond = failing_on(3, Reply(hang=True))
@@ -748,6 +749,7 @@ def test_scenario_11_with_its_budget_gone_the_slow_part_is_left_out(bench: Bench
     assert JobEvent.objects.get(job_id=job).context["classes"] == {"NETWORK_TIMEOUT": 1}
 
 
+@pytest.mark.long
 def test_scenario_11_a_part_that_answers_within_the_budget_is_reviewed(bench: Bench) -> None:
     bench.settings.LLM_TIMEOUT_SECONDS = 3.0  # the other parts are answered by then, also on a busy machine
     bench.llm.server.respond = failing_on(3, Reply(hang=True))

@@ -16,7 +16,7 @@ from reviews.artifacts import recipe
 from reviews.metrics import GAUGES
 from reviews.models import ReviewJob
 from reviews.reviewers.chunks import CHARS_PER_TOKEN
-from tests import factories
+from tests import factories, skips
 from tests.fakes.llm import SmallWindow
 from tests.pipeline.test_stage_llm import Bench, bench, job_of
 from tests.reviewers.test_review import big
@@ -41,7 +41,10 @@ def test_after_twenty_calls_requests_are_packed_as_the_server_counts(bench: Benc
     bench.settings.LLM_MAX_INPUT_TOKENS = 8_000
     bench.llm.server.respond = SmallWindow(None, tokens=pieces)
     assert recipe.limits_for_packing().chars_per_token == CHARS_PER_TOKEN
-    jobs = [bench.job(big(2 + n % 3, per_file=150 + 20 * n), key=str(n)) for n in range(24)]
+    jobs = [
+        bench.job(big(2 + n % 3, per_file=150 + 20 * n), key=str(n))
+        for n in range(24 if skips.is_all() else 16)
+    ]
     bench.work()
     assert sum(job_of(job).usage["calls"] for job in jobs) >= 20
     token_counts.forget()
@@ -70,6 +73,7 @@ def used(*ratios: float, **fields: Any) -> None:
     ReviewJob.objects.bulk_create(jobs)
 
 
+@pytest.mark.long
 def test_a_backlog_does_not_hide_what_was_counted() -> None:
     used(*[3.0] * 5)
     waiting = [factories.ReviewJobFactory.build(deadline_at=timezone.now()) for _ in range(600)]

@@ -40,6 +40,7 @@ def test_recall_and_share_of_changed_ordinary_texts_keep_their_floors(report: Re
     assert report.share(secret=False) <= 0.015, shown(report)
 
 
+@pytest.mark.long
 def test_every_class_keeps_its_floor_with_confidence() -> None:
     report = measure(rows_of_classes(SEED, ROWS_OF_A_CLASS), plain)
     for group in sorted(report.secret_groups):

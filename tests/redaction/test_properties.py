@@ -10,6 +10,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unidiff import PatchSet
@@ -84,6 +85,7 @@ def test_clean_answers_whatever_it_is_given(text: str) -> None:
     assert len(clean(text, 100)) <= 100
 
 
+@pytest.mark.long
 @quick
 @given(st.lists(texts, max_size=4))
 def test_parts_together_are_stable_too(parts: list[str]) -> None:
@@ -128,6 +130,7 @@ def shape(text: str) -> list[tuple[str, str, list[tuple[int, int, int, int, list
 plain_line = safe_line.map(lambda text: "".join(c for c in text if c.isprintable()))
 
 
+@pytest.mark.long
 @quick
 @given(st.lists(st.lists(st.tuples(st.sampled_from("+- "), plain_line), min_size=1, max_size=8), max_size=3))
 def test_another_parser_reads_the_same_diff_before_and_after(files: list[list[tuple[str, str]]]) -> None:

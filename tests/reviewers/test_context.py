@@ -140,6 +140,7 @@ def test_files_that_no_model_gets_are_no_context(name: str, extra: ContextFile) 
     assert extra.text not in request(of)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("files_of_change", [150, pytest.param(300, marks=pytest.mark.long)])
 def test_many_new_files_that_define_the_same_names_take_little_memory(files_of_change: int) -> None:
     """Each of the names' definitions had a set of its own of all their users: 4,000 files took 15 GB."""

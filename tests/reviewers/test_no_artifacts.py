@@ -13,6 +13,7 @@ INTERNAL = {"reviews/artifacts/store.py", "reviews/artifacts/integrity.py", "rev
 
 # The opening of an artifact, and of what a raw one holds.
 LOADS = {"store.load", "store.opened", "store.content_of", "change_codec.from_json"}
+NAMES = {name.rpartition(".")[2] for name in LOADS}
 
 
 def calls_of(path: Path) -> set[str]:
@@ -21,7 +22,11 @@ def calls_of(path: Path) -> set[str]:
     may_open = any(all(word in text for word in name.split(".")) for name in LOADS)
     for function in ast.walk(ast.parse(text)) if may_open else ():
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            calls = {ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+            calls = {
+                ast.unparse(node)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Attribute) and node.attr in NAMES
+            }
             found |= {function.name} if calls & LOADS else set()
     return found
 

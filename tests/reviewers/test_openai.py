@@ -236,6 +236,7 @@ def test_a_server_is_named_by_host_and_port_alone(fields: dict[str, str], server
     assert server_of(LlmConfig(model="m", **fields)) == server
 
 
+@pytest.mark.long
 def test_a_silent_server_and_one_that_hangs_up_are_named(llm: FakeLlm) -> None:
     where = f"127.0.0.1:{llm.server.port}"
     llm.script(Reply(hang=True), Reply(reset=True))
@@ -369,6 +370,7 @@ def test_calls_spread_over_small_clients_that_share_one_tls_context(
     assert len(set(map(id, contexts))) == 1
 
 
+@pytest.mark.long
 def test_waiting_for_a_slot_does_not_use_up_the_deadline(llm: FakeLlm) -> None:
     llm.server.delay = 1.0
 

@@ -71,6 +71,7 @@ def test_another_recipe_is_not_opened() -> None:
     assert prepared_codec.from_json(redacted(ONE), "newer", {}) is None
 
 
+@pytest.mark.long
 def test_one_process_serves_many_changes_and_its_memory_comes_back() -> None:
     redacted(ONE)
     first, before = pid(), memory(pid())
@@ -87,7 +88,8 @@ def test_a_line_of_nothing_but_its_ends_is_redacted(end: str) -> None:
     assert opened(redacted(change(added(D + "ends.txt", f"a = 1{end * 60_000}\n"))))
 
 
-@pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.long), 5])
+@pytest.mark.long
+@pytest.mark.parametrize("share", [1, 5])
 def test_a_change_of_hostile_lines_is_blocked_within_its_budget(share: int) -> None:
     """The kernel keeps the budget: the whole one for the largest change, a fifth of it for a fifth."""
     hostile = change(*(added(D + f"{n}.sh", HOSTILE) for n in range(19 // share + 1)))
@@ -139,6 +141,7 @@ def test_an_exchange_that_breaks_off_gives_no_other_change_its_answer(
     assert pid() != victim
 
 
+@pytest.mark.long
 def test_a_process_that_takes_long_to_end_still_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly = f"import os, time; os.close(1); time.sleep(2); os._exit({child.SIGNALED + signal.SIGXCPU})"
     start = subprocesses.start
@@ -150,6 +153,7 @@ def test_a_process_that_takes_long_to_end_still_says_why(monkeypatch: pytest.Mon
     assert blocked.value.context["reason_code"] == "too_slow"
 
 
+@pytest.mark.long
 def test_an_idle_process_that_was_killed_is_replaced_unnoticed() -> None:
     redacted(ONE)
     os.kill(pid(), signal.SIGKILL)

@@ -287,8 +287,8 @@ def test_calls_in_flight_are_bounded() -> None:
     ("reply", "error_class"),
     [
         (error(429, "x", Retry_After="7"), ErrorClass.RATE_LIMITED),
-        (error(503, "x"), ErrorClass.UPSTREAM_UNAVAILABLE),
-        (Reply(reset=True), ErrorClass.NETWORK_UNREACHABLE),
+        pytest.param(error(503, "x"), ErrorClass.UPSTREAM_UNAVAILABLE, marks=pytest.mark.long),
+        pytest.param(Reply(reset=True), ErrorClass.NETWORK_UNREACHABLE, marks=pytest.mark.long),
     ],
 )
 def test_a_retryable_failure_ends_the_attempt_and_the_next_pays_for_the_rest_only(

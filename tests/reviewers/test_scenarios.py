@@ -154,7 +154,14 @@ def test_scenario_05_a_finding_with_evidence_keeps_its_place_and_severity() -> N
 
 
 @pytest.mark.parametrize(
-    "trouble", [TOO_LONG, error(413, "x"), error(400, "prompt is too long: 250000 tokens > 200000 maximum")]
+    "trouble",
+    [
+        TOO_LONG,
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in (error(413, "x"), error(400, "prompt is too long: 250000 tokens > 200000 maximum"))
+        ),
+    ],
 )
 def test_scenario_06_a_part_beyond_the_window_is_not_asked_for_again(trouble: Reply) -> None:
     with FakeLlm(respond=failing_on(1, trouble)) as llm:
@@ -191,6 +198,7 @@ def test_scenario_11_a_part_that_times_out_ends_the_attempt_and_what_is_finished
     assert len(progress) == 2
 
 
+@pytest.mark.long
 def test_scenario_11_a_part_that_answers_in_the_next_attempt_is_all_that_is_paid_for() -> None:
     progress: dict[str, str] = {}
     with FakeLlm(respond=failing_on(3, SLOW)) as llm:
@@ -207,7 +215,11 @@ def test_scenario_11_a_part_that_answers_in_the_next_attempt_is_all_that_is_paid
     ("trouble", "why"),
     [
         (SLOW, IN_TIME),
-        (error(500, "x"), "not reviewed: the model server failed on this part; a rerun may help"),
+        pytest.param(
+            error(500, "x"),
+            "not reviewed: the model server failed on this part; a rerun may help",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_scenario_11_with_the_budget_gone_the_part_is_left_out_and_the_rest_is_shown(
@@ -219,6 +231,7 @@ def test_scenario_11_with_the_budget_gone_the_part_is_left_out_and_the_rest_is_s
     assert outcome.review.banner.startswith("Warning: 33% of the change could not be reviewed")
 
 
+@pytest.mark.long
 def test_scenario_11_up_to_a_fifth_the_coverage_alone_says_it() -> None:
     with FakeLlm(respond=failing_on(3, SLOW)) as llm:
         outcome = review(llm, big(5), timeout_seconds=1.5, is_last_attempt=True)
@@ -310,7 +323,7 @@ def test_scenario_20_parts_of_an_earlier_attempt_are_shown_although_nothing_is_a
     assert (outcome.stopped, outcome.reviewed) == (Stopped.ENDED, 2)
 
 
-@pytest.mark.parametrize("until", [6.0, 0.0])
+@pytest.mark.parametrize("until", [6.0, pytest.param(0.0, marks=pytest.mark.long)])
 def test_scenario_20_at_the_soft_deadline_the_reviewed_parts_are_the_review(until: float) -> None:
     """A deadline that passed before anything was reviewed waits for the first part."""
     progress: dict[str, str] = {}

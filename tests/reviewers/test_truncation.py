@@ -58,6 +58,7 @@ def test_what_does_not_fit_even_in_small_parts_is_never_reviewed(at: str) -> Non
     assert outcome.review.findings, "what the model found is kept"
 
 
+@pytest.mark.long
 def test_parts_that_follow_a_cut_one_are_halved_before_they_are_asked() -> None:
     server = SmallWindow(4_000)
     with FakeLlm(respond=server) as llm:
@@ -125,7 +126,9 @@ def test_a_longer_request_that_was_read_in_full_proves_a_window_wrong() -> None:
     assert not window.has_cut(words, (), 18_000, 5_003)
 
 
-@pytest.mark.parametrize("at", ["head", "middle", "tail"])
+@pytest.mark.parametrize(
+    "at", ["middle", *(pytest.param(at, marks=pytest.mark.long) for at in ("head", "tail"))]
+)
 def test_words_alone_tell_that_a_piece_is_missing(at: str) -> None:
     """Where a server reports no tokens: whatever is missing between two words of the request."""
     part = prepared("", "    total = price * count\n" + LINES).chunks
@@ -178,6 +181,7 @@ class Countless(SmallWindow):
         return replace(super().__call__(request), input_tokens=0)
 
 
+@pytest.mark.long
 def test_the_next_attempt_asks_again_about_no_half() -> None:
     progress: dict[str, str] = {}
     with FakeLlm(respond=SmallWindow(4_000)) as llm:

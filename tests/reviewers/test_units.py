@@ -25,6 +25,7 @@ from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of
 from reviews.sources.base import ContextFile, FileChange, Rule
 from reviews.sources.passes import Passes
+from tests import skips
 from tests.reviewers.build import added, change, edited
 
 D = "//depot/p/"
@@ -406,6 +407,7 @@ def test_parts_show_each_unit_the_context_that_it_needs() -> None:
     assert model.asked == []
 
 
+@pytest.mark.long
 def test_a_hunk_longer_than_others_may_be_does_not_cost_the_rest_its_context() -> None:
     files = [*calling(8), added(D + "long.py", code("long", lines=900))]
     prepared = prepared_of(*files)
@@ -477,12 +479,13 @@ def _edit(files: dict[str, list[str]], source: random.Random) -> None:
     "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3, 4, 6, 8, 9, 10, 11, 15))]
 )
 def test_versions_reviewed_one_by_one_end_as_if_reviewed_from_scratch(seed: int) -> None:
+    steps = skips.examples(200)
     source = random.Random(seed)
     files = {f"{D}f{n}.py": [f"a{n} = {n}"] for n in range(6)}
     known: dict[str, KnownUnit] = {}
     spared = 0
     limits = replace(LIMITS, max_findings_per_chunk=200, finding_budget=1_000)
-    for step in range(200):
+    for step in range(steps):
         _edit(files, source)
         shown = [added(path, "\n".join(lines) + "\n") for path, lines in files.items()]
         prepared = prepared_of(*shown, limits=limits)
@@ -490,7 +493,7 @@ def test_versions_reviewed_one_by_one_end_as_if_reviewed_from_scratch(seed: int)
         assert said(one_by_one) == said(run(prepared, Scripted(), limits=limits)), f"step {step}"
         known |= stored(one_by_one)
         spared += one_by_one.review.usage.carried
-    assert spared > 200
+    assert spared > steps
 
 
 def test_stored_findings_hold_every_field() -> None:

@@ -279,6 +279,7 @@ def test_two_runs_do_not_post_an_event_twice(site: Installation, service: Servic
     assert service.events.empty()
 
 
+@pytest.mark.long
 def test_run_ends_and_keeps_the_event_when_the_service_never_answers(
     site: Installation, service: Service
 ) -> None:

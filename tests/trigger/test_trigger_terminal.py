@@ -125,6 +125,7 @@ def test_check_tells_an_unreachable_or_foreign_service_from_a_refusal(
     assert "Connection refused" in lines
 
 
+@pytest.mark.long
 def test_check_ends_when_the_service_never_answers(site: Installation, service: Service) -> None:
     service.may_answer.clear()
     code, lines = check(site)
@@ -179,6 +180,7 @@ def test_check_counts_waiting_events_and_leaves_them(site: Installation, service
     assert site.waiting() == waiting
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_check_against_the_real_service(live_server: Any, settings: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
