@@ -59,6 +59,8 @@ class HardeningMiddleware:
         headers.setdefault("Referrer-Policy", settings.SECURE_REFERRER_POLICY)
         headers.setdefault("X-Content-Type-Options", "nosniff")
         headers.setdefault("X-Frame-Options", settings.X_FRAME_OPTIONS)
+        # What is sent to one reader is for no other one: proxies may store what says nothing (G584).
+        headers.setdefault("Cache-Control", "no-store")
         headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
         headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         return response

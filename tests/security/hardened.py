@@ -52,6 +52,8 @@ def assert_hardened(response: Any, where: str = "", *, is_read: bool = True) -> 
     """Check an answer's headers and, unless others see the same page, its markup."""
     for header, part in HEADERS.items():
         assert part in response.headers.get(header, ""), (where, header)
+    if not response.request["PATH_INFO"].startswith(("/static/", "/api/schema/")):
+        assert "no-store" in response.headers.get("Cache-Control", ""), where
     assert "unsafe" not in response["Content-Security-Policy"], where
     assert "frame-ancestors 'none'" in response["Content-Security-Policy"], where
     if is_read and "html" in response.headers.get("Content-Type", "") and not response.streaming:
