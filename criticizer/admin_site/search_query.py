@@ -19,12 +19,8 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from criticizer.db.full_text import FullTextFilter, full_text, text_index
+from criticizer.db.full_text import FullTextFilter
 
-__all__ = [
-    "Key", "SearchProblem", "Term", "age", "condition_of", "exact", "flags",
-    "full_text", "number", "parse", "starts", "text_index",
-]  # fmt: skip
 MAX_CHARACTERS = 500
 MAX_TERMS = 20
 _TERM = re.compile(r'\s*(-)?(?:([A-Za-z_]+):)?(?:"((?:[^"\\]|\\.)*)"|([^\s"]+))')

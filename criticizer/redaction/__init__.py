@@ -15,20 +15,3 @@ from criticizer.redaction.guard import guard, require_policy
 from criticizer.redaction.known_secrets import register_own_secrets
 from criticizer.redaction.log_scrubbing import SecretsFilter, clean, clean_context, clean_stack, redact_event
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked
-
-__all__ = [
-    "RedactedText",
-    "RedactionBlocked",
-    "Redactor",
-    "SecretSpan",
-    "SecretsFilter",
-    "clean",
-    "clean_context",
-    "clean_stack",
-    "find_secrets",
-    "guard",
-    "redact",
-    "redact_event",
-    "register_own_secrets",
-    "require_policy",
-]

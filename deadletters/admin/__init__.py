@@ -1,5 +1,3 @@
 """The admin of dead letters. Autodiscovery imports this module only; nothing here writes a state."""
 
 from deadletters.admin import archive, batches, edits, groups, letters
-
-__all__ = ["archive", "batches", "edits", "groups", "letters"]

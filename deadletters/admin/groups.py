@@ -20,10 +20,11 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.list_rendering import badge, format_html_fast
 from criticizer.admin_site.ordering import Ordering
-from criticizer.admin_site.search_query import Term, age, exact, flags, full_text, number
+from criticizer.admin_site.search_query import Term, age, exact, flags, number
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.db import prepared
+from criticizer.db.full_text import full_text
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass
 from criticizer.security import reauthentication

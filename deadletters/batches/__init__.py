@@ -26,32 +26,3 @@ from deadletters.batches.drafts import MAX_ITEMS, MAX_RATE_PER_MINUTE, configure
 from deadletters.batches.preflight import dry_run
 from deadletters.batches.report import Progress, csv_rows, progress
 from deadletters.batches.store import AGGREGATE, MESSAGE, QUEUE, overruled_by_hand
-
-__all__ = [
-    "AGGREGATE",
-    "MAX_ITEMS",
-    "MAX_RATE_PER_MINUTE",
-    "MESSAGE",
-    "QUEUE",
-    "Progress",
-    "approve",
-    "cancel",
-    "configure",
-    "csv_rows",
-    "draft",
-    "dry_run",
-    "give_up_recipients",
-    "is_dangerous",
-    "makers",
-    "needs_approval",
-    "overruled_by_hand",
-    "pause",
-    "progress",
-    "refuse",
-    "replay_fixed",
-    "replayable",
-    "resume",
-    "set_pace",
-    "submit",
-    "why_not_approve",
-]

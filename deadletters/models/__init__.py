@@ -6,19 +6,3 @@ from deadletters.models.groups import DeadLetterGroup, DeadLetterGroupDay, DeadL
 from deadletters.models.letters import DeadLetter, DeadLetterEvent, DeadLetterPayload
 from deadletters.models.records import LetterArchive, OperatorAlert
 from deadletters.models.shared import MIN_WORDS
-
-__all__ = [
-    "MIN_WORDS",
-    "DeadLetter",
-    "DeadLetterEvent",
-    "DeadLetterGroup",
-    "DeadLetterGroupDay",
-    "DeadLetterGroupEvent",
-    "DeadLetterPayload",
-    "LetterArchive",
-    "LetterEdit",
-    "OperatorAlert",
-    "ReplayBatch",
-    "ReplayBatchEvent",
-    "ReplayItem",
-]

@@ -16,27 +16,3 @@ from deadletters.workflow.replay import VALID_FOR, replay, replay_from
 from deadletters.workflow.triage import triage, triage_many
 from deadletters.workflow.validate import validate, validate_many
 from deadletters.workflow.verify import verify, verify_many
-
-__all__ = [
-    "VALID_FOR",
-    "checklist",
-    "discard",
-    "discard_many",
-    "open_groups_of",
-    "remediate",
-    "remediate_many",
-    "reopen",
-    "reopen_many",
-    "replay",
-    "replay_from",
-    "resolve",
-    "resolve_many",
-    "suggested_category",
-    "triage",
-    "triage_many",
-    "validate",
-    "validate_many",
-    "verify",
-    "verify_many",
-    "why_not_reopened",
-]

@@ -1,5 +1,3 @@
 """Admin of deliveries, providers and suppressions. Importing this package registers it."""
 
 from notifications.admin import deliveries, suppressions
-
-__all__ = ["deliveries", "suppressions"]

@@ -4,12 +4,3 @@ from notifications.models.deliveries import Delivery, DeliveryAttempt
 from notifications.models.digests import Digest
 from notifications.models.preferences import RecipientPreference
 from notifications.models.suppressions import Suppression, UnarchivedMail
-
-__all__ = [
-    "Delivery",
-    "DeliveryAttempt",
-    "Digest",
-    "RecipientPreference",
-    "Suppression",
-    "UnarchivedMail",
-]

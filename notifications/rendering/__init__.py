@@ -38,24 +38,6 @@ from notifications.rendering.text import plain_text
 
 log = structlog.get_logger(__name__)
 
-__all__ = [
-    "MAX_BRIEF",
-    "MAX_FILES",
-    "MAX_FINDINGS",
-    "MAX_SUBJECT",
-    "SEVERITIES",
-    "Comparison",
-    "ConfigurationLine",
-    "EarlierFinding",
-    "Ending",
-    "ExcerptLine",
-    "PullRequest",
-    "Report",
-    "ReportFile",
-    "ReportFinding",
-    "render",
-]
-
 
 def render(
     report: Report, recipient: str, token: UUID, *, unsubscribe_url: str = "", answers: UUID | None = None

@@ -16,20 +16,3 @@ from reviews.admin import (
     token_ledger,
     viewer_scopes,
 )
-
-__all__ = [
-    "agent_tasks",
-    "allow_list",
-    "api_keys",
-    "artifacts",
-    "attempts",
-    "hosts",
-    "jobs",
-    "scan_targets",
-    "skipped_paths",
-    "sources",
-    "subscriptions",
-    "team_rules",
-    "token_ledger",
-    "viewer_scopes",
-]

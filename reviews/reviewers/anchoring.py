@@ -24,13 +24,10 @@ from reviews.reviewers.base import (
 )
 from reviews.reviewers.chunks import Chunk, ShownLine
 from reviews.reviewers.evidence import evidence_of
-from reviews.reviewers.merging import merged
 from reviews.reviewers.plaintext import plain
 from reviews.reviewers.quotes import Place, ShownText
 from reviews.reviewers.rules import ShownRule, at_least, cited
 from reviews.reviewers.suggestions import edit_of, suggestion_of
-
-__all__ = ["Anchored", "anchor", "excerpt", "merged"]
 
 MAX_CANDIDATES = 5  # of an ambiguous quote, shown
 EXCERPT_LINES = 3  # on either side

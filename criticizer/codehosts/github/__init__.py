@@ -7,5 +7,3 @@ from criticizer.codehosts.client import Reply
 from criticizer.codehosts.github.client import GitHub
 from criticizer.codehosts.github.tokens import AppConfig
 from criticizer.codehosts.names import Repository, dependency_of
-
-__all__ = ["AppConfig", "GitHub", "Reply", "Repository", "dependency_of"]
