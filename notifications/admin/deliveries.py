@@ -5,28 +5,80 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column, state_column
-from criticizer.admin_site.bulk_actions import ActionResult, BulkAction, ConfirmedActionsMixin
+from criticizer.admin_site.bulk_actions import (
+    ActionResult,
+    AdminForm,
+    BulkAction,
+    ConfirmedActionsMixin,
+    reason_field,
+)
 from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import badge, format_html_fast
+from criticizer.admin_site.ordering import Ordering
+from criticizer.admin_site.search_query import Key, age, exact, number
 from criticizer.admin_site.viewing_scope import RowScope, Visible
-from notifications.admin import (
-    delivery_search,
-    suppressions,  # noqa: F401  registers the suppressed addresses
-)
-from notifications.admin.forms import DecisionForm
+from criticizer.resilience.failures import ErrorClass
 from notifications.delivery import operator_actions
 from notifications.delivery.operator_actions import OperatorAction
 from notifications.digests import lifecycle
 from notifications.models import Delivery
+from notifications.recipients import HOST_CHANNELS
 from notifications.states import DeliveryStatus
 
+_CHOICES = (
+    (OperatorAction.CONFIRM.value, "It arrived: confirm it as delivered"),
+    (OperatorAction.RESEND.value, "Send it again: it may arrive twice, and the message says so"),
+    (OperatorAction.ABANDON.value, "Abandon it: the review continues without this recipient"),
+)
 MAX_ATTEMPTS = 200
+
+
+def _recipient(channel: str, example: str) -> Key:
+    # A recipient such as `mail:ann@example.com` is a valid search as it is.
+    return Key(lambda text: Q(recipient=f"{channel}:{text}"), "The recipient", example)
+
+
+ORDERINGS = {
+    "newest": Ordering("Newest", ("-created_at", "-id")),
+    "oldest": Ordering("Oldest", ("created_at", "id")),
+}
+KEYS = {
+    "cl": exact("changelist_id", "The changelist", example="12345"),
+    "state": exact("status", "The state; several with commas", choices=DeliveryStatus.choices),
+    "mail": _recipient("mail", "ann@example.com"),
+    "slack": _recipient("slack", "C0123ABCD"),
+    "swarm": _recipient("swarm", "review-123"),
+    **{channel: _recipient(channel, "acme/website#12") for channel in HOST_CHANNELS},
+    "webhook": _recipient("webhook", "https://ci.example.com/hook"),
+    "id": exact("notification_id", "The provider's own id", example="msg-1"),
+    "provider": exact("provider", "The provider", example="smtp"),
+    "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
+    "version": number("review_version", "The version of the review", example=">1"),
+    "attempts": number("attempts", "The number of attempts", example=">1"),
+    "age": age("created_at", "How long ago it was created", example="<1d"),
+}
+VIEWS = {
+    "Uncertain": "q=state%3Auncertain",
+    "Not sent yet": "q=state%3Apending%2Csending%2Creconciling",
+    "Failed": "q=state%3Afailed",
+}
+
+
+class DecisionForm(AdminForm):
+    decision = forms.ChoiceField(choices=_CHOICES, widget=forms.RadioSelect, label="Action")
+    reason = reason_field(
+        max_length=1000,
+        label="Evidence or reason",
+        help_text="For a confirmation, the evidence that it arrived: who saw it, a line of the mail"
+        " server's log, a ticket. It is saved with the delivery and the review.",
+    )
 
 
 def _shared_with(rows: Sequence[Delivery]) -> dict[int, list[Delivery]]:
@@ -90,9 +142,9 @@ class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
         "changelist_id", "review_version", "status", "error_class", "recipient", "provider", "attempts",
         "notified_at",
     )  # fmt: skip
-    orderings = delivery_search.ORDERINGS
-    search_keys = delivery_search.KEYS
-    starting_views = delivery_search.VIEWS
+    orderings = ORDERINGS
+    search_keys = KEYS
+    starting_views = VIEWS
     list_select_related = False
     bulk_actions = (DECIDE,)
     nouns = ("delivery", "deliveries")
