@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any, Final
 from unittest.mock import ANY
 
-from reviews.api.auth import ApiKeyThrottle
-from reviews.api.auth_failures import REFUSALS
+from reviews.api.auth import REFUSALS, ApiKeyThrottle
 
 # By module: names that its functions assign or fill, which a test finds as they are after the import.
 FORGOTTEN: Final = {

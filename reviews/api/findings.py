@@ -7,27 +7,64 @@ from datetime import UTC, datetime, time
 from django import forms
 from django.db.models import Q
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework.exceptions import ValidationError
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from criticizer.codehosts.registry import in_words
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
+from reviews import verdicts
 from reviews.api import representations, schemas
-from reviews.api.auth import client_of
+from reviews.api.auth import client_of, refuse_role
 from reviews.api.base import ApiView
 from reviews.api.pagination import Pages
-from reviews.api.views import ERRORS, NOT_FOUND, PAGE, visible_jobs
+from reviews.api.serializers import VerdictSerializer
+from reviews.api.views import ERRORS, NOT_FOUND, PAGE, POST_ERRORS, visible_jobs
+from reviews.extents import Extent, NotAccepted, NotAllowed
 from reviews.models import FindingRow
 from reviews.reviewers.base import FindingSeverity
-from reviews.roles import API
+from reviews.roles import API, OPERATOR
 from reviews.search import AT_NEWEST_VERSION, with_facets
 from reviews.sources.registry import repository_prefix
 from reviews.states import VERDICTS
 from reviews.verdicts import OPEN_VERDICTS, has_verdict_in_words
 
 MILLISECONDS = 10_000  # a slower query is cancelled
+
+
+class FindingVerdict(ApiView):
+    roles = API["api-verdict"]
+
+    @extend_schema(
+        operation_id="findings_verdict",
+        summary="Give a verdict on a finding",
+        description="Repeating the last verdict changes nothing. Critical findings are dismissed by two"
+        " people on their page, not by keys.",
+        request=VerdictSerializer,
+        responses={
+            200: OpenApiResponse(schemas.FindingSerializer, "The finding"),
+            **POST_ERRORS,
+            **NOT_FOUND,
+        },
+    )
+    def post(self, request: Request, finding_id: int) -> Response:
+        form = VerdictSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        client, given = client_of(request), form.validated_data
+        rows = FindingRow.objects.filter(client.scope.findings(), job__in=visible_jobs(request))
+        row = rows.filter(pk=finding_id).first()
+        if row is None:
+            raise NotFound
+        extent = Extent(given["scope"], given["path"], given["until"], client.scope, client.role == OPERATOR)
+        try:
+            verdicts.give(row, given["verdict"], client.actor, given["reason"], extent)
+        except NotAllowed as problem:
+            refuse_role(request)
+            raise PermissionDenied(str(problem)) from problem
+        except NotAccepted as problem:
+            raise ValidationError({"verdict": [str(problem)]}) from problem
+        return Response(representations.finding(row.pk))
 
 
 class _Filter(forms.Form):

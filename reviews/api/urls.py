@@ -6,10 +6,9 @@ from criticizer.codehosts.registry import HOSTS
 from reviews.api import agents, views
 from reviews.api.configuration import ConfigurationCheck
 from reviews.api.evidence import ReviewEvidence
-from reviews.api.findings import FindingList
+from reviews.api.findings import FindingList, FindingVerdict
 from reviews.api.openapi import DocsView, SchemaView
 from reviews.api.scans import ScanDetail, ScanDocuments, ScanList
-from reviews.api.verdicts import FindingVerdict
 from reviews.api.webhooks import HostWebhook
 from reviews.exports import FORMS
 

@@ -19,7 +19,7 @@ import structlog
 
 from criticizer.redaction import RedactedText, RedactionBlocked
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
-from reviews.drift.meaning.wording import Unsure
+from reviews.drift.wording import Unsure
 from reviews.reviewers.anchoring import EXCERPT_LINES
 from reviews.reviewers.answer import UnusableAnswer
 from reviews.reviewers.base import (

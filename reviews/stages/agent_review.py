@@ -2,13 +2,17 @@
 
 first attempt ─► tasks offered, attempt given back, in one commit
 next attempt ──► a task is open: given back again;  all are final: findings, coverage, banner
+
+A section's task is for keys that see the document too. The agent is believed as far as a model is: `drifted`
+needs a file of the request as evidence, and a quote of the document and of a changed line. Whatever is left
+undone leaves its section uncertain, with the reason.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,7 +21,7 @@ from django.conf import settings
 from django.db.models import Min
 from django.db.models.functions import Now
 
-from criticizer.redaction import RedactionBlocked, clean
+from criticizer.redaction import RedactionBlocked, clean, guard
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -29,10 +33,12 @@ from reviews import linter_results, pipeline
 from reviews.agents import expire, offer, rows
 from reviews.artifacts import recipe
 from reviews.artifacts.redactor import RedactedChange
+from reviews.drift.wording import Unsure
 from reviews.job_configuration import wants_agents
 from reviews.models import AgentTask, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import with_reconnect
+from reviews.reviewers.anchoring import LEAST_CONFIDENCE, LESS_CONFIDENCE
 from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.base import Stopped, Usage
 from reviews.reviewers.coverage_texts import (
@@ -46,20 +52,34 @@ from reviews.reviewers.coverage_texts import (
     agents_footer,
     incomplete_banner,
 )
-from reviews.reviewers.document_review import DocumentsOutcome
+from reviews.reviewers.document_answers import SectionVerdict
+from reviews.reviewers.document_prompt import AGENT_SYSTEM, verification_schema
+from reviews.reviewers.document_review import (
+    DocumentsOutcome,
+    Question,
+    SectionResult,
+    not_clean,
+    questions_of,
+    result_of,
+)
 from reviews.reviewers.model import ModelAnswer
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.plaintext import plain
-from reviews.reviewers.prompt_leaks import marks_of, without_leaks
+from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.prompt_leaks import marks_of, repeats, without_leaks
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_by_agents
 from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.passes import Passes
-from reviews.stages import agent_documents, documents
-from reviews.stages.agent_documents import AgentQuestions
+from reviews.stages import documents
 from reviews.states import OPEN_TASK, AgentTaskStatus, AgentTaskType
 
+_REASONS = {
+    "llm_parse_error": Unsure.PARSE_ERROR,
+    "token_limit": Unsure.TOKEN_LIMIT,
+    "refused": Unsure.UNAVAILABLE,
+}
+_CHARS = 600  # of a reasoning and of a replacement
 log = structlog.get_logger(__name__)
-
 MODEL = "agent"
 # By the class of a failed task: what the coverage says, and the class of the part's failure.
 _FAILED = {
@@ -67,6 +87,87 @@ _FAILED = {
     "token_limit": (AGENT_LIMIT, ErrorClass.TOKEN_LIMIT),
     "refused": (NOT_REVIEWED[ErrorClass.POLICY_REJECTED], ErrorClass.POLICY_REJECTED),
 }
+
+
+class AgentQuestions:
+    """The questions about the sections of one change; equal in each attempt of its stage."""
+
+    def __init__(self, prepared: Prepared, model: str, paths: Collection[str]) -> None:
+        self._prepared, self._paths = prepared, paths
+        self._questions, self._unasked = questions_of(
+            prepared, prepared.sections, model, settings.DOCUMENT_SECTIONS
+        )
+
+    def drafts(self, is_covered: Callable[[Sequence[str]], bool]) -> list[offer.Draft]:
+        """Return the tasks. A section has none where no key may see its document with the change.
+
+        It has none either where the guard refuses its text, or where that is too large for a task.
+        """
+        found = []
+        for ordinal, one in enumerate(self._questions):
+            directories = rows.directories_of(clean(path) for path in (*self._paths, one.section.path))
+            if is_covered(directories):
+                kind, schema = AgentTaskType.VERIFICATION, verification_schema()
+                try:
+                    found.append(
+                        offer.draft(kind, ordinal, one.key, AGENT_SYSTEM, one.request, schema, directories)
+                    )
+                except (RedactionBlocked, offer.TooLarge):
+                    continue  # `results` says which
+        return found
+
+    def results(self, tasks: Mapping[str, AgentTask], ends: Counter[str]) -> list[SectionResult]:
+        """Return what became of the sections; count in `ends` how the tasks ended."""
+        return [*(self._result(one, tasks.get(one.key), ends) for one in self._questions), *self._unasked]
+
+    def _result(self, question: Question, task: AgentTask | None, ends: Counter[str]) -> SectionResult:
+        if task is None:
+            return _never_offered(question)
+        ends["total"] += 1
+        if task.status == AgentTaskStatus.COMPLETED and task.result:
+            ends["completed"] += 1
+            return self._judged(question, task)
+        reason = _REASONS.get(task.error_class)
+        ends["missing"] += reason is None
+        ends["lost"] += task.error_class == expire.LOST
+        return SectionResult(question.section, SectionVerdict.UNCERTAIN, reason or Unsure.AGENT_TIMEOUT)
+
+    def _judged(self, question: Question, task: AgentTask) -> SectionResult:
+        said = task.result[0]
+        if repeats(said, marks_of(task.payload[0]["request"] if task.payload else "")):
+            return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.PARSE_ERROR)
+        manifest = self._prepared.text.manifest
+        shown = {manifest[index].path.text for index in question.chunk.files} | {question.section.place.text}
+        is_shown = not shown.isdisjoint(said["evidence_files"])
+        confidence = round(100 * said["confidence"])
+        if said["verdict"] == "uncertain" and not said["evidence_files"]:
+            return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.NO_EVIDENCE, confidence)
+        if said["verdict"] == "verified":
+            if said["evidence_files"] and not is_shown:  # without any it costs confidence on its submission
+                confidence = max(LEAST_CONFIDENCE, confidence - LESS_CONFIDENCE)
+            return SectionResult(question.section, SectionVerdict.HOLDS, Unsure.SAID, confidence)
+        return result_of(_answer(said, confidence, is_shown=is_shown), question, self._prepared.paths)
+
+
+def _never_offered(question: Question) -> SectionResult:
+    try:
+        guard(question.request)
+    except RedactionBlocked as blocked:
+        return not_clean(question.section, blocked)
+    return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.UNAVAILABLE)
+
+
+def _answer(said: Mapping[str, Any], confidence: int, *, is_shown: bool) -> dict[str, Any]:
+    """Return a verification as a model's answer about a section; without evidence it has no quote."""
+    return {
+        "verdict": said["verdict"],
+        "claim": (said.get("specific_mismatch") or "")[:160],
+        "quote_document": said.get("quote_document") or "",
+        "quote_code": (said.get("quote_code") or "") if is_shown else "",
+        "reasoning": said["reasoning"][:_CHARS],
+        "replacement": (said.get("suggested_fix") or "")[:_CHARS],
+        "confidence": confidence,
+    }
 
 
 class _NoClient:
@@ -104,7 +205,7 @@ def review(claim: StageClaim, change: RedactedChange) -> ReviewOutcome:
     if not asking.asked:
         return review_by_agents(asking, {}, "", "")
     paths = _paths(change)
-    sections = agent_documents.AgentQuestions(prepared, MODEL, paths)
+    sections = AgentQuestions(prepared, MODEL, paths)
     if is_first:
         directories = rows.directories_of(clean(path) for path in paths)
         if not with_reconnect(lambda: offer.is_configured(directories)):

@@ -12,7 +12,7 @@ from django.conf import settings
 from criticizer.redaction import RedactionBlocked, clean
 from criticizer.resilience.failures import DependencyUnavailable, Failure
 from reviews.artifacts import recipe
-from reviews.drift.meaning.wording import Unsure
+from reviews.drift.wording import Unsure
 from reviews.pipeline import StageClaim
 from reviews.pipeline.async_executor import in_thread
 from reviews.pipeline.executor import with_reconnect
@@ -153,7 +153,7 @@ def _is_said(finding: Finding, others: tuple[Finding, ...]) -> bool:
 
 
 def _as_stored(found: DocumentsOutcome) -> Mapping[str, Any]:
-    """Return what pages, messages and the API say of it (`reviews.drift.meaning.wording`)."""
+    """Return what pages, messages and the API say of it (`reviews.drift.wording`)."""
     sections = [
         {
             "document": clean(one.section.path, 1024),

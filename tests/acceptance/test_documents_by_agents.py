@@ -16,7 +16,7 @@ from reviews.intake import api_keys
 from reviews.models import AgentTask, ApiKey, ReviewJob
 from reviews.reports import report_of
 from reviews.reviewers import document_review
-from reviews.stages import agent_documents
+from reviews.stages import agent_review
 from reviews.states import JobStatus
 from tests.acceptance.test_documents_by_meaning import (
     AFTER,
@@ -233,7 +233,7 @@ def test_a_section_that_the_guard_refuses_is_uncertain_and_the_change_is_reviewe
         return guard(text)
 
     world.monkeypatch.setattr(offer, "guard", doubting)
-    world.monkeypatch.setattr(agent_documents, "guard", doubting, raising=False)
+    world.monkeypatch.setattr(agent_review, "guard", doubting, raising=False)
     client = agent()
     job = offered(world, repo)
     assert [one["type"] for one in worked(world, client, job)] == ["review_chunk"]

@@ -13,8 +13,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from criticizer.models import SecurityEvent
-from reviews.api.auth import ApiKeyThrottle
-from reviews.api.auth_failures import PER_MINUTE, SAME_SECONDS, RefusalLog
+from reviews.api.auth import PER_MINUTE, SAME_SECONDS, ApiKeyThrottle, RefusalLog
 from reviews.intake import api_keys
 from reviews.models import ApiKey
 from tests.api.conftest import ApiClient, Maker, assert_error

@@ -11,23 +11,23 @@ import yaml
 from django.core.management import CommandError, call_command
 from jsonschema import Draft202012Validator
 
-from reviews.configuration import reference
 from reviews.configuration.keys import KEYS, Ceiling
 from reviews.configuration.resolving import FILE, resolve
+from reviews.management.commands import configuration_table
 from tests.configuration.test_resolving import STRICT_FILE, WRONG, _written
 
 
 def validator() -> Draft202012Validator:
-    schema = json.loads(reference.schema())
+    schema = json.loads(configuration_table.schema())
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
 
 
 def test_the_example_sets_every_key_without_a_warning() -> None:
-    found = resolve(reference.example().encode(), Ceiling(max_findings=200))
+    found = resolve(configuration_table.example().encode(), Ceiling(max_findings=200))
     assert found.warnings == ()
     assert set(found.sources.values()) == {FILE}
-    assert validator().is_valid(yaml.safe_load(reference.example()))
+    assert validator().is_valid(yaml.safe_load(configuration_table.example()))
 
 
 def test_the_schema_refuses_what_the_table_refuses() -> None:
@@ -46,7 +46,7 @@ def test_the_schema_refuses_what_the_table_refuses() -> None:
 
 
 def test_the_page_names_every_key_with_its_meaning() -> None:
-    page = reference.page()
+    page = configuration_table.page()
     for path, key in KEYS.items():
         assert f"| `{path}` |" in page
         assert key.doc in page

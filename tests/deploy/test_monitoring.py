@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from criticizer.observability import dashboard
+from criticizer.management.commands import metric_table
 from criticizer.observability.metrics import EXTRA, GAUGES, ROWS_INSERTED
 
 DEPLOY = Path(settings.BASE_DIR) / "docs" / "deploy"
@@ -30,7 +30,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def expressions() -> list[str]:
-    panels = json.loads(dashboard.grafana())["panels"]
+    panels = json.loads(metric_table.grafana())["panels"]
     return [rule["expr"] for rule in rules()] + [panel["targets"][0]["expr"] for panel in panels]
 
 

@@ -15,8 +15,8 @@ from reviews.drift.meaning import looking
 from reviews.drift.meaning.changed import ChangedFile, facts_of
 from reviews.drift.meaning.mapping import Mapped, Sections, mapped
 from reviews.drift.meaning.sections import MAX_SECTION_CHARS, Section, sections_of
-from reviews.drift.meaning.wording import TEXTS, Unsure, meaning_summary
 from reviews.drift.trees import MemoryTree
+from reviews.drift.wording import TEXTS, Unsure, meaning_summary
 from reviews.reviewers.answer import UnusableAnswer
 from reviews.reviewers.base import Side
 from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine

@@ -16,8 +16,8 @@ from reviews.evaluation import changes, corpus, figures, modes
 from reviews.evaluation.corpus import Case
 from reviews.evaluation.figures import Result
 from reviews.evaluation.matching import by_words, matched
+from reviews.evaluation.modes import Models, Ready, reviewed
 from reviews.evaluation.oracle import Oracle, sees
-from reviews.evaluation.running import Models, Ready, reviewed
 from reviews.reviewers import redactor
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.quotes import Place, ShownText, SideText

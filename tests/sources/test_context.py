@@ -13,10 +13,16 @@ import pytest
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange, Mention
-from reviews.sources.context import MAX_BYTES, MAX_FILES, ContextFetcher, ContextLimits, wanted_names
+from reviews.sources.context import (
+    MAX_BYTES,
+    MAX_FILES,
+    ContextFetcher,
+    ContextLimits,
+    imported_paths,
+    wanted_names,
+)
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
-from reviews.sources.imports import imported_paths
 from reviews.sources.names import defines, names_in
 from reviews.sources.perforce.source import PerforceSource
 from tests.fakes.p4.server import FakeDepot, added, edited
