@@ -34,7 +34,6 @@ from reviews.drift.claims import Kind, Verdict
 from reviews.drift.extraction import all_claims_of, is_document, page_of
 from reviews.drift.fetching import DocumentVerifier, Root, Sight
 from reviews.drift.git_tree import GitTree, renames_between
-from reviews.drift.trees import MemoryTree
 from reviews.drift.walk import scan
 from reviews.reviewers import redactor
 from reviews.sources.allowlist import AllowList
@@ -42,6 +41,7 @@ from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
 from reviews.sources.git_command import GitCommand
 from tests.drift.corpus import MUTATIONS, TREES, Files
+from tests.drift.memory_tree import MemoryTree
 from tests.sources.gitrepo import GitRepo
 
 ROOT = Path(__file__).resolve().parents[1]

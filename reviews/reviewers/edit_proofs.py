@@ -17,6 +17,7 @@ from tree_sitter import Language, Node, Parser
 from criticizer.redaction import clean
 from reviews.reviewers.base import Edit
 from reviews.reviewers.grammars import GRAMMARS, language_of
+from reviews.reviewers.suggestions import indent
 from reviews.sources.base import FileChange
 
 MAX_BYTES = 1_000_000
@@ -88,15 +89,15 @@ def _why_not_indented(old: Sequence[str], new: Sequence[str], lines: Sequence[st
     said = [line for line in new if line.strip()]
     if not said:
         return ""
-    shallowest = min(len(_indent(line)) for line in old if line.strip()) if any(map(str.strip, old)) else 0
-    if _indent(said[0]) != _indent(next(filter(str.strip, old), "")):
+    shallowest = min(len(indent(line)) for line in old if line.strip()) if any(map(str.strip, old)) else 0
+    if indent(said[0]) != indent(next(filter(str.strip, old), "")):
         return "indentation"
-    if any(len(_indent(line)) < shallowest for line in said):
+    if any(len(indent(line)) < shallowest for line in said):
         return "indentation"
-    used = {char for line in old for char in _indent(line)} or {
-        char for line in lines if line.strip() for char in _indent(line)
+    used = {char for line in old for char in indent(line)} or {
+        char for line in lines if line.strip() for char in indent(line)
     }
-    added = {char for line in said for char in _indent(line)}
+    added = {char for line in said for char in indent(line)}
     return "indentation" if used and not added <= used else ""
 
 
@@ -113,8 +114,8 @@ def _why_not_fitting(
     if beside.intersection(repeated) or len(several) > 1:
         return "repeats"
     following = next(filter(str.strip, after), "")
-    opens = bool(old) and len(_indent(following)) > len(_indent(old[-1]))
-    if opens and (not new or _indent(new[-1]) != _indent(old[-1])):
+    opens = bool(old) and len(indent(following)) > len(indent(old[-1]))
+    if opens and (not new or indent(new[-1]) != indent(old[-1])):
         return "repeats"  # the last of the old lines begins a block, and the new text brings its own
     return ""
 
@@ -161,7 +162,3 @@ def _parser(language: str) -> Parser:
 
 def _balance(text: str, pair: str) -> int:
     return text.count(pair[0]) - text.count(pair[1])
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]

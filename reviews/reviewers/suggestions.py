@@ -164,10 +164,10 @@ def _indented(new: list[str], old: Sequence[str]) -> list[str] | None:
     """Return new lines with the indentation of the old ones, where the model left off all of it."""
     if not new:
         return new
-    wanted, given = _indent(next(filter(str.strip, old), "")), _indent(new[0])
+    wanted, given = indent(next(filter(str.strip, old), "")), indent(new[0])
     if given == wanted:
         return new
-    rest = [len(_indent(line)) for line in new[1:] if line.strip()]
+    rest = [len(indent(line)) for line in new[1:] if line.strip()]
     if given or (rest and min(rest) >= len(wanted)):
         return None
     return [wanted + line if line.strip() else line for line in new]
@@ -237,7 +237,7 @@ def _of_diff(code: str, texts: Sequence[str]) -> Range | None:
 def _of_lines(code: str, texts: Sequence[str], first: int, end: int) -> Range | None:
     """Return the edit if the code is a new text of the lines `first:end` of `texts`, not of more or fewer."""
     old, new = list(texts[first:end]), code.split("\n")
-    if not new[0].strip() or _indent(old[0]) != _indent(new[0]):
+    if not new[0].strip() or indent(old[0]) != indent(new[0]):
         return None
     added = {line.strip() for line in new if _WORD.search(line)} - {line.strip() for line in old}
     around = (*texts[max(0, first - CONTEXT_LINES) : first], *texts[end : end + CONTEXT_LINES])
@@ -252,5 +252,6 @@ def _words(text: str) -> Counter[str]:
     return Counter(re.findall(r"\w+|[^\w\s]", text))
 
 
-def _indent(line: str) -> str:
+def indent(line: str) -> str:
+    """Return the blanks that a line begins with."""
     return line[: len(line) - len(line.lstrip())]

@@ -188,7 +188,8 @@ def _match(old: Sequence[str], new: Sequence[str], i1: int, i2: int, j1: int, j2
         return _match_directly(old, new, i1, i2, j1, j2)
     blocks: list[Block] = []
     at_old, at_new = i1, j1
-    for i, j in [*_unique_anchors(old, new, i1, i2, j1, j2), (i2, j2)]:
+    anchors = [(i1 + i, j1 + j) for i, j in unique_anchors(old[i1:i2], new[j1:j2])]
+    for i, j in [*anchors, (i2, j2)]:
         # A gap that is still too dear after the split is shown as replaced as a whole.
         if _matcher_steps(old[at_old:i], new[at_new:j]) <= _MAX_MATCHER_STEPS:
             blocks += _match_directly(old, new, at_old, i, at_new, j)
@@ -216,13 +217,11 @@ def _matcher_steps(old: Sequence[str], new: Sequence[str]) -> int:
     return (pairs + len(old)) * min(len(old), len(new), pairs + 1)
 
 
-def _unique_anchors(
-    old: Sequence[str], new: Sequence[str], i1: int, i2: int, j1: int, j2: int
-) -> list[tuple[int, int]]:
-    """Return the longest ascending chain of lines that occur exactly once on both sides."""
-    old_counts, new_counts = Counter(old[i1:i2]), Counter(new[j1:j2])
-    where = {new[j]: j for j in range(j1, j2) if new_counts[new[j]] == 1}
-    pairs = [(i, where[old[i]]) for i in range(i1, i2) if old_counts[old[i]] == 1 and old[i] in where]
+def unique_anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the longest ascending chain of lines that occur exactly once on both sides, as indexes."""
+    old_counts, new_counts = Counter(old), Counter(new)
+    where = {line: j for j, line in enumerate(new) if new_counts[line] == 1}
+    pairs = [(i, where[line]) for i, line in enumerate(old) if old_counts[line] == 1 and line in where]
     tails: list[int] = []  # smallest last new index of a chain of each length
     tail_pairs: list[int] = []
     previous: list[int] = [-1] * len(pairs)

@@ -7,14 +7,13 @@ of them removed, are what differs.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import groupby
 from typing import NamedTuple
 
 from reviews.reviewers.prepared_codec import DiffLine
+from reviews.sources.diffs import unique_anchors
 from reviews.web.budget import Budget
 
 CONTEXT_LINES = 3
@@ -108,7 +107,7 @@ def _matches(a: Sequence[str], b: Sequence[str], budget: Budget) -> dict[int, in
         height, width = i_end - i, j_end - j
         if not height or not width or not budget.spend(height + width):
             continue
-        if anchors := _anchors(a[i:i_end], b[j:j_end]):
+        if anchors := unique_anchors(a[i:i_end], b[j:j_end]):
             for at_i, at_j in [*anchors, (height, width)]:
                 parts.append((i, i_end - height + at_i, j, j_end - width + at_j))
                 i, j = i_end - height + at_i, j_end - width + at_j
@@ -116,29 +115,3 @@ def _matches(a: Sequence[str], b: Sequence[str], budget: Budget) -> dict[int, in
             blocks = SequenceMatcher(None, a[i:i_end], b[j:j_end], autojunk=False).get_matching_blocks()
             found.update({i + at + n: j + to + n for at, to, size in blocks for n in range(size)})
     return found
-
-
-def _anchors(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the longest rising sequence of places of lines that occur once on each side."""
-    once_a, once_b = Counter(a), Counter(b)
-    places = {text: at for at, text in enumerate(b) if once_b[text] == 1}
-    ends: list[int] = []  # the least last place of a sequence of each length
-    at_end: list[int] = []  # and the index of that pair
-    pairs: list[tuple[int, int, int]] = []  # i, j, the pair before
-    for i, text in enumerate(a):
-        if once_a[text] != 1 or text not in places:
-            continue
-        j = places[text]
-        length = bisect_left(ends, j)
-        pairs.append((i, j, at_end[length - 1] if length else -1))
-        if length == len(ends):
-            ends.append(j)
-            at_end.append(len(pairs) - 1)
-        else:
-            ends[length], at_end[length] = j, len(pairs) - 1
-    found = []
-    at = at_end[-1] if at_end else -1
-    while at >= 0:
-        i, j, at = pairs[at]
-        found.append((i, j))
-    return found[::-1]

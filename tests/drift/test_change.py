@@ -18,10 +18,10 @@ from reviews.drift.change import MAX_CLAIMS, Drifted, Report, compare
 from reviews.drift.claims import Claim, Judgement, Reason, Verdict
 from reviews.drift.extraction import claims_of, page_of
 from reviews.drift.index import Index
-from reviews.drift.trees import MemoryTree
 from reviews.drift.walk import scan
 from tests import skips
 from tests.drift.corpus import MUTATIONS, PYTHON, TREES, Files
+from tests.drift.memory_tree import MemoryTree
 from tests.drift.test_mutations import tree
 
 ROOT = Path(__file__).parents[2]

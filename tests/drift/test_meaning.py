@@ -15,7 +15,6 @@ from reviews.drift.meaning import looking
 from reviews.drift.meaning.changed import ChangedFile, facts_of
 from reviews.drift.meaning.mapping import Mapped, Sections, mapped
 from reviews.drift.meaning.sections import MAX_SECTION_CHARS, Section, sections_of
-from reviews.drift.trees import MemoryTree
 from reviews.drift.wording import TEXTS, Unsure, meaning_summary
 from reviews.reviewers.answer import UnusableAnswer
 from reviews.reviewers.base import Side
@@ -23,6 +22,7 @@ from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine
 from reviews.reviewers.document_answers import SectionVerdict, judged, parse_document_answer
 from reviews.reviewers.document_sections import ShownSection
 from tests import skips
+from tests.drift.memory_tree import MemoryTree
 
 MARKDOWN = """Preface of some length.
 

@@ -7,9 +7,9 @@ import pytest
 from reviews.drift.change import compare
 from reviews.drift.claims import Verdict
 from reviews.drift.extraction import is_document
-from reviews.drift.trees import MemoryTree
 from reviews.drift.walk import scan
 from tests.drift.corpus import MUTATIONS, TREES, Files, Mutation
+from tests.drift.memory_tree import MemoryTree
 
 
 def tree(files: Files) -> MemoryTree:

@@ -8,7 +8,7 @@ from benchmarks.drift import installed, with_one_comment
 from reviews.drift.change import compare
 from reviews.drift.claims import Verdict
 from reviews.drift.extraction import is_document
-from reviews.drift.trees import MemoryTree
+from tests.drift.memory_tree import MemoryTree
 
 PACKAGES = 30
 MAX_BYTES = 1_500_000  # of a package: the benchmark reads larger ones
