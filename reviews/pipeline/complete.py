@@ -13,12 +13,19 @@ from psycopg.types.json import Jsonb
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.redaction import clean, clean_context
-from criticizer.resilience.failures import Component, ErrorClass, Failure, RetryableFailure
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    RetryableFailure,
+)
 from criticizer.resilience.retry import BACKOFF
 from deadletters import ingest
 from reviews.agents import expire
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, soft_margin, statement
+from reviews.pipeline.claim import wait
 from reviews.states import STAGE_ORDER
 
 log = structlog.get_logger(__name__)
@@ -197,9 +204,11 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
     """End an attempt with a failure: due again after the backoff, or dead-lettered.
 
     `stack` is already redacted. Returns the seconds until the next attempt, or None when the
-    job is dead-lettered (guarantees G14, G29). Raises LostLease, having changed nothing.
+    job is dead-lettered (guarantees G14, G29). The loss of the database uses no last attempt: it is given
+    back, until the deadline of the job (guarantee G15). Raises LostLease, having changed nothing.
     """
     kind = failure.kind
+    is_last = claim.attempt >= claim.max_attempts
     parameters = {
         "stage_run": claim.stage_run_id,
         "token": claim.token,
@@ -210,8 +219,11 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
         "detail": clean(failure.detail, 1000),
         "context": Jsonb(clean_context(failure.context)),
     }
-    if failure.retryable and claim.attempt < claim.max_attempts:
-        delay = outbox.scaled(BACKOFF.delay(claim.attempt, failure.retry_after_seconds))
+    delay = outbox.scaled(BACKOFF.delay(claim.attempt, failure.retry_after_seconds))
+    if is_last and failure.error_class is ErrorClass.DATABASE_UNAVAILABLE:
+        wait(claim, DependencyUnavailable("", delay, failure.detail))
+        return delay
+    if failure.retryable and not is_last:
         channel = outbox.channel(queue_of(claim.stage))
         if (
             prepared.row(

@@ -14,6 +14,7 @@ from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, RetryableFailure
+from deadletters.models import DeadLetter
 from reviews import pipeline
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.states import JobStatus, StageStatus
@@ -84,6 +85,43 @@ def test_waiting_does_not_hide_the_failures_before_it(
         work()
         make_due()
     assert StageRun.objects.get(stage="llm").attempts == 2
+
+
+def test_a_lost_database_ends_no_review(post: Post, work: Work, make_due: Callable[[], None]) -> None:
+    """A failover may come in the last attempt of a stage: the review must not pay for it."""
+    post()
+    down = RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER, "503")
+    lost = RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Component.DATABASE, "the connection failed")
+    budget = StageRun.objects.get(stage="llm").max_attempts
+    scripted.SCRIPT["llm"].extend([down] * (budget - 1) + [lost, lost])
+    for _ in range(budget + 1):
+        work()
+        make_due()
+    run = StageRun.objects.get(stage="llm")
+    assert (run.status, run.attempts) == (StageStatus.PENDING, budget - 1)
+    assert Attempt.objects.filter(stage_run=run, outcome="given_back").count() == 2
+
+    work()
+
+    assert ReviewJob.objects.get().status == JobStatus.SUCCEEDED
+    assert not DeadLetter.objects.exists()
+
+
+def test_a_database_that_stays_lost_to_a_review_ends_it_at_its_deadline(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    post()
+    lost = RetryableFailure(ErrorClass.DATABASE_UNAVAILABLE, Component.DATABASE, "the connection failed")
+    budget = StageRun.objects.get(stage="llm").max_attempts
+    scripted.SCRIPT["llm"].extend([lost] * (budget + 2))
+    for _ in range(budget + 1):
+        work()
+        make_due()
+    ReviewJob.objects.update(deadline_at=Now() - timedelta(seconds=1))
+
+    work()
+
+    assert ReviewJob.objects.get().status == JobStatus.TIMED_OUT
 
 
 def test_a_wake_makes_waiting_work_due_one_after_another(post: Post, work: Work) -> None:
