@@ -20,9 +20,9 @@ from reviews.api import agent_results, parsers, schemas
 from reviews.api import error_catalog as catalog
 from reviews.api.auth import client_of
 from reviews.api.base import ApiView
+from reviews.api.described import ERRORS, POST_ERRORS
 from reviews.api.errors import ApiError
 from reviews.api.serializers import StrictSerializer, Text, Whole
-from reviews.api.views import ERRORS, POST_ERRORS
 from reviews.roles import API
 from reviews.states import AgentTaskStatus, AgentTaskType, SubmissionVerdict
 

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from reviews.api.base import ApiView
+from reviews.api.described import POST_ERRORS
 from reviews.api.serializers import StrictSerializer
-from reviews.api.views import POST_ERRORS
 from reviews.configuration.resolving import INVALID_SYNTAX, INVALID_VALUE, Resolved, resolve
 from reviews.repository_configuration import ceiling
 from reviews.roles import API

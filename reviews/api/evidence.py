@@ -17,9 +17,10 @@ from reviews.api import representations
 from reviews.api.auth import client_of
 from reviews.api.base import ApiView
 from reviews.api.commit_retry import retry_lost_commit
+from reviews.api.described import AFTER, ERRORS, NOT_FOUND, POST_ERRORS
 from reviews.api.parsers import LongJSONParser, SarifParser
 from reviews.api.schemas import LinterResultPageSerializer
-from reviews.api.views import AFTER, ERRORS, NOT_FOUND, POST_ERRORS, page_after, visible_jobs
+from reviews.api.views import page_after, visible_jobs
 from reviews.reviewers.sarif import TOO_MANY, NotSarif, read_sarif
 from reviews.roles import API
 

@@ -18,9 +18,10 @@ from reviews import verdicts
 from reviews.api import representations, schemas
 from reviews.api.auth import client_of, refuse_role
 from reviews.api.base import ApiView
+from reviews.api.described import ERRORS, NOT_FOUND, PAGE, POST_ERRORS
 from reviews.api.pagination import Pages
 from reviews.api.serializers import VerdictSerializer
-from reviews.api.views import ERRORS, NOT_FOUND, PAGE, POST_ERRORS, visible_jobs
+from reviews.api.views import visible_jobs
 from reviews.extents import Extent, NotAccepted, NotAllowed
 from reviews.models import FindingRow
 from reviews.reviewers.base import FindingSeverity

@@ -20,21 +20,13 @@ from reviews.api import schemas
 from reviews.api.auth import client_of
 from reviews.api.base import ApiView
 from reviews.api.commit_retry import retry_lost_commit
+from reviews.api.described import AFTER, ERRORS, IDEMPOTENCY_KEY, NOT_FOUND, PAGE, POST_ERRORS
 from reviews.api.error_catalog import ApiErrorKind
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
 from reviews.api.representations import absolute
 from reviews.api.serializers import StrictSerializer, Text
-from reviews.api.views import (
-    AFTER,
-    ERRORS,
-    IDEMPOTENCY_KEY,
-    NOT_FOUND,
-    PAGE,
-    POST_ERRORS,
-    body_with_key,
-    page_after,
-)
+from reviews.api.views import body_with_key, page_after
 from reviews.drift.claims import Kind, Verdict
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget

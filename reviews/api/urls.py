@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 
 from criticizer.codehosts.registry import HOSTS
-from reviews.api import agents, views
+from reviews.api import agents, dead_letters, views
 from reviews.api.configuration import ConfigurationCheck
 from reviews.api.evidence import ReviewEvidence
 from reviews.api.findings import FindingList, FindingVerdict
@@ -46,8 +46,8 @@ urlpatterns = [
     path("v1/scans/", ScanList.as_view(), name="api-scans"),
     path("v1/scans/<int:scan_id>/", ScanDetail.as_view(), name="api-scan"),
     path("v1/scans/<int:scan_id>/documents/", ScanDocuments.as_view(), name="api-scan-documents"),
-    path("v1/dead-letters/", views.DeadLetterList.as_view(), name="api-dead-letters"),
-    path("v1/dead-letters/<int:letter_id>/", views.DeadLetterDetail.as_view(), name="api-dead-letter"),
+    path("v1/dead-letters/", dead_letters.DeadLetterList.as_view(), name="api-dead-letters"),
+    path("v1/dead-letters/<int:letter_id>/", dead_letters.DeadLetterDetail.as_view(), name="api-dead-letter"),
     path("schema/", SchemaView.as_view(), name="api-schema"),
     path("docs/", DocsView.as_view(), name="api-docs"),
     re_path(r"", views.Unknown.as_view(), name="api-unknown"),

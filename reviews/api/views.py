@@ -16,13 +16,13 @@ from rest_framework.exceptions import NotFound, PermissionDenied, Throttled, Val
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from deadletters.models import DeadLetter
 from reviews import config, exports, pipeline
 from reviews.api import duplicate_hints, perforce_triggers, representations, schemas
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
 from reviews.api.base import ApiView
 from reviews.api.commit_retry import retry_lost_commit
+from reviews.api.described import AFTER, ERRORS, IDEMPOTENCY_KEY, NOT_FOUND, PAGE, POST_ERRORS
 from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
@@ -35,27 +35,6 @@ from reviews.recipients.visibility import pull_request_prefix
 from reviews.roles import API, TRIGGER
 from reviews.sources.registry import depot_prefix
 from reviews.states import JobStatus
-
-ERRORS = {
-    400: OpenApiResponse(schemas.ErrorSerializer, "SCHEMA_INVALID, with details per field"),
-    401: OpenApiResponse(schemas.ErrorSerializer, "AUTH_DENIED"),
-    403: OpenApiResponse(schemas.ErrorSerializer, "PERMISSION_DENIED"),
-    429: OpenApiResponse(schemas.ErrorSerializer, "RATE_LIMITED, with Retry-After"),
-    503: OpenApiResponse(schemas.ErrorSerializer, "DATABASE_UNAVAILABLE, with Retry-After"),
-}
-POST_ERRORS = {
-    **ERRORS,
-    413: OpenApiResponse(schemas.ErrorSerializer, "PAYLOAD_TOO_LARGE: over 64 KiB"),
-    415: OpenApiResponse(schemas.ErrorSerializer, "UNSUPPORTED_MEDIA_TYPE"),
-}
-NOT_FOUND = {404: OpenApiResponse(schemas.ErrorSerializer, "NOT_FOUND")}
-PAGE = OpenApiParameter("page", OpenApiTypes.INT, description="Page number, from 1; a page has 50 rows.")
-IDEMPOTENCY_KEY = OpenApiParameter(
-    "Idempotency-Key",
-    OpenApiTypes.STR,
-    OpenApiParameter.HEADER,
-    description="Instead of the field idempotency_key.",
-)
 
 
 class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -254,11 +233,6 @@ def page_after(request: Request) -> int:
     return int(after)
 
 
-AFTER = OpenApiParameter(
-    "after", OpenApiTypes.INT, description="The place at which a page begins: from next."
-)
-
-
 @extend_schema_view(
     get=extend_schema(
         operation_id="reviews_findings",
@@ -380,42 +354,6 @@ class PerforceTrigger(ApiView):
         name = "{event} {change} of {server}".format(**event)
         kept_requests.keep(job_id, str(event["change"]), name, lambda: record()[0] or kept_requests.NO_REVIEW)
         return Response({"job": job_id, "duplicate": is_duplicate}, status=202)
-
-
-def _visible_letters(request: Request) -> QuerySet[DeadLetter]:
-    scope = client_of(request).scope
-    return DeadLetter.objects.all() if scope.everything else DeadLetter.objects.filter(job__in=scope.jobs())
-
-
-class DeadLetterList(ApiView):
-    roles = API["api-dead-letters"]
-    query = ("page",)
-
-    @extend_schema(
-        operation_id="dead_letters_list",
-        summary="List dead letters, latest failure first",
-        parameters=[PAGE],
-        responses={200: schemas.DeadLetterPageSerializer, **ERRORS, **NOT_FOUND},
-    )
-    def get(self, request: Request) -> Response:
-        pages = Pages()
-        ids = pages.ids(_visible_letters(request).order_by("-last_failure_at", "-id"), request, self)
-        return pages.get_paginated_response(representations.letters(ids, client_of(request).scope))
-
-
-class DeadLetterDetail(ApiView):
-    roles = API["api-dead-letter"]
-
-    @extend_schema(
-        operation_id="dead_letters_retrieve",
-        summary="Read a dead letter",
-        responses={200: schemas.DeadLetterSerializer, **ERRORS, **NOT_FOUND},
-    )
-    def get(self, request: Request, letter_id: int) -> Response:
-        found = representations.letters([letter_id], client_of(request).scope)
-        if not found or not _visible_letters(request).filter(pk=letter_id).exists():
-            raise NotFound
-        return Response(found[0])
 
 
 class Unknown(ApiView):
