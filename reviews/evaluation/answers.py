@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import RetryableFailure
-from reviews.reviewers.model import ModelAnswer, ModelClient
+from reviews.reviewers.model import ModelAnswer, ModelClient, ModelRequest
 
 PAUSES = (2.0, 10.0, 30.0, 60.0)  # seconds before each further try
 
@@ -40,27 +38,17 @@ class PatientClient:
     def model(self) -> str:
         return self._client.model
 
-    async def complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        *,
-        has_more_room: bool = False,
-    ) -> ModelAnswer:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         for seconds in (*PAUSES, None):
             try:
-                answer = await self._client.complete(
-                    system, user, schema, call_id, has_more_room=has_more_room
-                )
+                answer = await self._client.complete(request)
                 break
             except RetryableFailure as failure:
                 if seconds is None:
                     raise
                 await asyncio.sleep(max(seconds, failure.retry_after_seconds or 0))
         if self._record is not None:
-            line = json.dumps({"request": _digest(system, user), **asdict(answer)})
+            line = json.dumps({"request": _digest(request), **asdict(answer)})
             with self._record.open("a") as file:
                 file.write(f"{line}\n")
         return answer
@@ -81,16 +69,8 @@ class Replay:
             raise NotMeasured(f"{file} holds no recorded answers: {error}") from error
         self.model = next((answer.model for answer in self._answers.values() if answer.model), "recorded")
 
-    async def complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        *,
-        has_more_room: bool = False,
-    ) -> ModelAnswer:
-        answer = self._answers.get(_digest(system, user))
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        answer = self._answers.get(_digest(request))
         if answer is None:
             raise NotMeasured(
                 "a request has no recorded answer: the corpus, the seed, the limits or the prompts changed "
@@ -102,5 +82,5 @@ class Replay:
         pass
 
 
-def _digest(system: str, user: RedactedText) -> str:
-    return hashlib.sha256(f"{system}\0{user.text}".encode(errors="surrogatepass")).hexdigest()
+def _digest(request: ModelRequest) -> str:
+    return hashlib.sha256(f"{request.system}\0{request.user.text}".encode(errors="surrogatepass")).hexdigest()

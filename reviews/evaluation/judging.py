@@ -20,7 +20,7 @@ from reviews.evaluation.figures import Result
 from reviews.evaluation.matching import Remark, Rule
 from reviews.reviewers.base import Finding
 from reviews.reviewers.lenient_json import values_in
-from reviews.reviewers.model import ModelClient
+from reviews.reviewers.model import ModelClient, ModelRequest
 
 MIN_KAPPA = 0.8
 MAX_PAIRS = 254
@@ -81,7 +81,7 @@ class Judge:
             other=second,
         )
         async with self._slots:
-            answer = await self._client.complete(SYSTEM, user, SCHEMA, f"judge-{id(user):x}")
+            answer = await self._client.complete(ModelRequest(SYSTEM, user, SCHEMA, f"judge-{id(user):x}"))
         for value, *_ in values_in(answer.text, bool):
             if isinstance(value, dict) and isinstance(value.get("same"), bool):
                 return bool(value["same"])

@@ -13,15 +13,14 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from criticizer.redaction import RedactedText
 from reviews.evaluation.changes import depot_path
 from reviews.evaluation.corpus import Case, Defect
-from reviews.reviewers.model import ModelAnswer
+from reviews.reviewers.model import ModelAnswer, ModelRequest
 
 MODEL = "oracle"
 TWICE, OTHER_LINE, MADE_UP, OLD_DEFECT, STYLE, CLAIM = 0.35, 0.3, 0.15, 0.6, 0.5, 0.9
@@ -91,24 +90,16 @@ class Oracle:
     def model(self) -> str:
         return MODEL
 
-    async def complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        *,
-        has_more_room: bool = False,
-    ) -> ModelAnswer:
-        self.requests.append(user.text)
-        sight = Sight(user.text)
-        if claims := _CLAIMS.search(user.text):
-            answer: dict[str, Any] = {"verdicts": list(self._verdicts(user.text, claims[2]))}
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.requests.append(request.user.text)
+        sight = Sight(request.user.text)
+        if claims := _CLAIMS.search(request.user.text):
+            answer: dict[str, Any] = {"verdicts": list(self._verdicts(request.user.text, claims[2]))}
         else:
             findings = [*self._found(sight), *self._noise(sight)]
             answer = {"findings": findings, "files_read": sorted({line.file for line in sight.lines})}
-        text = json.dumps({**answer, "seen": _WORD.findall(f"{system}\n{user.text}")})
-        return ModelAnswer(text, (len(system) + len(user.text)) // 4, len(text) // 4, "stop", MODEL)
+        text = json.dumps({**answer, "seen": _WORD.findall(f"{request.system}\n{request.user.text}")})
+        return ModelAnswer(text, request.characters // 4, len(text) // 4, "stop", MODEL)
 
     async def aclose(self) -> None:
         pass

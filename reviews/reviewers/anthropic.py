@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from criticizer.http_client import Answer
-from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.model import ModelAnswer, TokenCounts, token_count
+from reviews.reviewers.model import ModelAnswer, ModelRequest, TokenCounts, token_count
 from reviews.reviewers.prompt import shared_characters
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 from reviews.reviewers.transport import HttpModelClient
@@ -28,20 +27,16 @@ class AnthropicClient(HttpModelClient):
     def credentials(key: str) -> Mapping[str, str]:
         return {"anthropic-version": _API_VERSION, **({"x-api-key": key} if key else {})}
 
-    async def _complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        max_output_tokens: int,
-    ) -> ModelAnswer:
+    async def _complete(self, request: ModelRequest, max_output_tokens: int) -> ModelAnswer:
         answer = await self._transport.post(
-            "/messages", user, lambda text: self._body(system, text, max_output_tokens), call_id
+            "/messages",
+            request.user,
+            lambda text: self._body(request.system, text, max_output_tokens),
+            request.call_id,
         )
         if answer.status >= 300:
-            raise failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
-        return self._parse(answer, call_id)
+            raise failure_of_answer(answer.status, answer.headers, answer.body, request.call_id, self._now)
+        return self._parse(answer, request.call_id)
 
     def _body(self, system: str, text: str, max_output_tokens: int) -> dict[str, object]:
         shared = shared_characters(text)

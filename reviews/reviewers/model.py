@@ -65,6 +65,24 @@ class ModelAnswer:
     cache_write_tokens: int = 0  # of `input_tokens`, put there
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What a model is asked. `system` is this program's own constant text.
+
+    `call_id` is sent as `X-Request-Id` and logged. With `has_more_room` the answer may be twice as long.
+    """
+
+    system: str
+    user: RedactedText
+    schema: Mapping[str, object]
+    call_id: str
+    has_more_room: bool = False
+
+    @property
+    def characters(self) -> int:
+        return len(self.system) + len(self.user)
+
+
 class TokenLimit(StrEnum):
     """What a limit of tokens holds for; the last two begin anew each day."""
 
@@ -93,19 +111,9 @@ class ModelClient(Protocol):
     @property
     def model(self) -> str: ...
 
-    async def complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        *,
-        has_more_room: bool = False,
-    ) -> ModelAnswer:
-        """Ask once and return the answer.
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Ask once and return the answer. Nothing is retried here.
 
-        `system` is this program's own constant text. `call_id` is sent as `X-Request-Id` and
-        logged. With `has_more_room` the answer may be twice as long. Nothing is retried here.
         Raises TypeError for a `user` that is not `RedactedText`, `RedactionBlocked` from the guard,
         and otherwise only `criticizer.resilience.failures` classes with `Component.REVIEWER`.
         """

@@ -32,7 +32,7 @@ from reviews.reviewers.answer import (
 from reviews.reviewers.base import Stopped, Usage
 from reviews.reviewers.coverage_texts import OUT_OF_ROOM
 from reviews.reviewers.instructions import system_prompt
-from reviews.reviewers.model import LimitReached, ModelAnswer, ModelClient
+from reviews.reviewers.model import LimitReached, ModelAnswer, ModelClient, ModelRequest
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prompt import longer_text, repair_text
 from reviews.reviewers.prompt_leaks import marks_of, without_leaks, words_in
@@ -241,15 +241,13 @@ class ModelCalls:
     ) -> ModelAnswer:
         """Ask the model, or another one, once all limits admit it; add the answer to `calls`."""
         verifies = schema is not None
-        client, schema = client or self._client, schema or self._schema
+        request = ModelRequest(self.system, user, schema or self._schema, call_id, self._has_more_room)
         async with self._around.slots:
             # The wait for a slot can be long: the state may have changed.
             await self._look_around(verifies=verifies)
             calls.append(None)  # counts also when it fails
             try:
-                answer = await client.complete(
-                    self.system, user, schema, call_id, has_more_room=self._has_more_room
-                )
+                answer = await (client or self._client).complete(request)
             except LimitReached as reached:
                 calls.pop()  # it did not start
                 self.stopped, self.limit = self.stopped or Stopped.OVER_LIMIT, reached
@@ -261,8 +259,7 @@ class ModelCalls:
                     "the guard refused a request to the model",
                     context={"call": call_id, "reason_code": blocked.reason_code},
                 ) from None
-            characters = len(self.system) + len(user) if answer.input_tokens else 0
-            calls[-1] = replace(answer, characters=characters)
+            calls[-1] = replace(answer, characters=request.characters if answer.input_tokens else 0)
         self.prompts.append(user.text)
         self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
         return answer

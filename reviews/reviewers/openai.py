@@ -18,9 +18,8 @@ from typing import Any
 import structlog
 
 from criticizer.http_client import Answer
-from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
-from reviews.reviewers.model import LlmConfig, ModelAnswer, TokenCounts, token_count
+from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelRequest, TokenCounts, token_count
 from reviews.reviewers.provider_errors import failure, failure_of_answer, refused_parameter
 from reviews.reviewers.transport import HttpModelClient
 
@@ -42,38 +41,29 @@ class OpenAIClient(HttpModelClient):
     def credentials(key: str) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    async def _complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        max_output_tokens: int,
-    ) -> ModelAnswer:
+    async def _complete(self, request: ModelRequest, max_output_tokens: int) -> ModelAnswer:
         # Each round but the last gives one parameter up, so the number of rounds is bounded.
         for _ in range(len(_FORMATS) + len(_LIMITS)):
             answer = await self._transport.post(
                 "/chat/completions",
-                user,
-                lambda text: self._body(system, text, schema, max_output_tokens),
-                call_id,
+                request.user,
+                lambda text: self._body(request, text, max_output_tokens),
+                request.call_id,
             )
             if answer.status < 300:
-                return self._parse(answer, call_id)
+                return self._parse(answer, request.call_id)
             if not self._give_up(refused_parameter(answer.status, answer.body, _OPTIONAL)):
                 break
-        raise failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
+        raise failure_of_answer(answer.status, answer.headers, answer.body, request.call_id, self._now)
 
-    def _body(
-        self, system: str, text: str, schema: Mapping[str, object], max_output_tokens: int
-    ) -> dict[str, object]:
+    def _body(self, request: ModelRequest, text: str, max_output_tokens: int) -> dict[str, object]:
         body: dict[str, object] = {
             "model": self._config.model,
-            "messages": [{"role": "system", "content": system}, {"role": "user", "content": text}],
+            "messages": [{"role": "system", "content": request.system}, {"role": "user", "content": text}],
             "stream": False,
         }
         if _FORMATS[self._format] == "json_schema":
-            wrapped = {"name": "review", "strict": True, "schema": schema}
+            wrapped = {"name": "review", "strict": True, "schema": request.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": wrapped}
         elif _FORMATS[self._format] == "json_object":
             body["response_format"] = {"type": "json_object"}

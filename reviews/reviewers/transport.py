@@ -29,7 +29,7 @@ from criticizer.http_client import (
 from criticizer.redaction import RedactedText, guard
 from criticizer.resilience.failures import ErrorClass, Failure
 from criticizer.resilience.rotating_secrets import RotatingSecrets
-from reviews.reviewers.model import LlmConfig, ModelAnswer
+from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelRequest
 from reviews.reviewers.provider_errors import failure, failure_of_answer
 
 _CONNECT_SECONDS = 10.0
@@ -180,25 +180,15 @@ class HttpModelClient:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    async def complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        *,
-        has_more_room: bool = False,
-    ) -> ModelAnswer:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Ask once (see `ModelClient.complete`). The deadline covers every step of the call."""
-        if not isinstance(user, RedactedText):
-            raise TypeError(f"a model is sent RedactedText only, not {type(user).__name__}")
-        answer = await self._transport.within_deadline(
-            call_id,
-            lambda: self._complete(system, user, schema, call_id, self._config.output_tokens(has_more_room)),
-        )
+        if not isinstance(request.user, RedactedText):
+            raise TypeError(f"a model is sent RedactedText only, not {type(request.user).__name__}")
+        most = self._config.output_tokens(request.has_more_room)
+        answer = await self._transport.within_deadline(request.call_id, lambda: self._complete(request, most))
         log.info(
             "model_call_done",
-            call=call_id,
+            call=request.call_id,
             model=answer.model,
             finish_reason=answer.finish_reason,
             input_tokens=answer.input_tokens,
@@ -206,14 +196,7 @@ class HttpModelClient:
         )
         return answer
 
-    async def _complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        max_output_tokens: int,
-    ) -> ModelAnswer:
+    async def _complete(self, request: ModelRequest, max_output_tokens: int) -> ModelAnswer:
         raise NotImplementedError
 
     @staticmethod

@@ -13,7 +13,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Mapping,
     MutableMapping,
     Sequence,
 )
@@ -25,7 +24,6 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from criticizer.queue import outbox
-from criticizer.redaction import RedactedText
 from criticizer.resilience import gate, rate_limit
 from criticizer.resilience.failures import Component, DependencyUnavailable, Failure
 from reviews import config, pipeline, token_ledger
@@ -34,7 +32,7 @@ from reviews.pipeline.async_executor import in_thread
 from reviews.pipeline.dependencies import away
 from reviews.pipeline.executor import with_reconnect
 from reviews.reviewers.anthropic import AnthropicClient
-from reviews.reviewers.model import LimitReached, LlmConfig, ModelAnswer, ModelClient
+from reviews.reviewers.model import LimitReached, LlmConfig, ModelAnswer, ModelClient, ModelRequest
 from reviews.reviewers.model_calls import OF_THE_PART
 from reviews.reviewers.openai import OpenAIClient
 from reviews.token_ledger import TokenLedger
@@ -101,25 +99,15 @@ class Backed:
         """Return the name of the first model: its answers and those of the second stand for each other."""
         return self.models[0].client.model
 
-    async def complete(
-        self,
-        system: str,
-        user: RedactedText,
-        schema: Mapping[str, object],
-        call_id: str,
-        *,
-        has_more_room: bool = False,
-    ) -> ModelAnswer:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Ask once each (see `ModelClient.complete`); raises DependencyUnavailable and LimitReached also."""
-        characters = len(system) + len(user)
 
         async def ask(model: Model) -> ModelAnswer:
-            ask_once = partial(
-                model.client.complete, system, user, schema, call_id, has_more_room=has_more_room
+            reserve = partial(
+                self.ledger.reserve, request.call_id, model.name, model.client.model, request.characters
             )
-            reserve = partial(self.ledger.reserve, call_id, model.name, model.client.model, characters)
             async with model.calling(has_backup=model is not self.models[-1]):
-                return await settled(reserve, ask_once)
+                return await settled(reserve, partial(model.client.complete, request))
 
         first, *others = self.models
         try:
@@ -128,7 +116,7 @@ class Backed:
             if not others or not await self._goes_on(error):
                 raise
             reason = error
-        log.warning("model_fallback", call=call_id, dependency=first.name, fallback=others[0].name)
+        log.warning("model_fallback", call=request.call_id, dependency=first.name, fallback=others[0].name)
         try:
             return replace(await ask(others[0]), by_fallback=True)
         except Failure as error:

@@ -10,7 +10,7 @@ import pytest
 from criticizer.redaction import Redactor, redact
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers.anthropic import AnthropicClient
-from reviews.reviewers.model import LlmConfig, ModelAnswer
+from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelRequest
 from reviews.reviewers.prepare import prepare
 from reviews.reviewers.prompt import request_text
 from tests.fakes.llm import FakeLlm, Reply
@@ -28,7 +28,7 @@ def ask(llm: FakeLlm, text: object = None, **fields: Any) -> ModelAnswer:
         config = LlmConfig(llm.base_url, "m", **{"api_keys": ("key-one",), "timeout_seconds": 20, **fields})
         async with AnthropicClient(config) as client:
             user = redact("hello") if text is None else text
-            return await client.complete("rules", user, {}, "call-1")  # type: ignore[arg-type]
+            return await client.complete(ModelRequest("rules", user, {}, "call-1"))  # type: ignore[arg-type]
 
     return asyncio.run(run())
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from criticizer.redaction import RedactedText, Redactor
+from criticizer.redaction import Redactor
 from criticizer.resilience.failures import Component, ErrorClass, RetryableFailure
 from reviews.reviewers.base import Fate, Finding, FindingSeverity, RawId, Verification
 from reviews.reviewers.instructions import VERIFY_TASK
-from reviews.reviewers.model import ModelAnswer
+from reviews.reviewers.model import ModelAnswer, ModelRequest
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.prompt_leaks import marks_of
 from reviews.reviewers.ranking import ranked, within_budget
@@ -44,14 +43,14 @@ class RandomModel:
         self.source = source
         self.raw = 0
 
-    async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str, **_: object
-    ) -> ModelAnswer:
-        if VERIFY_TASK in user.text:
-            return ModelAnswer(self.verdicts(user.text), 1, 1, "stop", "random")
-        found = [self.finding(user.text) for _ in range(self.source.randrange(14))]
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        if VERIFY_TASK in request.user.text:
+            return ModelAnswer(self.verdicts(request.user.text), 1, 1, "stop", "random")
+        found = [self.finding(request.user.text) for _ in range(self.source.randrange(14))]
         while found and not any(isinstance(one, dict) and one.get("problem") for one in found):
-            found[0] = self.finding(user.text)  # an answer of which nothing is usable is asked for again
+            found[0] = self.finding(
+                request.user.text
+            )  # an answer of which nothing is usable is asked for again
         self.raw += len(found)
         return ModelAnswer(json.dumps({"findings": found, "files_read": []}), 1, 1, "stop", "random")
 

@@ -15,7 +15,7 @@ from criticizer.redaction import RedactedText, RedactionBlocked, clean, guard, r
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from reviews.reviewers import transport
 from reviews.reviewers.answer import strict_schema
-from reviews.reviewers.model import LlmConfig, ModelAnswer
+from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelRequest
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.transport import server_of
 from tests.fakes.closed import closed_port
@@ -42,7 +42,7 @@ def ask(llm: FakeLlm, text: object = None, times: int = 1, **fields: Any) -> Mod
         async with OpenAIClient(config_for(llm.base_url, **fields), now=lambda: NOW) as client:
             for _ in range(times):
                 user = redact("hello") if text is None else text
-                answer = await client.complete("rules", user, SCHEMA, "call-1")  # type: ignore[arg-type]
+                answer = await client.complete(ModelRequest("rules", user, SCHEMA, "call-1"))  # type: ignore[arg-type]
             return answer
 
     return asyncio.run(run())
@@ -93,7 +93,7 @@ def test_a_local_server_without_a_key_gets_no_credential(llm: FakeLlm) -> None:
 def test_anything_but_redacted_text_is_refused(llm: FakeLlm, text: object) -> None:
     async def run() -> None:
         async with OpenAIClient(config_for(llm.base_url)) as client:
-            await client.complete("rules", text, SCHEMA, "call-1")  # type: ignore[arg-type]
+            await client.complete(ModelRequest("rules", text, SCHEMA, "call-1"))  # type: ignore[arg-type]
 
     with pytest.raises(TypeError):
         asyncio.run(run())
@@ -262,7 +262,7 @@ def test_an_unusable_address_is_a_configuration_error(base_url: str) -> None:
 def _failure_at(base_url: str) -> Failure:
     async def run() -> None:
         async with OpenAIClient(config_for(base_url)) as client:
-            await client.complete("rules", redact("hello"), SCHEMA, "call-1")
+            await client.complete(ModelRequest("rules", redact("hello"), SCHEMA, "call-1"))
 
     with pytest.raises(Failure) as raised:
         asyncio.run(run())
@@ -295,11 +295,11 @@ def test_a_call_whose_key_is_refused_while_another_finds_the_next_key_is_answere
             async def slowly(self: transport.Transport, *given: Any) -> Any:
                 answer = await send(self, *given)
                 monkeypatch.setattr(transport.Transport, "_send", send)
-                await client.complete("rules", redact("another"), SCHEMA, "call-2")
+                await client.complete(ModelRequest("rules", redact("another"), SCHEMA, "call-2"))
                 return answer
 
             monkeypatch.setattr(transport.Transport, "_send", slowly)
-            await client.complete("rules", redact("hello"), SCHEMA, "call-1")
+            await client.complete(ModelRequest("rules", redact("hello"), SCHEMA, "call-1"))
 
     with FakeLlm(refused_keys=frozenset({"key-one"})) as llm:
         asyncio.run(run())
@@ -359,7 +359,7 @@ def test_calls_spread_over_small_clients_that_share_one_tls_context(
         async def run() -> None:
             async with OpenAIClient(config_for(llm.base_url, max_concurrency=40)) as client:
                 user = redact("hello")
-                calls = (client.complete("rules", user, SCHEMA, f"call-{n}") for n in range(45))
+                calls = (client.complete(ModelRequest("rules", user, SCHEMA, f"call-{n}")) for n in range(45))
                 await asyncio.gather(*calls)
 
         asyncio.run(run())
@@ -377,7 +377,9 @@ def test_waiting_for_a_slot_does_not_use_up_the_deadline(llm: FakeLlm) -> None:
     async def run() -> list[ModelAnswer]:
         async with OpenAIClient(config_for(llm.base_url, max_concurrency=1, timeout_seconds=4)) as client:
             user = redact("hello")
-            return await asyncio.gather(*(client.complete("r", user, SCHEMA, f"c{n}") for n in range(5)))
+            return await asyncio.gather(
+                *(client.complete(ModelRequest("r", user, SCHEMA, f"c{n}")) for n in range(5))
+            )
 
     assert len(asyncio.run(run())) == 5
     assert llm.peak_in_flight == 1

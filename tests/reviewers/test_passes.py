@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.reviewers.base import CoverageStatus, Finding
-from reviews.reviewers.model import ModelAnswer
+from reviews.reviewers.model import ModelAnswer, ModelRequest
 from reviews.reviewers.prepare import Prepared, ReviewLimits
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
@@ -106,10 +105,10 @@ def test_every_other_pass_asks_the_second_model() -> None:
 class Failing(Scripted):
     """A model that refuses all further passes."""
 
-    async def complete(self, system: str, user: RedactedText, *rest: Any, **more: Any) -> ModelAnswer:
-        if "Pass " in user.text:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        if "Pass " in request.user.text:
             raise PermanentFailure(ErrorClass.POLICY_REJECTED, Component.REVIEWER, "refused")
-        return await super().complete(system, user, *rest, **more)
+        return await super().complete(request)
 
 
 def test_a_pass_without_an_answer_takes_nothing_away_and_is_told() -> None:
@@ -131,16 +130,16 @@ class Noisy:
     model: str = "noisy"
     asked: list[str] = field(default_factory=list)
 
-    async def complete(self, system: str, user: RedactedText, *_: Any, **__: Any) -> ModelAnswer:
-        self.asked.append(user.text)
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.asked.append(request.user.text)
         source = random.Random(f"{self.seed} {len(self.asked)}")
         found = []
-        for number, line in re.findall(r"^ +(\d+) \+(.*)$", user.text, re.MULTILINE):
+        for number, line in re.findall(r"^ +(\d+) \+(.*)$", request.user.text, re.MULTILINE):
             if "defect" in line and source.random() < SEEN:
                 found.append(
                     _remark(number, line, f"The value of {line.split()[0]} is never checked for zero")
                 )
-        lines = re.findall(r"^ +(\d+) \+(.*)$", user.text, re.MULTILINE)
+        lines = re.findall(r"^ +(\d+) \+(.*)$", request.user.text, re.MULTILINE)
         for number, line in source.sample(lines, REMARKS):
             words = " ".join(source.choices(WORDS, k=9))
             found.append(_remark(number, line, f"Noise: {words}"))

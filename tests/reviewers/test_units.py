@@ -16,7 +16,7 @@ from criticizer.redaction import RedactedText, Redactor
 from reviews.reviewers import units
 from reviews.reviewers.base import CoverageStatus, Fate, Finding
 from reviews.reviewers.chunks import Chunk, ContextBlock
-from reviews.reviewers.model import ModelAnswer
+from reviews.reviewers.model import ModelAnswer, ModelRequest
 from reviews.reviewers.model_review import ModelReview
 from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
 from reviews.reviewers.prompt import file_tokens
@@ -47,12 +47,10 @@ class Scripted:
     say: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     by_fallback: bool = False
 
-    async def complete(
-        self, system: str, user: RedactedText, schema: Mapping[str, object], call_id: str, **_: object
-    ) -> ModelAnswer:
-        self.asked.append(user.text)
-        tokens = (len(system) + len(user.text)) // 3
-        answer = json.dumps(self.answer(user.text))
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.asked.append(request.user.text)
+        tokens = request.characters // 3
+        answer = json.dumps(self.answer(request.user.text))
         return ModelAnswer(answer, tokens, 10, "stop", self.model, self.by_fallback)
 
     def answer(self, text: str) -> dict[str, object]:
@@ -345,8 +343,8 @@ def test_an_answer_with_as_many_findings_as_it_may_have_is_not_kept() -> None:
 
 def test_findings_that_the_verifier_did_not_judge_are_asked_about_again() -> None:
     class Silent(Scripted):
-        async def complete(self, *arguments: Any, **named: Any) -> ModelAnswer:
-            return replace(await super().complete(*arguments, **named), text="{}")
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            return replace(await super().complete(request), text="{}")
 
     prepared = prepared_of(*shelf(3))
     first = run(prepared, Scripted(), verifier=Silent("v"))
