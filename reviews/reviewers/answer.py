@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from criticizer.redaction import clean
@@ -28,6 +28,12 @@ _MOST = 20  # fields of an object
 _WORD = re.compile(r"[A-Za-z0-9_-]{0,20}")  # a severity, a category, a side
 
 _TEXTS = ("quote", "quote_end", "rule_id", "context", "with", *LIMITS)
+
+
+def closed_object(properties: Mapping[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the schema of an object without other properties; without `required`, all of them are."""
+    names = list(properties if required is None else required)
+    return {"type": "object", "additionalProperties": False, "required": names, "properties": properties}
 
 
 def answer_schema(max_findings: int) -> dict[str, Any]:
@@ -57,23 +63,13 @@ def answer_schema(max_findings: int) -> dict[str, Any]:
         "with": optional,
         "context": optional,
     }
-    required = ["file", "quote", "title", "problem", "severity"]
-    finding = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": required,
-        "properties": properties,
+    finding = closed_object(properties, ("file", "quote", "title", "problem", "severity"))
+    lists = {
+        "files_read": {"type": "array", "items": text},
+        "seen": {"type": "array", "items": text},
+        "findings": {"type": "array", "maxItems": max_findings, "items": finding},
     }
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["findings", "files_read"],
-        "properties": {
-            "files_read": {"type": "array", "items": text},
-            "seen": {"type": "array", "items": text},
-            "findings": {"type": "array", "maxItems": max_findings, "items": finding},
-        },
-    }
+    return closed_object(lists, ("findings", "files_read"))
 
 
 def compact_schema() -> dict[str, Any]:

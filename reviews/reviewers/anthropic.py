@@ -6,11 +6,8 @@ service. The schema travels in the instructions and the answer is validated here
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from criticizer.http_client import Answer
 from criticizer.resilience.failures import ErrorClass
@@ -52,9 +49,7 @@ class AnthropicClient(HttpModelClient):
 
     def _parse(self, answer: Answer, call_id: str) -> ModelAnswer:
         failed = partial(failure, call=call_id, status=answer.status)
-        body: Any = None
-        with suppress(ValueError, RecursionError):
-            body = json.loads(answer.body)
+        body: Any = answer.json()
         usage = _usage(body)
         try:
             text = "".join(part["text"] for part in body["content"] if part.get("type") == "text")

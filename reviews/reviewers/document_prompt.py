@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from criticizer.redaction import RedactedText
+from reviews.reviewers.answer import closed_object
 from reviews.reviewers.chunks import Chunk, ShownHunk, tokens
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.merging import words_of
@@ -65,12 +66,7 @@ def document_schema() -> dict[str, Any]:
         "replacement": or_null,
         "confidence": {"type": "integer"},
     }
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties),
-        "properties": properties,
-    }
+    return closed_object(properties)
 
 
 def verification_schema() -> dict[str, Any]:
@@ -86,7 +82,7 @@ def verification_schema() -> dict[str, Any]:
         "quote_document": or_null,
         "quote_code": or_null,
     }
-    return {**document_schema(), "required": list(properties), "properties": properties}
+    return closed_object(properties)
 
 
 SYSTEM = _RULES + _ANSWER + json.dumps(document_schema(), separators=(",", ":"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from operator import mul
-from typing import Any, Self
+from typing import Self
 
 from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass
@@ -69,9 +67,7 @@ class EmbeddingsClient:
         answer = await self._transport.post("/embeddings", joined, body, call_id)
         if answer.status >= 300:
             raise failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
-        content: Any = None
-        with suppress(ValueError, RecursionError):
-            content = json.loads(answer.body)
+        content: Any = answer.json()
         vectors = _vectors(content, len(texts))
         if vectors is None:
             raise failure(ErrorClass.SCHEMA_INVALID, "the answer holds no usable vectors", call=call_id)

@@ -8,12 +8,9 @@ name of the output limit. A refused parameter is not sent to that server again.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -88,9 +85,7 @@ class OpenAIClient(HttpModelClient):
 
     def _parse(self, answer: Answer, call_id: str) -> ModelAnswer:
         failed = partial(failure, call=call_id, status=200)
-        body: Any = None
-        with suppress(ValueError, RecursionError):
-            body = json.loads(answer.body)
+        body: Any = answer.json()
         if isinstance(body, dict) and body.get("error") and not body.get("choices"):
             # Some gateways report the upstream's failure with status 200.
             status = body["error"].get("code") if isinstance(body["error"], dict) else None

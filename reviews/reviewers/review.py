@@ -128,8 +128,8 @@ async def review_prepared(
     parts = len(first) + _spared(asking)
     banner = "" if stopped else incomplete_banner(unread, parts)
     banner = " ".join(filter(None, [banner, unseconded_banner(seconding)]))
-    outcome = _outcome(prepared, client, asking, results, judged, banner)
-    return replace(outcome, fates=(*outcome.fates, *reported), stopped=stopped, limit=asking.calls.limit)
+    outcome = _outcome(asking, results, judged, banner, reported)
+    return replace(outcome, stopped=stopped, limit=asking.calls.limit)
 
 
 def review_without_model(
@@ -148,8 +148,7 @@ def review_without_model(
     found = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
     findings, reported = without_reported(found, prepared.reported, prepared.paths)
     banner = degraded_banner(why, reviewed, len(first) + spared)
-    outcome = _outcome(prepared, client, asking, results, Verified(findings), banner)
-    return replace(outcome, fates=(*outcome.fates, *reported))
+    return _outcome(asking, results, Verified(findings), banner, reported)
 
 
 def review_by_agents(
@@ -164,8 +163,8 @@ def review_by_agents(
     prepared = asking.prepared
     found = merged([*_of_checks(prepared), *_of_parts(results)])
     findings, reported = without_reported(found, prepared.reported, prepared.paths)
-    outcome = _outcome(prepared, asking.client, asking, results, Verified(findings), banner)
-    return replace(outcome, fates=(*outcome.fates, *reported), units=(), footer=footer)
+    outcome = _outcome(asking, results, Verified(findings), banner, reported)
+    return replace(outcome, units=(), footer=footer)
 
 
 def with_further(
@@ -233,13 +232,14 @@ def _fates(findings: Sequence[Finding]) -> tuple[Fated, ...]:
 
 
 def _outcome(
-    prepared: Prepared,
-    client: ModelClient,
     asking: ModelReview,
     results: Sequence[PartResult],
     judged: Verified,
     banner: str,
+    reported: Sequence[Fated],
 ) -> ReviewOutcome:
+    """Put a review together; `reported` are the fates of what linters had found already."""
+    prepared, client = asking.prepared, asking.client
     passes = {path: asking.around.passes.of(path) for path in prepared.paths}
     findings = within_budget(seconded(judged.findings, passes), asking.limits.page_budget)
     earlier, spared, first = asking.carried, _spared(asking), _first(results)
@@ -268,6 +268,7 @@ def _outcome(
             *judged.refuted,
             *(fate for result in results for fate in result.dropped),
             *(replace(fate, raw=_in_part(len(results) + 1, fate.raw)) for fate in earlier.dropped),
+            *reported,
         ),
         refuted_of=(judged.claims, judged.asked) if judged.is_unbelievable else None,
         units=tuple(_answered(prepared, asking, results, judged)),

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from criticizer.redaction import clean
-from reviews.reviewers.answer import MAX_ANSWER_CHARS, MAX_SEEN, UnusableAnswer
+from reviews.reviewers.answer import MAX_ANSWER_CHARS, MAX_SEEN, UnusableAnswer, closed_object
 from reviews.reviewers.answer_names import letters_of, severity_in
 from reviews.reviewers.answer_reading import without_reasoning
 from reviews.reviewers.base import FindingSeverity
@@ -55,12 +55,11 @@ def verdict_schema() -> dict[str, Any]:
         "severity": {"type": "string", "enum": [str(severity) for severity in FindingSeverity]},
         "why": text,
     }
-    verdict = {"additionalProperties": False, "required": list(properties), "properties": properties}
     lists = {
-        "verdicts": {"type": "array", "items": {"type": "object", **verdict}},
+        "verdicts": {"type": "array", "items": closed_object(properties)},
         "seen": {"type": "array", "items": text},
     }
-    return {"type": "object", "additionalProperties": False, "required": list(lists), "properties": lists}
+    return closed_object(lists)
 
 
 def parse_verdicts(text: str) -> dict[str, Any]:
