@@ -19,7 +19,7 @@ from reviews.audit.history import ScanTargetEvent
 from reviews.intake import scans
 from reviews.intake.api_keys import check_tree
 from reviews.models import Scan, ScanTarget
-from reviews.web.forms import ReasonedEdit
+from reviews.web.forms import ReasonedEdit, accepted
 
 
 class ScanTargetForm(ReasonedEdit[ScanTarget]):
@@ -46,10 +46,7 @@ class ScanTargetForm(ReasonedEdit[ScanTarget]):
         return path
 
     def clean_recipients(self) -> str:
-        try:
-            return "\n".join(map(normalise, self.cleaned_data["recipients"].split()))
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        return "\n".join(accepted(normalise, one) for one in self.cleaned_data["recipients"].split())
 
 
 @admin.register(ScanTarget)

@@ -28,7 +28,7 @@ from reviews.admin.audited import AuditedAdmin, HistoryMixin, register_edits
 from reviews.audit.history import PreferenceEvent, SubscriptionEvent
 from reviews.models import Subscription
 from reviews.recipients.subscriptions import check_pattern
-from reviews.web.forms import ReasonedEdit
+from reviews.web.forms import ReasonedEdit, accepted
 
 
 class SubscriptionForm(ReasonedEdit[Subscription]):
@@ -44,16 +44,10 @@ class SubscriptionForm(ReasonedEdit[Subscription]):
             self.fields[name].required = True
 
     def clean_recipient(self) -> str:
-        try:
-            return normalise(self.cleaned_data["recipient"])
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        return accepted(normalise, self.cleaned_data["recipient"])
 
     def clean_pattern(self) -> str:
-        try:
-            return check_pattern(self.cleaned_data["pattern"])
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        return accepted(check_pattern, self.cleaned_data["pattern"])
 
 
 @admin.register(Subscription)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django import forms
 from django.contrib import admin
 
 from criticizer.admin_site.base import list_column
@@ -11,7 +10,7 @@ from reviews.admin.audited import AuditedAdmin, register_edits
 from reviews.audit.history import ViewerScopeEvent
 from reviews.intake.api_keys import check_tree
 from reviews.models import ViewerScope
-from reviews.web.forms import ReasonedEdit
+from reviews.web.forms import ReasonedEdit, accepted
 
 
 class ViewerScopeForm(ReasonedEdit[ViewerScope]):
@@ -23,10 +22,7 @@ class ViewerScopeForm(ReasonedEdit[ViewerScope]):
 
     def clean_prefix(self) -> str:
         prefix = str(self.cleaned_data["prefix"]).strip()
-        try:
-            check_tree(prefix)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        accepted(check_tree, prefix)
         return prefix
 
 

@@ -27,7 +27,7 @@ from reviews.drift.code import MAX_FILES
 from reviews.drift.extraction import is_document
 from reviews.drift.index import documents_in
 from reviews.drift.recording import Recording
-from reviews.drift.trees import MAX_FILE_BYTES
+from reviews.drift.trees import MAX_FILE_BYTES, text_of
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import (
     Action,
@@ -282,7 +282,7 @@ class _Reader:
                 if path not in batch or data is None or not self._sees(path) or len(data) > self.room:
                     continue
                 self.room -= len(data)
-                self._made.contents[batch[path]] = _text(data)
+                self._made.contents[batch[path]] = text_of(data)
 
     def _relative(self, path: str) -> str:
         return storable(decode_path(path[len(self._root.path) :]))
@@ -303,13 +303,6 @@ def is_document_or_manifest(path: str) -> bool:
 def _kind(file_type: str | None) -> str:
     kind = (file_type or "").partition("+")[0]
     return {"symlink": "link", "submodule": "submodule"}.get(kind, "file")
-
-
-def _text(data: bytes) -> str | None:
-    try:
-        return None if b"\0" in data[:8000] else data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return None
 
 
 def _in_depot(answer: dict[str, Any], root: Root) -> VerifiedDocuments:

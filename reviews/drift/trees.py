@@ -61,6 +61,14 @@ def words_in(files: Iterable[tuple[str, bytes]], words: Collection[str]) -> Mapp
     return {word: frozenset(paths) for word, paths in found.items()}
 
 
+def text_of(data: bytes) -> str | None:
+    """Return the text of a file, None for one that is binary or not UTF-8."""
+    try:
+        return None if b"\0" in data[:8000] else data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+
+
 class View:
     """A tree with what its listing implies: folders, names in lower case, links and submodules."""
 
@@ -131,12 +139,7 @@ class View:
     def text(self, path: str) -> str | None:
         """Return a file's text, or None where there is none: it is binary, not UTF-8 or not there."""
         data = self.bytes_of(path)
-        if data is None or b"\0" in data[:8000] or len(data) > MAX_FILE_BYTES:
-            return None
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            return None
+        return None if data is None or len(data) > MAX_FILE_BYTES else text_of(data)
 
     def search(self, words: Iterable[str]) -> None:
         """Look for words at once that will be asked for one by one."""

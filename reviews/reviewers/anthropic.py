@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from criticizer.http_client import Answer
 from criticizer.resilience.failures import ErrorClass

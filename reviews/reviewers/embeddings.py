@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
-from typing import Self
+from typing import Any, Self
 
 from criticizer.redaction import RedactedText
 from criticizer.resilience.failures import ErrorClass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django import forms
@@ -13,6 +14,7 @@ from reviews.models import AllowListEntry, ApiKey
 from reviews.sources.allowlist import AllowList, validate_line, whole_folder
 
 M = TypeVar("M", bound=Model)
+T = TypeVar("T")
 
 
 class ReasonedEdit(forms.ModelForm[M]):
@@ -29,6 +31,14 @@ class ReasonedEdit(forms.ModelForm[M]):
         if self.instance.pk and self.changed_data and "reason" not in self.changed_data:
             self.add_error("reason", "Enter a new reason: this one belongs to the previous change.")
         return cleaned
+
+
+def accepted(check: Callable[..., T], *values: Any) -> T:
+    """Return what a check makes of a field's values; its ValueError is shown at the field."""
+    try:
+        return check(*values)
+    except ValueError as error:
+        raise forms.ValidationError(str(error)) from error
 
 
 def checked_pattern(text: str) -> str:
@@ -209,10 +219,7 @@ class ApiKeyForm(forms.ModelForm[ApiKey]):
     def clean_prefixes(self) -> list[str]:
         lines = [line.strip() for line in self.cleaned_data["prefixes"].splitlines() if line.strip()]
         for line in lines:
-            try:
-                check_tree(line)
-            except ValueError as error:
-                raise forms.ValidationError(str(error)) from error
+            accepted(check_tree, line)
         return lines
 
     def clean_name(self) -> str:

@@ -29,6 +29,7 @@ from reviews.recipients.subscriptions import MAX_OWN, address_of, check_pattern
 from reviews.roles import READ
 from reviews.sources.allowlist import one_file_warning
 from reviews.web import feeds
+from reviews.web.forms import accepted
 
 _DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "Until I unmute it"))
 
@@ -54,10 +55,7 @@ class SubscriptionForm(forms.Form):
         self._scope = scope
 
     def clean_pattern(self) -> str:
-        try:
-            return check_pattern(self.cleaned_data["pattern"], self._scope)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        return accepted(check_pattern, self.cleaned_data["pattern"], self._scope)
 
 
 class RemovalForm(forms.Form):
