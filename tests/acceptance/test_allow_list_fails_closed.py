@@ -219,6 +219,7 @@ def test_an_edit_before_anybody_is_told_counts_too(world: World) -> None:
     assert len(world.mails()) == 1
 
 
+@pytest.mark.long
 def test_whoever_was_told_before_the_edit_keeps_the_job_from_failing(world: World) -> None:
     job = world.job(world.change(), MAIL)
     world.settle()
@@ -276,6 +277,7 @@ def test_a_letter_of_notify_is_validated_against_the_list_as_it_is_now(world: Wo
     assert (denied.ok, denied.is_hard) == (False, True)
 
 
+@pytest.mark.long
 def test_where_a_moved_file_came_from_is_not_sent_any_more(world: World) -> None:
     was, now = "int answer_of_the_old_place(void) { return 1; }\n", "int here(void) { return 2; }\n"
     stages.BEFORE["llm"] = lambda: exclude("//depot/main/old/...")

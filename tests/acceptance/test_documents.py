@@ -119,6 +119,7 @@ def test_documents_without_claims_are_said_to_have_none(world: World, repo: GitR
     assert expected in " ".join(str(mail.get_content()).split())
 
 
+@pytest.mark.long
 def test_a_change_without_documents_says_nothing(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo, {"src/other.py": "y = 2\n"})
     assert report_of(job).documents == ""

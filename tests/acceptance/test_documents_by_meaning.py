@@ -381,6 +381,7 @@ def test_the_repository_switches_and_scopes_it(world: World, repo: GitRepo, conf
     assert found(job) == []
 
 
+@pytest.mark.long
 def test_no_section_is_asked_about_without_a_number(world: World, repo: GitRepo) -> None:
     world.settings.DOCUMENT_SECTIONS = 0
     world.llm.server.respond = said(DRIFTED)

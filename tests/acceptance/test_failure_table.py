@@ -165,6 +165,7 @@ def test_retries_stop_when_a_failure_turns_out_not_to_be_retryable(world: World)
     assert world.letter(job).error_class == "AUTH_DENIED"
 
 
+@pytest.mark.long
 def test_malformed_model_output_gets_one_repair_turn_and_no_more(world: World) -> None:
     case = next(case for case in troubles.SCHEMA if case.name == "llm-malformed-twice")
     begin(world, case)

@@ -117,6 +117,7 @@ def test_deliveries_that_a_database_lost_before_the_record_are_made_again(
     assert world.stage(job, "notify").attempts == 1  # the first was given back
 
 
+@pytest.mark.long
 def test_a_delivery_that_is_not_marked_as_sent_repeats_the_last_stage(world: World) -> None:
     real, losses = pipeline.record, []
 
@@ -319,6 +320,7 @@ def body(world: World, **fields: object) -> dict[str, object]:
     }
 
 
+@pytest.mark.long
 def test_a_repeated_key_returns_the_original_job_before_and_after_its_end(world: World) -> None:
     first = world.api.post_json("/api/v1/reviews/", body(world))
     again = world.api.post_json("/api/v1/reviews/", body(world))
@@ -333,6 +335,7 @@ def test_a_repeated_key_returns_the_original_job_before_and_after_its_end(world:
     assert len(world.mails()) == len(world.receiver.requests) == 1
 
 
+@pytest.mark.long
 def test_keys_that_race_make_one_job(world: World) -> None:
     def post(_: int) -> IntakeOutcome:
         try:

@@ -50,6 +50,7 @@ def test_a_review_opens_no_raw_artifact(world: World, log: list[Any]) -> None:
     assert list(stored)[:2] == [("change", True), ("redacted", False)]
 
 
+@pytest.mark.long
 def test_what_is_stored_for_the_model_holds_no_secret(world: World) -> None:
     job = world.job(world.depot.submit(added("//depot/main/a.py", CODE)), world.hook)
     world.settle()
@@ -96,6 +97,7 @@ def test_without_the_raw_change_a_stale_redacted_one_must_be_fetched_again(
     assert world.status(job) == "succeeded"
 
 
+@pytest.mark.long
 def test_a_redacted_change_outlives_the_raw_one(
     world: World, log: list[Any], before_llm: Callable[[Callable[[], object]], None]
 ) -> None:

@@ -342,6 +342,7 @@ def test_a_server_without_cases_finds_the_file_by_any_spelling(world: World) -> 
     assert RepositoryConfiguration.objects.get().root == "//depot/Main/"
 
 
+@pytest.mark.long
 def test_entries_over_the_bound_keep_what_protects_them_and_their_page(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,7 @@ def test_a_scan_is_not_replayed_after_a_newer_one_of_its_path(world: World, repo
     assert world.status(older[1]) == "succeeded", "of another path"
 
 
+@pytest.mark.long
 def test_a_replay_waits_for_a_request_of_a_scan_and_is_refused(world: World, repo: GitRepo) -> None:
     of = target()
     older = intake.request(of, "s-1", "ann").job_id

@@ -322,7 +322,9 @@ def lose_all_connections() -> None:
         )
 
 
-@pytest.mark.parametrize("stage", [pytest.param("fetch", marks=pytest.mark.long), "llm", "notify"])
+@pytest.mark.parametrize(
+    "stage", ["llm", *(pytest.param(stage, marks=pytest.mark.long) for stage in ("fetch", "notify"))]
+)
 def test_scenario_09_a_stage_that_loses_the_database_at_its_start_is_repeated_from_there(
     world: World, stage: str
 ) -> None:

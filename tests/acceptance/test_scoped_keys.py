@@ -62,7 +62,7 @@ def test_its_recipients_get_the_files_below_its_prefixes_and_no_other_file_is_re
     assert "limited to //depot/main/open/..." in " ".join(told(world).split())
 
 
-@pytest.mark.parametrize("known", ["hidden", "unknown"])
+@pytest.mark.parametrize("known", ["hidden", pytest.param("unknown", marks=pytest.mark.long)])
 def test_a_change_outside_its_prefixes_looks_like_one_that_does_not_exist(
     world: World, team: ApiClient, known: str
 ) -> None:
@@ -126,6 +126,7 @@ def test_an_event_is_not_covered_by_what_it_requested(world: World, team: ApiCli
     assert [row.recipient for row in Delivery.objects.filter(job=answer["job"], status="sent")] == [MAIL]
 
 
+@pytest.mark.long
 def test_its_rerun_stops_no_review_of_others_and_shows_none(world: World, team: ApiClient) -> None:
     number = mixed_change(world)
     running = post(world.api, number, world.hook, MAIL).json()["id"]

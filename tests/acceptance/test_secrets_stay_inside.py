@@ -277,6 +277,7 @@ def test_a_secret_in_a_file_name_stays_inside(world: World, logged: io.StringIO)
     assert_inside(world, list(jobs), logged, (token,))
 
 
+@pytest.mark.long
 def test_an_ordinary_file_name_is_shown_whole(world: World) -> None:
     path = "//depot/main/src/services/billing/2026-01-31_invoice_totals.test.py"
     job = world.job(world.depot.submit(added(path, "x = 1\n")), MAIL)

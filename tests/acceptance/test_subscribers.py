@@ -143,6 +143,7 @@ def test_a_server_that_is_away_is_asked_again_within_the_stages_budget(world: Wo
     assert ReviewJob.objects.get(pk=job).recipients == [CAROL]
 
 
+@pytest.mark.long
 def test_a_job_whose_recipients_all_decline_succeeds_and_says_so(world: World) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     policy.mute(MAIL, None, "unsubscribe link")

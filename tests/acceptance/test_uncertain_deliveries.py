@@ -211,6 +211,7 @@ def test_a_dead_letter_that_an_operator_took_up_since_is_left_alone(world: World
     assert (letter.status, letter.triaged_by) == ("triaged", "bob")
 
 
+@pytest.mark.long
 def test_a_hard_check_is_not_repeated(world: World, server: SmtpServer, decide: Decide) -> None:
     job, row = held(world, server, MAIL)
     world.job(world.commit, MAIL, key="k-2", version=2, rerun=True)

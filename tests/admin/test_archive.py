@@ -206,6 +206,7 @@ def test_one_letter_is_restored_for_a_reason_by_who_is_logged_in(ann: Client) ->
     assert LetterArchive.objects.get().restored_count == 1
 
 
+@pytest.mark.long
 def test_all_letters_are_restored_and_what_stays_says_why(ann: Client) -> None:
     (one, two, three), archive = archived(of=3)
     letter_archive.restore(archive, actor="bob", reason="OPS-1", letters=[one.pk])
@@ -284,6 +285,7 @@ def test_a_discarded_letter_that_cannot_be_reopened_says_why(ann: Client) -> Non
     assert 'value="reopen"' not in html
 
 
+@pytest.mark.long
 def test_many_are_reopened_from_the_list_and_the_others_say_why_not(ann: Client) -> None:
     one, two, stays = (make_letter() for _ in range(3))
     for letter in (one, two, stays):

@@ -52,9 +52,9 @@ def test_a_batch_under_way_has_another_pace_from_now_on(ann: Client, act: Any) -
     ("fields", "words"),
     [
         ({"rate_per_minute": 0}, "greater than or equal to 1"),
-        ({"rate_per_minute": 6001}, "less than or equal to 6000"),
-        ({"max_in_flight": 501}, "less than or equal to 500"),
-        ({"rate_per_minute": "fast"}, "Enter a whole number"),
+        pytest.param({"rate_per_minute": 6001}, "less than or equal to 6000", marks=pytest.mark.long),
+        pytest.param({"max_in_flight": 501}, "less than or equal to 500", marks=pytest.mark.long),
+        pytest.param({"rate_per_minute": "fast"}, "Enter a whole number", marks=pytest.mark.long),
     ],
 )
 def test_a_pace_out_of_range_changes_nothing(ann: Client, fields: Any, words: str) -> None:  # noqa: F811
@@ -96,6 +96,7 @@ def rows_of(html: str) -> list[str]:
     return re.findall(r'<tr id="item-(\d+)">', html)
 
 
+@pytest.mark.long
 def test_an_update_of_an_ended_batch_has_no_rate_and_tells_its_end(ann: Client) -> None:  # noqa: F811
     batch = running(ann)
     assert 'id="batch-rate"' not in live(ann, batch).content.decode(), "a form in use is never replaced"
@@ -107,6 +108,7 @@ def test_an_update_of_an_ended_batch_has_no_rate_and_tells_its_end(ann: Client) 
     assert 'id="batch-history"' in html
 
 
+@pytest.mark.long
 def test_the_rows_follow_what_happens_to_them(ann: Client) -> None:  # noqa: F811
     batch = running(ann)
     html = page(ann, batch)

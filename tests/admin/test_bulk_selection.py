@@ -93,6 +93,7 @@ def test_failures_are_grouped_by_error_and_the_groups_are_where_one_lands(ann: C
     assert [row.error_class for row in found] == ["NOT_FOUND"]
 
 
+@pytest.mark.long
 def test_a_bulk_retry_keeps_the_order_within_a_changelist(
     ann: Client,
     fail: Fail,
@@ -160,6 +161,7 @@ def test_failures_that_arrive_during_a_retry_are_told_apart(
     assert DeadLetter.objects.get(pk=newcomer.pk).status == "new"
 
 
+@pytest.mark.long
 def test_which_items_of_a_batch_failed_is_shown_and_exported(
     ann: Client,
     fail: Fail,

@@ -98,6 +98,7 @@ def test_off_is_the_default() -> None:
     assert product.DEADLETTER_EDIT is False
 
 
+@pytest.mark.long
 def test_only_who_works_on_letters_is_offered_an_edit_and_only_where_one_is_possible(
     ann: Client, bob: Client, letter: DeadLetter
 ) -> None:

@@ -57,6 +57,7 @@ def listed(client: Client, query: str = "") -> list[int]:
 # -- the advice ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_advice_fits_a_model_account_without_credit(ann: Client) -> None:
     code = kind_of(ErrorClass.PERMISSION_DENIED, Component.REVIEWER).code
     refused = failure_of_answer(402, {}, b"", "call-1")
@@ -296,6 +297,7 @@ def test_a_snooze_is_ended_from_the_page_and_from_the_list(ann: Client, group: D
     assert listed(ann) == [group.pk]
 
 
+@pytest.mark.long
 def test_the_note_of_one_group_is_there_to_be_changed(ann: Client, group: DeadLetterGroup) -> None:
     groups.annotate(group.pk, actor="bob", note="call the vendor", runbook_url="https://r.example.com")
     question = ask(ann, "annotate", [group.pk])
@@ -308,6 +310,7 @@ def test_the_note_of_one_group_is_there_to_be_changed(ann: Client, group: DeadLe
     assert (noted.note, noted.runbook_url) == ("", "https://r.example.com")
 
 
+@pytest.mark.long
 def test_what_is_left_empty_for_several_groups_stays(ann: Client, group: DeadLetterGroup) -> None:
     other = factories.DeadLetterFactory(error_class="NOT_FOUND").group
     for one in (group, other):

@@ -498,6 +498,7 @@ def test_no_column_of_filters_takes_the_width(root: Client, address: str) -> Non
     assert "changelist-filter" not in answer.content.decode()
 
 
+@pytest.mark.long
 def test_every_state_of_a_delivery_is_found_as_the_filter_found_it(root: Client) -> None:
     address = "/admin/notifications/delivery/"
     for status in DeliveryStatus:

@@ -189,6 +189,7 @@ def test_a_search_that_names_a_letter_finds_it_closed_or_not(ann: Client, search
     assert len(ann.get(f"{LIST}?q={query}").context["cl"].result_list) == shown
 
 
+@pytest.mark.long
 def test_a_search_among_the_open_ones_leads_to_the_closed_ones(ann: Client) -> None:
     closed = make_letter(status="discarded")
     page = ann.get(f"{LIST}?q=group:{closed.group_id}").content.decode()
@@ -200,6 +201,7 @@ def test_a_search_among_the_open_ones_leads_to_the_closed_ones(ann: Client) -> N
         assert "No open dead letters" not in ann.get(LIST + query).content.decode()
 
 
+@pytest.mark.long
 def test_the_order_of_a_search_by_name_leads_back_to_the_open_ones(ann: Client, letter: DeadLetter) -> None:
     orders = ann.get(f"{LIST}?q=state:discarded").context["cl"].orders
     (back,) = [address for title, address, _ in orders if title.startswith("Open")]
@@ -555,7 +557,13 @@ def test_an_action_asks_first_and_changes_nothing_yet(ann: Client, letter: DeadL
     assert status_of(letter) == "new"
 
 
-@pytest.mark.parametrize("action", ["remediate", "resolve", "discard", "replay_batch"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        "discard",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("remediate", "resolve", "replay_batch")),
+    ],
+)
 def test_no_action_without_its_words(ann: Client, letter: DeadLetter, action: str) -> None:
     response = answer(ann, ask(ann, action, [letter.pk]), reason="  ")
     assert "Nothing was changed." in response.content.decode()
@@ -592,6 +600,7 @@ def test_letters_that_somebody_worked_on_since_the_question_are_spared(ann: Clie
     ]
 
 
+@pytest.mark.long
 def test_a_set_that_is_verified_says_that_it_escalated_and_does_not_call_it_skipped(ann: Client) -> None:
     done = factories.ReviewJobFactory(status="succeeded")
     waiting, new = make_letter(status="verifying", job=done), make_letter()
@@ -603,6 +612,7 @@ def test_a_set_that_is_verified_says_that_it_escalated_and_does_not_call_it_skip
     )
 
 
+@pytest.mark.long
 def test_no_batch_is_made_of_letters_that_somebody_else_took_up(ann: Client, letter: DeadLetter) -> None:
     question = ask(ann, "replay_batch", [letter.pk])
     workflow.discard(letter.pk, actor="bob", reason="faster")

@@ -111,6 +111,7 @@ def test_submitting_starts_the_batch_with_the_settings_of_the_form(ann: Client) 
     assert OutboxMessage.objects.filter(message_type="replay_batch", aggregate_id=batch.pk).exists()
 
 
+@pytest.mark.long
 def test_saving_with_a_dry_run_does_not_start_it(ann: Client) -> None:
     batch = drafted(ann)
     (said,) = messages_of(submit(ann, batch, do="check"))
@@ -256,6 +257,7 @@ def test_a_large_batch_waits_for_somebody_else(ann: Client, carol: Client, setti
     assert (batch.status, batch.requested_by, batch.approved_by) == ("running", "ann", "carol")
 
 
+@pytest.mark.long
 def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Client) -> None:
     batch = drafted(ann)
     override = {"override_reason": "the check knows the old host", "is_restart": "on"}
@@ -438,7 +440,10 @@ def test_how_many_batches_wait_stands_on_every_list_of_dead_letters(ann: Client)
 
 @pytest.mark.parametrize(
     ("across", "said"),
-    [("0", "2 letters picked by hand from the list of state:new"), ("1", "state:new")],
+    [
+        ("0", "2 letters picked by hand from the list of state:new"),
+        pytest.param("1", "state:new", marks=pytest.mark.long),
+    ],
 )
 def test_a_batch_says_whether_its_letters_were_all_that_matched(ann: Client, across: str, said: str) -> None:
     ids = [make_letter().pk for _ in range(3)]
@@ -478,6 +483,7 @@ def test_what_is_decided_about_is_what_has_no_outcome_yet(ann: Client) -> None:
     assert "2 dead letters of 3 without an outcome" in text
 
 
+@pytest.mark.long
 def test_what_is_new_since_the_draft_leads_to_just_that(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = (timezone.now() + timedelta(minutes=minutes) for minutes in (-5, 5))
     chosen = [make_letter(created_at=before) for _ in range(2)]

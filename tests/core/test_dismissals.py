@@ -207,6 +207,7 @@ def test_one_dismissal_of_a_finding_dismisses_one_of_two_equal_ones() -> None:
     assert dismissals.matched(moved, [by], {second.identity}) == []  # the review has that very finding
 
 
+@pytest.mark.long
 def test_many_findings_and_dismissals_are_matched_in_little_time() -> None:
     made = [
         finding(f"Remark {number}", "About locks.", number, file=f"//depot/main/{number // 100}.py")

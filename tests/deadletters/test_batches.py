@@ -161,6 +161,7 @@ def test_canary_failing_during_pause_stops_the_batch(fail: Fail, look: Look, wor
     assert sorted(_outcomes(batch)) == ["failed", "failed", "succeeded", "succeeded", "succeeded"]
 
 
+@pytest.mark.long
 def test_repeated_failure_during_pause_stops_the_batch(fail: Fail, look: Look, work: Work) -> None:
     batch = _drafted([fail(str(number)) for number in range(3)], max_in_flight=1)
     batches.submit(batch.pk, actor="ann")
@@ -200,6 +201,7 @@ def test_failure_and_stop_are_one_commit(
     assert _outcomes(batch) == ["failed", "succeeded", "pending", "pending", "pending"]
 
 
+@pytest.mark.long
 def test_late_look_does_not_stop_a_resumed_batch(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +304,7 @@ def test_failures_of_another_batch_do_not_stop_this_one(fail: Fail, look: Look, 
         assert _outcomes(batch) == ["failed", "succeeded"]
 
 
+@pytest.mark.long
 def test_second_replay_without_effect_stops_the_batch(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,6 +446,7 @@ def test_ended_job_is_its_own_outcome(fail: Fail, look: Look) -> None:
     assert ReviewJob.objects.get().status == JobStatus.CANCELLED
 
 
+@pytest.mark.long
 def test_stale_validation_after_a_pause_is_repeated(fail: Fail, look: Look, work: Work) -> None:
     batch = _drafted([fail("1"), fail("2")], max_in_flight=1)
     batches.submit(batch.pk, actor="ann")

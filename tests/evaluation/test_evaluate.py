@@ -216,6 +216,7 @@ def test_kappa_is_agreement_beyond_chance() -> None:
     assert judging.kappa([True, True, True, False], [True, True, False, False]) == pytest.approx(0.5)
 
 
+@pytest.mark.long
 def test_pull_requests_of_aacr_are_reviewed_from_clones(llm: FakeLlm, corpus: Path, tmp_path: Path) -> None:
     clone = GitRepo(tmp_path / "clones" / "owner" / "shop")
     base = clone.commit_files({"a.py": "def first(values):\n    # the first\n\n\n    return 0\n"})

@@ -264,6 +264,7 @@ def test_a_crash_before_the_call_is_made_good(github: GitHubServer, monkeypatch:
     assert states(github) == [("in_progress", None)]
 
 
+@pytest.mark.long
 def test_a_look_up_among_pages_without_end_is_given_up(
     github: GitHubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -591,6 +591,7 @@ def test_a_replay_of_an_old_head_keeps_it_however_many_are_newer(
     assert failure_of(config, heads[1], repository.base).error_class is ErrorClass.NOT_FOUND
 
 
+@pytest.mark.long
 def test_a_pull_request_that_changes_nothing_says_so_where_no_base_was_reported(
     repository: PullRequests, config: MirrorConfig
 ) -> None:

@@ -311,6 +311,7 @@ def test_an_accepted_late_result_is_sent_alone_and_at_once(asked: ScriptedProvid
 # -- failures --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_digest_that_was_not_sent_is_composed_again(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
@@ -369,6 +370,7 @@ def test_a_refused_digest_fails_all_and_a_replay_sends_each_alone(asked: Scripte
     assert audit.audit_sent({"mail": asked}).suspicious == 0
 
 
+@pytest.mark.long
 def test_a_resent_digest_leaves_out_a_withdrawn_carrier(mail: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()
@@ -446,6 +448,7 @@ def test_a_set_of_decisions_counts_a_message_once(mail: ScriptedProvider, lost_l
     assert sorted(lost_letters) == sorted(row.job_id for row in rows)
 
 
+@pytest.mark.long
 def test_a_superseded_review_does_not_stop_the_resend_of_the_others(
     mail: ScriptedProvider, lost_letters: list[int]
 ) -> None:

@@ -98,6 +98,7 @@ def in_another_thread(work: Callable[[], Any], found: list[Any] | None = None) -
 # -- a review that is taken out ------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_review_that_ends_after_proof_of_absence_is_not_sent(asked: ScriptedProvider) -> None:
     jobs, rows = waiting("1", "2", "3")
     make_due()

@@ -155,6 +155,7 @@ def test_without_the_name_of_the_app_it_is_asked_once_and_no_review_is_posted_tw
     assert unnamed.look_up(Question(sent, "", time.time())).evidence is Evidence.ABSENT
 
 
+@pytest.mark.long
 def test_a_review_on_the_third_page_is_found(server: GitHubServer, repo: Repo) -> None:
     server.page = 2
     sents = [placed(repo, at(), version=version) for version in range(1, 7)]

@@ -317,6 +317,7 @@ def test_banner_links_to_a_rerun_or_names_the_operator(ann: Client, bob: Client)
     assert "An operator can" not in page(bob, job)
 
 
+@pytest.mark.long
 def test_no_rerun_is_offered_for_files_that_have_no_text(ann: Client, bob: Client) -> None:
     job = ended(banner="1 of 2 files read: 1 skipped (binary file).")
     factories.CoverageRowFactory(job=job, status="reviewed")

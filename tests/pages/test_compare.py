@@ -291,6 +291,7 @@ def test_lines_of_a_file_beyond_the_bound_are_counted(bob: Client, monkeypatch: 
     assert "6 more lines of this file are not shown" in text
 
 
+@pytest.mark.long
 def test_each_finding_is_on_one_of_the_pages(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "PAGE_SIZE", 2)
     first = version(1, replaced("line 12\n", "one\n"))

@@ -124,7 +124,7 @@ def test_what_a_page_shows_is_found_when_pasted(bob: Client) -> None:
             assert (findings, reviews) == ({row.title}, {"Rework"}), pasted
 
 
-@pytest.mark.parametrize("field", ["title", "message"])
+@pytest.mark.parametrize("field", ["title", pytest.param("message", marks=pytest.mark.long)])
 def test_words_are_found_by_the_parts_that_marks_join(bob: Client, field: str) -> None:
     emptying.make_as_new("findings")
     found("Other")

@@ -124,6 +124,7 @@ def test_a_reason_that_comes_later_reaches_the_matches_of_a_dismissal(
     assert (found.reason, found.is_match) == ("only tests reach it", True)
 
 
+@pytest.mark.long
 def test_a_proposal_and_a_wide_dismissal_keep_their_reach_when_a_reason_is_added(
     bob: Client, job: ReviewJob, row: FindingRow
 ) -> None:

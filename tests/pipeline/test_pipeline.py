@@ -412,6 +412,7 @@ def test_restart_runs_every_stage_again(post: Post, work: Work) -> None:
     assert [call[0] for call in scripted.CALLS] == ["fetch", "llm", "notify"]
 
 
+@pytest.mark.long
 def test_the_same_failure_after_a_replay_is_escalated(post: Post, work: Work) -> None:
     letter = _dead(post, work)
     scripted.SCRIPT["llm"].append(PermanentFailure(ErrorClass.AUTH_DENIED, Component.REVIEWER, "still"))

@@ -363,6 +363,7 @@ def test_shelves_with_a_trigger_are_compared_from_the_first_poll_on(depot: FakeD
     assert missing(poll()[SHELVED]) == [change]
 
 
+@pytest.mark.long
 def test_shelves_outside_the_allow_list_are_ignored(depot: FakeDepot) -> None:
     shelf(depot, "1\n", directory="other")
     assert missing(poll()[SHELVED]) == []
@@ -442,6 +443,7 @@ def test_new_commits_of_a_watched_branch_become_jobs_once(repo: GitRepo) -> None
     assert SourceEvent.objects.filter(event="git-commit", server="demo").count() == 3
 
 
+@pytest.mark.long
 def test_commits_older_than_the_poll_are_not_reviewed_without_backfill(settings: Any, repo: GitRepo) -> None:
     shas = [repo.git("rev-parse", "HEAD"), *[repo.commit_files({"a": f"{n}\n"}) for n in range(3)]]
     SourcePosition.objects.all().delete()
@@ -459,6 +461,7 @@ def test_a_commit_that_was_asked_for_is_not_missing(repo: GitRepo, post: Any) ->
     assert ReviewJob.objects.count() == 1
 
 
+@pytest.mark.long
 def test_a_branch_that_was_rewritten_goes_on_from_its_new_head(repo: GitRepo) -> None:
     start = repo.git("rev-parse", "HEAD")
     repo.commit_files({"a": "2\n"})

@@ -91,6 +91,7 @@ def test_a_copy_in_another_change_costs_nothing_and_does_not_name_the_other(shel
     }
 
 
+@pytest.mark.long
 def test_a_submitted_change_is_asked_about_anew_after_its_shelf(shelves: Bench) -> None:
     review(shelves)
     asked(shelves)

@@ -196,6 +196,7 @@ def test_with_both_away_a_review_waits_or_goes_on_without_as_ever(
         assert job_of(job).banner.startswith("Only deterministic checks ran. The language model is not")
 
 
+@pytest.mark.long
 def test_without_a_required_model_the_second_goes_before_the_checks_alone(
     bench: Bench, second: FakeLlm
 ) -> None:
@@ -309,6 +310,7 @@ def test_a_second_opinion_asks_the_second_model_and_the_ledger_names_the_passes(
     assert len(bench.llm.requests) + len(second.requests) == before
 
 
+@pytest.mark.long
 def test_a_second_opinion_waits_for_no_second_model(bench: Bench, second: FakeLlm) -> None:
     bench.settings.LLM_MAX_INPUT_TOKENS = 16_000
     bench.settings.REVIEW_PASSES = [f"{D}...=2"]

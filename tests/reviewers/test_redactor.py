@@ -82,7 +82,9 @@ def test_one_process_serves_many_changes_and_its_memory_comes_back() -> None:
     assert memory(first) < before + 20
 
 
-@pytest.mark.parametrize("end", ["\r", "\x85", "\u2028"])
+@pytest.mark.parametrize(
+    "end", ["\r", *(pytest.param(end, marks=pytest.mark.long) for end in ("\x85", "\u2028"))]
+)
 def test_a_line_of_nothing_but_its_ends_is_redacted(end: str) -> None:
     """Looked over again from each of them, it took more processor time than a change may."""
     assert opened(redacted(change(added(D + "ends.txt", f"a = 1{end * 60_000}\n"))))

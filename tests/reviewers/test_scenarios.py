@@ -69,7 +69,10 @@ def reasons(outcome: ReviewOutcome) -> dict[str, str]:
     return {file: why.partition(" (call ")[0] for file, (_, why) in coverage(outcome).items() if why}
 
 
-@pytest.mark.parametrize("trouble", [UNPARSEABLE, Reply(answer=""), Reply(answer="[1, 2]")])
+@pytest.mark.parametrize(
+    "trouble",
+    [UNPARSEABLE, *(pytest.param(Reply(answer=one), marks=pytest.mark.long) for one in ("", "[1, 2]"))],
+)
 def test_scenario_01_unparseable_output_twice_leaves_one_part_out_and_the_review_goes_on(
     trouble: Reply,
 ) -> None:
@@ -190,6 +193,7 @@ def test_scenario_06_many_parts_beyond_the_window_are_said_above_the_review(
     assert "Check the model's configuration, then request a rerun." in banner
 
 
+@pytest.mark.long
 def test_scenario_11_a_part_that_times_out_ends_the_attempt_and_what_is_finished_is_kept() -> None:
     progress: dict[str, str] = {}
     with FakeLlm(respond=failing_on(3, SLOW)) as llm, pytest.raises(RetryableFailure) as raised:

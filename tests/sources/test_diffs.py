@@ -133,7 +133,13 @@ def test_a_side_at_the_cap_is_compared() -> None:
     assert [line.text for line in diff.added()] == ["y"]
 
 
-@pytest.mark.parametrize("kind", ["every other line changed", "few distinct lines", "nothing in common"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "every other line changed",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("few distinct lines", "nothing in common")),
+    ],
+)
 def test_hostile_large_files_are_compared_exactly(kind: str) -> None:
     shuffle = random.Random(7)
     if kind == "every other line changed":

@@ -13,6 +13,7 @@ from tests.fakes.p4.server import FakeDepot, added
 from tests.trigger.test_trigger_script import Installation
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_event_posted_twice_makes_one_job(live_server: Any, settings: Any, tmp_path: Path) -> None:
     site = Installation(tmp_path, live_server.url)
@@ -49,7 +50,7 @@ def depot(settings: Any, tmp_path: Path) -> FakeDepot:
     return made
 
 
-@pytest.mark.parametrize("event", ["change-commit", "shelve-commit"])
+@pytest.mark.parametrize("event", ["change-commit", pytest.param("shelve-commit", marks=pytest.mark.long)])
 @pytest.mark.django_db(transaction=True)
 def test_spooled_event_finds_the_job_that_a_poll_made(
     live_server: Any, tmp_path: Path, depot: FakeDepot, event: str
