@@ -13,7 +13,7 @@ import posixpath
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -52,31 +52,27 @@ MAX_DESCRIBING = 200  # documents in which sections are looked for
 _BATCH = 500  # files
 
 
+@dataclass(frozen=True, slots=True)
 class Sight:
     """Which paths a review may see. None for `may_read` or `is_excluded`: it takes nothing away."""
 
-    def __init__(
-        self,
-        allow_list: AllowList,
-        *,
-        literal_names: bool,
-        may_read: Callable[[str], bool] | None = None,
-        is_excluded: Callable[[str], bool] | None = None,
-    ) -> None:
-        self._allow_list, self._literal_names = allow_list, literal_names
-        self._may_read, self._is_excluded = may_read, is_excluded
+    allow_list: AllowList
+    _: KW_ONLY
+    literal_names: bool
+    may_read: Callable[[str], bool] | None = None
+    is_excluded: Callable[[str], bool] | None = None
 
     def sees(self, path: str) -> bool:
         """Say whether a path may be seen, whether it exists or not."""
         return (
-            not denied([path], self._allow_list, literal_names=self._literal_names)
-            and (self._may_read is None or self._may_read(path))
-            and (self._is_excluded is None or not self._is_excluded(path))
+            not denied([path], self.allow_list, literal_names=self.literal_names)
+            and (self.may_read is None or self.may_read(path))
+            and (self.is_excluded is None or not self.is_excluded(path))
         )
 
     def is_whole(self, root: str) -> bool:
         """Say whether every path below a root may be seen."""
-        return self._may_read is None and self._is_excluded is None and self._allow_list.covers(root)
+        return self.may_read is None and self.is_excluded is None and self.allow_list.covers(root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,23 +116,18 @@ class ContextLimits:
     seconds: float = MAX_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
 class ContextFetcher:
-    """Fetches context from one source inside one allow-list, as `ChangeFetcher` does changes."""
+    """Fetches context from one source inside one allow-list, as `ChangeFetcher` does changes.
 
-    def __init__(
-        self,
-        source: Source,
-        allow_list: AllowList,
-        may_read: Callable[[str], bool],
-        limits: ContextLimits = ContextLimits(),
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`may_read` decides which of the allowed paths may be read for this review."""
-        self._source = source
-        self._allow_list = allow_list
-        self._may_read = may_read
-        self._limits = limits
-        self._now = now
+    `may_read` decides which of the allowed paths may be read for this review.
+    """
+
+    source: Source
+    allow_list: AllowList
+    may_read: Callable[[str], bool]
+    limits: ContextLimits = ContextLimits()
+    now: Callable[[], float] = time.monotonic
 
     def added_to(self, change: Change) -> Change:
         """Return the change with its context, or as it is when there is none. Raises nothing."""
@@ -150,16 +145,16 @@ class ContextFetcher:
     def _context(self, change: Change) -> list[ContextFile]:
         if sum(len(file.new_text or "") for file in change.files) > _MAX_CHANGE_CHARS:
             return []
-        until = self._now() + self._limits.seconds
+        until = self.now() + self.limits.seconds
         names = wanted_names(change.files)
         if not names:
             return []
-        allow_list = self._allow_list.with_case(self._source.case_sensitive)
-        mentions = self._source.find(
+        allow_list = self.allow_list.with_case(self.source.case_sensitive)
+        mentions = self.source.find(
             names,
             change,
             allowed=cache(lambda path: self._is_allowed(path, allow_list)),
-            seconds=until - self._now(),
+            seconds=until - self.now(),
         )
         wanted = _ranked(mentions, change.files)
         found = {name for names_of in wanted.values() for name in names_of}
@@ -172,13 +167,13 @@ class ContextFetcher:
             for path, of in wanted.items()
             if path not in touched and self._is_allowed(path, allow_list)
         }
-        asked = dict(islice(chosen.items(), self._limits.files))
-        if not asked or self._now() >= until:
+        asked = dict(islice(chosen.items(), self.limits.files))
+        if not asked or self.now() >= until:
             return []
         files: list[ContextFile] = []
-        room = self._limits.bytes
-        for path, data in self._source.read_at(
-            list(asked), change, max_bytes=room, seconds=until - self._now()
+        room = self.limits.bytes
+        for path, data in self.source.read_at(
+            list(asked), change, max_bytes=room, seconds=until - self.now()
         ):
             # What was read is checked again: it may be another file than the one asked for.
             of = asked.pop(path, None)
@@ -191,9 +186,7 @@ class ContextFetcher:
         return files
 
     def _is_allowed(self, path: str, allow_list: AllowList) -> bool:
-        return not denied([path], allow_list, literal_names=self._source.literal_names) and self._may_read(
-            path
-        )
+        return not denied([path], allow_list, literal_names=self.source.literal_names) and self.may_read(path)
 
 
 def wanted_names(files: Sequence[FileChange]) -> list[str]:

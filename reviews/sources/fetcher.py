@@ -7,7 +7,7 @@ change is read at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -41,27 +41,20 @@ _BATCH_FILES = 64
 _BATCH_BYTES = 8_000_000
 
 
+@dataclass(frozen=True, slots=True)
 class ChangeFetcher:
-    """Fetches changes of one source inside one allow-list."""
+    """Fetches changes of one source inside one allow-list.
 
-    def __init__(
-        self,
-        source: Source,
-        allow_list: AllowList,
-        on_violation: Callable[[SecurityViolation], None],
-        max_change_bytes: int = MAX_CHANGE_BYTES,
-        max_file_bytes: int = MAX_FILE_BYTES,
-        max_files: int = MAX_FILES,
-        may_read: Callable[[str], bool] | None = None,
-    ) -> None:
-        """`may_read` decides which paths the requester may read; None: all of them."""
-        self._source = source
-        self._may_read = may_read
-        self._allow_list = allow_list
-        self._on_violation = on_violation
-        self._max_change_bytes = max_change_bytes
-        self._max_file_bytes = max_file_bytes
-        self._max_files = max_files
+    `may_read` decides which paths the requester may read; None: all of them.
+    """
+
+    source: Source
+    allow_list: AllowList
+    on_violation: Callable[[SecurityViolation], None]
+    max_change_bytes: int = MAX_CHANGE_BYTES
+    max_file_bytes: int = MAX_FILE_BYTES
+    max_files: int = MAX_FILES
+    may_read: Callable[[str], bool] | None = None
 
     def fetch(self, changelist_id: str) -> Change:
         """Return a change with the content of every file that can be reviewed.
@@ -101,11 +94,11 @@ class ChangeFetcher:
         except ValueError as error:
             raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, str(error)) from error
         prefix = depot_prefix(changelist_id)
-        if prefix is not None and not self._allow_list.may_touch(prefix):
+        if prefix is not None and not self.allow_list.may_touch(prefix):
             outside = [(prefix, "nothing below it is in the allow-list")]
-            refuse(changelist_id, outside, "query", self._on_violation)
+            refuse(changelist_id, outside, "query", self.on_violation)
         # Whether case distinguishes names depends on the server.
-        return changelist_id, self._allow_list.with_case(self._source.case_sensitive)
+        return changelist_id, self.allow_list.with_case(self.source.case_sensitive)
 
     def _describe(self, changelist_id: str, allow_list: AllowList) -> ListedChange:
         """Return the listing with every path allowed; move sources outside the list are left out.
@@ -113,9 +106,9 @@ class ChangeFetcher:
         So are files, and move sources, that the requester may not read. A change without any other is
         NOT_FOUND, like one that does not exist: who may read nothing of it learns nothing of it.
         """
-        listed = self._source.describe(changelist_id)
+        listed = self.source.describe(changelist_id)
         files = [file for file in listed.files if self._is_readable(file.path)]
-        if not files and self._may_read is not None:
+        if not files and self.may_read is not None:
             raise PermanentFailure(
                 ErrorClass.NOT_FOUND, Component.SOURCE, "no file of the change is in the requester's scope"
             )
@@ -123,7 +116,7 @@ class ChangeFetcher:
         return replace(listed, files=tuple(self._without_denied_source(file, allow_list) for file in files))
 
     def _is_readable(self, path: str) -> bool:
-        return self._may_read is None or self._may_read(path)
+        return self.may_read is None or self.may_read(path)
 
     def _without_denied_source(self, file: ListedFile, allow_list: AllowList) -> ListedFile:
         if file.old_path is None or (
@@ -167,14 +160,14 @@ class ChangeFetcher:
 
     def _read(self, listed: ListedChange, allow_list: AllowList) -> Change:
         entries: list[FileChange] = []
-        budget = self._max_change_bytes
+        budget = self.max_change_bytes
         full = False
-        for batch in self._batches(listed.files[: self._max_files]):
+        for batch in self._batches(listed.files[: self.max_files]):
             if full:
                 entries += [self._over_budget(file) for file in batch]
                 continue
             self._check(listed.changelist_id, _paths_of(batch), allow_list, "file")
-            found = self._source.read(batch, max_bytes=self._max_file_bytes)
+            found = self.source.read(batch, max_bytes=self.max_file_bytes)
             self._check_found(listed.changelist_id, batch, found, allow_list)
             for file, entry in zip(batch, found, strict=True):
                 size = len(entry.old_text or "") + len(entry.new_text or "")
@@ -183,12 +176,12 @@ class ChangeFetcher:
                 entries.append(self._over_budget(file) if full and entry.skipped is None else entry)
                 budget -= 0 if full else size
         entries += [
-            skipped(file, SkipReason.BUDGET, f"the change has more than {self._max_files} files")
-            for file in listed.files[self._max_files :]
+            skipped(file, SkipReason.BUDGET, f"the change has more than {self.max_files} files")
+            for file in listed.files[self.max_files :]
         ]
         return Change(
             changelist_id=listed.changelist_id,
-            source=self._source.name,
+            source=self.source.name,
             author=listed.author,
             description=listed.description[:MAX_DESCRIPTION_CHARACTERS],
             status=listed.status,
@@ -199,14 +192,14 @@ class ChangeFetcher:
 
     def _over_budget(self, file: ListedFile) -> FileChange:
         return skipped(
-            file, SkipReason.BUDGET, f"the change as a whole is over {self._max_change_bytes} bytes"
+            file, SkipReason.BUDGET, f"the change as a whole is over {self.max_change_bytes} bytes"
         )
 
     def _batches(self, files: Sequence[ListedFile]) -> Iterator[list[ListedFile]]:
         batch: list[ListedFile] = []
         size = 0
         for file in files:
-            estimate = 2 * min(file.size_bytes or 0, self._max_file_bytes)
+            estimate = 2 * min(file.size_bytes or 0, self.max_file_bytes)
             if batch and (len(batch) == _BATCH_FILES or size + estimate > _BATCH_BYTES):
                 yield batch
                 batch, size = [], 0
@@ -232,11 +225,11 @@ class ChangeFetcher:
     def _check(
         self, changelist_id: str, paths: Iterable[str], allow_list: AllowList, stage: CheckedAt
     ) -> None:
-        if outside := denied(paths, allow_list, literal_names=self._source.literal_names):
-            refuse(changelist_id, outside, stage, self._on_violation)
+        if outside := denied(paths, allow_list, literal_names=self.source.literal_names):
+            refuse(changelist_id, outside, stage, self.on_violation)
 
     def _allows(self, path: str, allow_list: AllowList) -> bool:
-        return allow_list.decide(path, literal_names=self._source.literal_names).allowed
+        return allow_list.decide(path, literal_names=self.source.literal_names).allowed
 
 
 def _as_added(file: ListedFile) -> ListedFile:
