@@ -141,9 +141,6 @@ class SubmissionVerdict(models.TextChoices):
 
 
 ACCEPTED_SUBMISSION = (SubmissionVerdict.ACCEPTED, SubmissionVerdict.ACCEPTED_AS_FAILED)
-INVALID_SUBMISSION = (
-    SubmissionVerdict.ACCEPTED_AS_FAILED, SubmissionVerdict.NOT_JSON, SubmissionVerdict.INVALID,
-)  # fmt: skip
 
 
 class FindingStatus(models.TextChoices):

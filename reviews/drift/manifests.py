@@ -135,7 +135,6 @@ BUILT_IN = {
     "poetry": frozenset(["python", "pytest", "pip", "black", "ruff", "mypy"]),
     "uv": frozenset(["python", "pytest", "pip", "black", "ruff", "mypy"]),
 }
-SCRIPT_FILES = frozenset(name for readers in RUNNERS.values() for name in readers)
 
 
 def _table(data: Any, *names: str) -> dict[str, Any]:

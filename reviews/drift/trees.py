@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 MAX_FILE_BYTES = 1_000_000  # of code; documents have less
-MAX_SEARCHED_WORDS = 60
 _WORD = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 
 

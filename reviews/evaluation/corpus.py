@@ -96,7 +96,6 @@ class Case:
     """One change of a project. `secrets` stand in it and may never be sent."""
 
     name: str
-    project: str
     description: str
     before: Mapping[str, bytes] = field(repr=False)
     after: Mapping[str, bytes] = field(repr=False)
@@ -163,7 +162,6 @@ class _Project:
         codecs = change.get("encodings", {})
         return Case(
             name=f"{self._name}-{number}",
-            project=self._name,
             description="\n".join(self._edits[name]["why"] + "." for name in (*wrong, *right)),
             before=_encoded(self._before, codecs),
             after=_encoded(after | texts, codecs),

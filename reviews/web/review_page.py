@@ -44,7 +44,6 @@ from reviews.web.within_review import ListPart, start_of, wanted_within
 MAX_FINDINGS = 200
 MAX_FILES = 1000  # of the tab Files
 MAX_COVERED = 100
-MAX_ATTEMPTS = 25
 MAX_VERSIONS = 20
 MAX_DELIVERIES = 100
 MAX_LINTER_RESULTS = 200

@@ -59,7 +59,6 @@ class ServerFacts:
     unicode: bool
     case_sensitive: bool
     version: str
-    services: str
     server_id: str
 
 
@@ -280,7 +279,6 @@ class P4Client:
             # `hybrid` servers treat names that differ in case as one name, too.
             case_sensitive=result.get("caseHandling", "sensitive") == "sensitive",
             version=result.get("serverVersion", ""),
-            services=result.get("serverServices", ""),
             server_id=result.get("serverID", ""),
         )
 
