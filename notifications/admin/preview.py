@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass, replace
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.contrib import admin
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from notifications.providers.base import Message
@@ -66,12 +67,14 @@ def preview_of(recipient: str, message: Message) -> Preview:
     return Preview(recipient, message.subject, tuple(used_first), len(mime.html_of(message).encode()))
 
 
-def html_answer(request: HttpRequest, message: Message) -> HttpResponse:
-    """Return the message's HTML with its own policy, in the colours of the parameter `scheme`.
+def html_answer(request: HttpRequest, message: Message | None) -> HttpResponse:
+    """Return the message's HTML with its own policy, in the colours of the parameter `scheme`; 404 for None.
 
     A frame cannot emulate a dark screen, so the media query of the style sheet is replaced: `light` never
     matches, `dark` always; without `scheme` the screen decides.
     """
+    if message is None:
+        raise Http404
     media = {"light": "@media not all", "dark": "@media all"}.get(request.GET.get("scheme", ""), _DARK)
     answer = HttpResponse(mime.html_of(_without_rights(message)).replace(_DARK, media))
     answer["Content-Security-Policy"] = POLICY
@@ -80,11 +83,20 @@ def html_answer(request: HttpRequest, message: Message) -> HttpResponse:
     return answer
 
 
-def page(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
-    """Return the page around a preview; the caller gives `title`, `preview` and `frame_address`.
+def page(
+    request: HttpRequest, recipient: str, message: Message | None, frame_address: str, **about: object
+) -> HttpResponse:
+    """Return the page around a preview, with what it is `about`; without a message it says so.
 
     `frame_address` ends where the name of a colour scheme follows.
     """
+    context = {
+        **admin.site.each_context(request),
+        "title": "The message",
+        "preview": preview_of(recipient, message) if message else None,
+        "frame_address": frame_address,
+        **about,
+    }
     answer = TemplateResponse(request, TEMPLATE, context)
     answer["Cache-Control"] = "no-store"
     return answer

@@ -33,27 +33,15 @@ _tests_providers = permission_required("notifications.test_provider", raise_exce
 def delivery_message(request: HttpRequest, delivery_id: int) -> HttpResponse:
     """Show the frozen message of a delivery in every form."""
     delivery = get_object_or_404(Delivery, pk=delivery_id)
-    message = _frozen(delivery)
-    return preview.page(
-        request,
-        {
-            **admin.site.each_context(request),
-            "title": "The message",
-            "delivery": delivery,
-            "preview": preview.preview_of(delivery.recipient, message) if message else None,
-            "frame_address": f"{reverse('delivery-message-html', args=[delivery_id])}?scheme=",
-        },
-    )
+    frame = f"{reverse('delivery-message-html', args=[delivery_id])}?scheme="
+    return preview.page(request, delivery.recipient, _frozen(delivery), frame, delivery=delivery)
 
 
 @require_safe
 @_reads_messages
 def delivery_message_html(request: HttpRequest, delivery_id: int) -> HttpResponse:
     """Return the HTML of a delivery's message, for the frame of the page above."""
-    message = _frozen(get_object_or_404(Delivery, pk=delivery_id))
-    if message is None:
-        raise Http404
-    return preview.html_answer(request, message)
+    return preview.html_answer(request, _frozen(get_object_or_404(Delivery, pk=delivery_id)))
 
 
 def _frozen(delivery: Delivery) -> Message | None:

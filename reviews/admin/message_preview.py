@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin
 from django.contrib.auth.decorators import permission_required
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_safe
@@ -48,20 +47,10 @@ def job_message(request: HttpRequest, job_id: int) -> HttpResponse:
     job = get_object_or_404(ReviewJob, pk=job_id)
     form = _form(request, job)
     recipient = _chosen(form, job)
-    message = _message(job, recipient)
-    frame = QueryDict(mutable=True)
-    frame["recipient"] = recipient
-    return preview.page(
-        request,
-        {
-            **admin.site.each_context(request),
-            "title": "The message",
-            "job": job,
-            "form": form,
-            "preview": preview.preview_of(recipient, message) if message else None,
-            "frame_address": f"{reverse('job-message-html', args=[job_id])}?{frame.urlencode()}&scheme=",
-        },
-    )
+    query = QueryDict(mutable=True)
+    query["recipient"] = recipient
+    frame = f"{reverse('job-message-html', args=[job_id])}?{query.urlencode()}&scheme="
+    return preview.page(request, recipient, _message(job, recipient), frame, job=job, form=form)
 
 
 @require_safe
@@ -69,10 +58,7 @@ def job_message(request: HttpRequest, job_id: int) -> HttpResponse:
 def job_message_html(request: HttpRequest, job_id: int) -> HttpResponse:
     """Return the HTML of the message, for the frame of the page above."""
     job = get_object_or_404(ReviewJob, pk=job_id)
-    message = _message(job, _chosen(_form(request, job), job))
-    if message is None:
-        raise Http404
-    return preview.html_answer(request, message)
+    return preview.html_answer(request, _message(job, _chosen(_form(request, job), job)))
 
 
 def _form(request: HttpRequest, job: ReviewJob) -> RecipientForm:
