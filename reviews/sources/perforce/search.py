@@ -8,7 +8,7 @@ name. Servers that refuse `grep` leave what the change imports (`sources.context
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
@@ -29,99 +29,100 @@ DELETED = frozenset(("delete", "move/delete"))
 EMPTIED = frozenset(("purge", "archive"))
 
 
-def find(
-    client: P4Client,
-    names: Sequence[str],
-    change: Change,
-    allowed: Callable[[str], bool],
-    seconds: float,
-) -> Iterator[Mention]:
-    """Yield where names stand in the folders of a change."""
-    until = time.monotonic() + seconds
-    endings = {ending for file in change.files for ending in same_language(file.path)}
-    folders = list(dict.fromkeys(file.path.rpartition("/")[0] for file in change.files))[:MAX_FOLDERS]
-    at = _revision(change)
-    # A listed folder may hold names that are not allowed: they go no further.
-    patterns = [f"{folder}/*{at}" for folder in folders]
-    listed = _listed(client, patterns, until - time.monotonic(), "-e")
-    searched = [
-        path
-        for path, revision in listed.items()
-        if revision and path.endswith(tuple(endings)) and allowed(path)
-    ]
-    searched = searched[:MAX_SEARCHED_FILES]
-    for name in names[:MAX_SEARCHED_NAMES] if searched and endings else ():
-        if time.monotonic() >= until:
-            return
-        try:
-            answer = client.tagged(
-                "grep", "-s", "-n", "-F", "-e", name,
-                batch=[f"{path}{at}" for path in searched], timeout_seconds=until - time.monotonic(),
-            )  # fmt: skip
-        except PermanentFailure as failure:
-            if failure.context.get("pause"):
-                raise
-            log.info("grep_refused", **failure.facts)
-            return
-        for record in answer.results:
-            path, line = record.get("depotFile", ""), record.get("matchedLine", "")
-            if path in searched:
-                yield Mention(path, name, name in defines(path, line))
+class DepotSearch:
+    """The part of a Perforce source that looks beside a change (see `Source`)."""
 
+    client: P4Client
 
-def read(
-    client: P4Client,
-    paths: Sequence[str],
-    change: Change,
-    max_bytes: int,
-    seconds: float,
-    *,
-    is_before: bool = False,
-) -> Iterator[tuple[str, bytes | None]]:
-    """Yield the files that exist with their bytes, in the order of `paths`, up to `max_bytes` in all.
+    def find(
+        self, names: Sequence[str], change: Change, *, allowed: Callable[[str], bool], seconds: float
+    ) -> list[Mention]:
+        """Look for names in the folders of the change (see `Source.find`)."""
+        until = time.monotonic() + seconds
+        endings = {ending for file in change.files for ending in same_language(file.path)}
+        folders = list(dict.fromkeys(file.path.rpartition("/")[0] for file in change.files))[:MAX_FOLDERS]
+        at = _revision(change)
+        # A listed folder may hold names that are not allowed: they go no further.
+        patterns = [f"{folder}/*{at}" for folder in folders]
+        listed = _listed(self.client, patterns, until - time.monotonic(), "-e")
+        searched = [
+            path
+            for path, revision in listed.items()
+            if revision and path.endswith(tuple(endings)) and allowed(path)
+        ]
+        searched = searched[:MAX_SEARCHED_FILES]
+        found: list[Mention] = []
+        for name in names[:MAX_SEARCHED_NAMES] if searched and endings else ():
+            if time.monotonic() >= until:
+                break
+            try:
+                answer = self.client.tagged(
+                    "grep", "-s", "-n", "-F", "-e", name,
+                    batch=[f"{path}{at}" for path in searched], timeout_seconds=until - time.monotonic(),
+                )  # fmt: skip
+            except PermanentFailure as failure:
+                if failure.context.get("pause"):
+                    raise
+                log.info("grep_refused", **failure.facts)
+                break
+            for record in answer.results:
+                path, line = record.get("depotFile", ""), record.get("matchedLine", "")
+                if path in searched:
+                    found.append(Mention(path, name, name in defines(path, line)))
+        return found
 
-    None for other than ordinary text files, and for what the server does not give.
-    """
-    until = time.monotonic() + seconds
-    at = _revision(change, is_before)
-    made_by = change.changelist_id if is_before else ""
-    fold = partial(canonical_case, case_sensitive=client.facts().case_sensitive)
-    listed = _listed(client, [f"{path}{at}" for path in paths], seconds, made_by=made_by)
-    existing = {fold(path): found for path, found in listed.items()}
-    for path in paths:
-        if fold(path) not in existing or time.monotonic() >= until:
-            continue
-        revision = existing[fold(path)]
-        if not revision:
-            yield path, None
-            continue
-        printed = client.print_file(
-            path, revision, max_bytes=max_bytes, timeout_seconds=until - time.monotonic()
+    def read_at(
+        self,
+        paths: Sequence[str],
+        change: Change,
+        *,
+        max_bytes: int,
+        seconds: float,
+        is_before: bool = False,
+    ) -> list[tuple[str, bytes | None]]:
+        """Print files at the state of the change, or before it (see `Source.read_at`).
+
+        None also for what the server does not give.
+        """
+        until = time.monotonic() + seconds
+        at = _revision(change, is_before)
+        made_by = change.changelist_id if is_before else ""
+        fold = partial(canonical_case, case_sensitive=self.client.facts().case_sensitive)
+        listed = _listed(self.client, [f"{path}{at}" for path in paths], seconds, made_by=made_by)
+        existing = {fold(path): found for path, found in listed.items()}
+        read: list[tuple[str, bytes | None]] = []
+        for path in paths:
+            if fold(path) not in existing or time.monotonic() >= until:
+                continue
+            revision = existing[fold(path)]
+            if not revision:
+                read.append((path, None))
+                continue
+            printed = self.client.print_file(
+                path, revision, max_bytes=max_bytes, timeout_seconds=until - time.monotonic()
+            )
+            max_bytes -= len(printed.data or b"")
+            read.append((path, printed.data))
+        return read
+
+    def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
+        """List the files below a folder by `files` (see `Source.tree`)."""
+        pattern = f"{below}...{_revision(change)}"
+        answer = self.client.tagged(
+            "files", "-e", "-m", str(most + 1), batch=[pattern], timeout_seconds=seconds
         )
-        max_bytes -= len(printed.data or b"")
-        yield path, printed.data
+        found = {}
+        for record in answer.results:
+            path, revision = record.get("depotFile", ""), record.get("rev", "")
+            if not path or record.get("action") in DELETED:
+                continue
+            kind = "link" if FileType.parse(record.get("type", "")).is_symlink else "file"
+            found[path] = TreeEntry(kind, f"{path}#{revision}")
+        return found if len(answer.results) <= most else None
 
-
-def tree(
-    client: P4Client, change: Change, below: str, most: int, seconds: float
-) -> dict[str, TreeEntry] | None:
-    """Return the files below a depot folder at the state of a change; None where there are more."""
-    answer = client.tagged(
-        "files", "-e", "-m", str(most + 1), batch=[f"{below}...{_revision(change)}"], timeout_seconds=seconds
-    )
-    found = {}
-    for record in answer.results:
-        path, revision = record.get("depotFile", ""), record.get("rev", "")
-        if not path or record.get("action") in DELETED:
-            continue
-        kind = "link" if FileType.parse(record.get("type", "")).is_symlink else "file"
-        found[path] = TreeEntry(kind, f"{path}#{revision}")
-    return found if len(answer.results) <= most else None
-
-
-def revision_before(change: Change) -> str:
-    """Return the state of the depot before a change, such as `@99`."""
-    return _revision(change, is_before=True)
+    def revision_before(self, change: Change) -> str:
+        """Return the state of the depot before a change, such as `@99` (see `Source.revision_before`)."""
+        return _revision(change, is_before=True)
 
 
 def _revision(change: Change, is_before: bool = False) -> str:

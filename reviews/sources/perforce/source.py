@@ -7,7 +7,7 @@ of a user: arguments are numbers and depot paths that Perforce itself listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -19,19 +19,17 @@ from reviews.sources.base import (
     FileChange,
     ListedChange,
     ListedFile,
-    Mention,
     SkipReason,
-    TreeEntry,
 )
 from reviews.sources.content import TEXT_NAME, file_change, link_change, skipped
 from reviews.sources.paths import storable
-from reviews.sources.perforce import search
 from reviews.sources.perforce.client import P4Client, PerforceConfig, Printed, meaning_of, unusable_answer
 from reviews.sources.perforce.errors import Meaning
 from reviews.sources.perforce.listing import P4Listing, content_key
 from reviews.sources.perforce.moves import find_sources
 from reviews.sources.perforce.records import Answer, indexed, number_in
 from reviews.sources.perforce.reviewers import P4Reviewers
+from reviews.sources.perforce.search import DepotSearch
 from reviews.sources.perforce.types import FileType
 
 log = structlog.get_logger()
@@ -52,7 +50,7 @@ _ACTIONS = {
 _GONE = frozenset({"purge", "archive"})
 
 
-class PerforceSource:
+class PerforceSource(DepotSearch):
     """One Perforce server (`Source`). Safe to keep for the life of a process."""
 
     literal_names = False
@@ -110,32 +108,6 @@ class PerforceSource:
     def read(self, files: Sequence[ListedFile], *, max_bytes: int) -> list[FileChange]:
         """Print both sides of files that have passed the allow-list (see `Source.read`)."""
         return [self._read_one(file, max_bytes) for file in files]
-
-    def find(
-        self, names: Sequence[str], change: Change, *, allowed: Callable[[str], bool], seconds: float
-    ) -> list[Mention]:
-        """Look for names in the folders of the change (see `Source.find`)."""
-        return list(search.find(self.client, names, change, allowed, seconds))
-
-    def revision_before(self, change: Change) -> str:
-        """Return the state of the depot before a change (see `Source.revision_before`)."""
-        return search.revision_before(change)
-
-    def read_at(
-        self,
-        paths: Sequence[str],
-        change: Change,
-        *,
-        max_bytes: int,
-        seconds: float,
-        is_before: bool = False,
-    ) -> list[tuple[str, bytes | None]]:
-        """Print files at the state of the change, or before it (see `Source.read_at`)."""
-        return list(search.read(self.client, paths, change, max_bytes, seconds, is_before=is_before))
-
-    def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
-        """List the files below a folder by `files` (see `Source.tree`)."""
-        return search.tree(self.client, change, below, most, seconds)
 
     def holding(self, words: Sequence[str], change: Change, *, seconds: float) -> None:
         """Search nothing: an ordinary account may not search a whole depot (see `Source.holding`)."""
