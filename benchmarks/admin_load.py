@@ -59,10 +59,11 @@ _NAMES = _array(
 _STATEMENTS: tuple[tuple[str, str], ...] = (
     ("jobs", f"""
 INSERT INTO jobs (id, idempotency_key, request_sha256, changelist_id, review_version, recipients,
-                  requested_by, status, status_reason, created_at, deadline_at, finished_at, is_late,
-                  author, title)
+                  requested_by, status, ended_as, status_reason, created_at, deadline_at, finished_at,
+                  is_late, author, title)
 SELECT i, 'bench-' || i, repeat('0', 64), (100000 + i)::text, 1, '["mail:ann@example.com"]',
-       'key:team-' || i %% {FLOWS}, s, '', at,
+       'key:team-' || i %% {FLOWS}, s,
+       CASE WHEN s IN ('succeeded','queued','in_progress','retryable_failed') THEN '' ELSE s END, '', at,
        CASE WHEN s IN ('queued','in_progress','retryable_failed')
             THEN now() + interval '1 day' + i * interval '1 millisecond' ELSE at + interval '20 minutes' END,
        CASE WHEN s IN ('queued','in_progress','retryable_failed') THEN NULL

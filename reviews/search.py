@@ -38,7 +38,7 @@ from reviews.models import (
     ReviewJob,
     StageRun,
 )
-from reviews.states import ACTIVE_JOB
+from reviews.states import ACTIVE_JOB, RARE_JOB
 
 MOST_RARE = 10_000
 _LOOKED_AT = 1_000  # of the newest jobs, those searched to see whether words are common
@@ -53,7 +53,7 @@ _COMMIT = re.compile(r"(?:(?:git:)?(?P<name>[^@\s]{1,64})@)?(?P<hash>[0-9A-Fa-f]
 _TEXT = Lower(Concat("title", Value(" "), "message", Value(" "), "file", output_field=TextField()))
 # What the indexes of words hold. Before its change is fetched a review has none.
 _ENDED = Q(finished_at__isnull=False)
-_FETCHED = Q(status__in=[status.value for status in ACTIVE_JOB]) & ~Q(author="", title="")
+_FETCHED = Q(finished_at__isnull=True) & ~Q(author="", title="")
 AT_NEWEST_VERSION = ~Exists(FindingRow.objects.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk")))
 
 
@@ -171,9 +171,11 @@ def named(word: str) -> Q:
 def in_states(states: Sequence[str]) -> Q:
     """Return the condition on reviews that they are in one of the states.
 
-    Of ended ones it says that they ended, which an index holds: a list begins behind the backlog then.
+    Of ended ones it says that they ended, which an index holds: a list begins behind the backlog then. Those
+    that are rare have an index of their own.
     """
-    found = Q(status__in=states) if len(states) > 1 else Q(status=states[0])
+    field = "ended_as" if set(states) <= set(RARE_JOB) else "status"
+    found = Q(**{f"{field}__in": states}) if len(states) > 1 else Q(**{field: states[0]})
     return found & _ENDED if set(states).isdisjoint(ACTIVE_JOB) else found
 
 

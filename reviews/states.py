@@ -32,6 +32,7 @@ class JobStatus(models.TextChoices):
 ACTIVE_JOB = (JobStatus.QUEUED, JobStatus.IN_PROGRESS, JobStatus.RETRYABLE_FAILED)
 # Ended from outside the workers, one of which may still be running (`pipeline.terminate`).
 ENDED_JOB = (JobStatus.TIMED_OUT, JobStatus.CANCELLED, JobStatus.SUPERSEDED)
+RARE_JOB = (JobStatus.DEAD_LETTERED, *ENDED_JOB)  # an index finds jobs of these (`ReviewJob.ended_as`)
 
 JOB_TRANSITIONS: tuple[tuple[JobStatus, JobStatus], ...] = (
     (JobStatus.QUEUED, JobStatus.IN_PROGRESS),

@@ -28,7 +28,7 @@ from reviews.admin import message_preview
 from reviews.models import FindingFate, ReviewJob, StageRun
 from reviews.recipients.scopes import scope_of
 from reviews.search import JOB_WORDS, in_states, jobs_with_stages, jobs_without_stages, newest_with_stages
-from reviews.states import ACTIVE_JOB, JobStatus, Stage, StageStatus
+from reviews.states import JobStatus, Stage, StageStatus
 from reviews.web.fates import ledger_of
 from reviews.web.progress import stages_of
 from reviews.web.review_page import MAX_FINDINGS, results_of
@@ -115,7 +115,7 @@ class ReviewJobAdmin(KeysetAdmin):
         "version": number("review_version", "The version of the review", example=">1"),
         "key": exact("idempotency_key", "The idempotency key of the request", example="p4-12345"),
         "is": flags(
-            {"late": Q(is_late=True), "ended": _ENDED, "active": Q(status__in=ACTIVE_JOB)},
+            {"late": Q(is_late=True), "ended": _ENDED, "active": Q(finished_at__isnull=True)},
             "Late, ended or active",
         ),
     }

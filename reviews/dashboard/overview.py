@@ -198,8 +198,7 @@ def dashboard(window_name: str) -> dict[str, Any]:
 # One statement. Each count has a bound, and a partial index whose condition it repeats.
 _NOW = f"""
 SELECT 'active' AS kind, '' AS name, count(*) AS number, NULL::timestamptz AS oldest FROM (
-  SELECT 1 FROM jobs WHERE status IN ('queued', 'in_progress', 'retryable_failed')
-   LIMIT {MAX_COUNTED + 1}) j
+  SELECT 1 FROM jobs WHERE finished_at IS NULL LIMIT {MAX_COUNTED + 1}) j
 UNION ALL
 SELECT 'letters', '', coalesce(sum(open_count), 0), NULL FROM dead_letter_groups WHERE open_count > 0
 UNION ALL

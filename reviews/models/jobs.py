@@ -17,6 +17,7 @@ from reviews.sources.base import ChangeStatus
 from reviews.states import (
     ACTIVE_JOB,
     JOB_TRANSITIONS,
+    RARE_JOB,
     STAGE_TRANSITIONS,
     UNFINISHED_STAGE,
     AttemptOutcome,
@@ -45,6 +46,19 @@ def _replay_needs_letter() -> pgtrigger.Trigger:
     )
 
 
+def _keeps_how_it_ended() -> pgtrigger.Trigger:
+    """Return the trigger that writes `ended_as`, whichever version of the product writes the state."""
+    rare = ", ".join(f"'{status.value}'" for status in RARE_JOB)
+    ended = f"CASE WHEN NEW.status IN ({rare}) THEN NEW.status ELSE '' END"
+    return pgtrigger.Trigger(
+        name="keeps_how_it_ended",
+        when=pgtrigger.Before,
+        operation=pgtrigger.Insert | pgtrigger.Update,
+        condition=pgtrigger.Condition(f"NEW.ended_as <> {ended}"),
+        func=f"NEW.ended_as := {ended}; RETURN NEW;",
+    )
+
+
 SCAN = "scan"  # the kind of a job that verifies the documents of a whole tree
 
 
@@ -64,6 +78,10 @@ class RecipientOrigin(models.TextChoices):
     PERFORCE = "perforce", "Reviews field of their Perforce user"
     PULL_REQUEST = "pull_request", "The pull request that is reviewed"
     DEFAULT = "default", "DEFAULT_RECIPIENTS"
+
+
+# What `jobs_final_is_finished` makes the same as a state of `ACTIVE_JOB`.
+_UNFINISHED = Q(finished_at__isnull=True)
 
 
 class ReviewJob(models.Model):
@@ -99,6 +117,11 @@ class ReviewJob(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     deadline_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
+    # The state while it is one of `RARE_JOB`, else "". A trigger writes it. No index has `status`: a claim,
+    # which changes it, writes to no index then, and leaves the row on its page (a HOT update).
+    ended_as = models.CharField(
+        max_length=20, choices=JobStatus.choices, blank=True, db_default="", editable=False
+    )
     is_late = models.BooleanField(db_default=False)
 
     # Written by the stages, for lists and pages. Text is redacted.
@@ -134,8 +157,8 @@ class ReviewJob(models.Model):
             # At most one version of a changelist is active: closes the race between two reruns.
             models.UniqueConstraint(
                 fields=["changelist_id", "series"],
-                condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
-                name="jobs_one_active_version",
+                condition=_UNFINISHED,
+                name="jobs_one_unfinished_version",
             ),
             models.CheckConstraint(condition=Q(review_version__gt=0), name="jobs_version_positive"),
             models.CheckConstraint(
@@ -146,12 +169,9 @@ class ReviewJob(models.Model):
         ]
         indexes = [
             models.Index(fields=["-created_at", "-id"], name="jobs_newest"),  # the reviews list
-            # The sweep and the deadline check: active jobs, oldest deadline first. Metrics count states.
+            # The sweep and the deadline check: active jobs, oldest deadline first.
             models.Index(
-                fields=["deadline_at", "id"],
-                include=["status"],
-                condition=Q(status__in=[status.value for status in ACTIVE_JOB]),
-                name="jobs_active_by_deadline",
+                fields=["deadline_at", "id"], condition=_UNFINISHED, name="jobs_unfinished_by_deadline"
             ),
             # The admin's lists, in the order of ending; and the figures of the dashboard.
             models.Index(
@@ -161,9 +181,9 @@ class ReviewJob(models.Model):
             ),
             # A list of one of the rarer states. A job that succeeds at once never enters it.
             models.Index(
-                fields=["status", "-created_at", "-id"],
-                condition=~Q(status__in=["succeeded", *(status.value for status in ACTIVE_JOB)]),
-                name="jobs_not_succeeded",
+                fields=["ended_as", "-created_at", "-id"],
+                condition=~Q(ended_as=""),
+                name="jobs_ended_otherwise",
             ),
             models.Index(fields=["-created_at", "-id"], condition=Q(is_late=True), name="jobs_late"),
             # A list of ended jobs, as of those that succeeded: it begins behind the backlog.
@@ -180,8 +200,8 @@ class ReviewJob(models.Model):
             text_index(
                 "title",
                 "author",
-                name="jobs_words_active",
-                condition=Q(status__in=[status.value for status in ACTIVE_JOB]) & ~Q(author="", title=""),
+                name="jobs_words_unfinished",
+                condition=_UNFINISHED & ~Q(author="", title=""),
             ),
         ]
         triggers = [
@@ -191,6 +211,7 @@ class ReviewJob(models.Model):
                 transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS],
             ),
             _replay_needs_letter(),
+            _keeps_how_it_ended(),
         ]
 
     def __str__(self) -> str:

@@ -184,7 +184,7 @@ def _end_left_deliveries() -> None:
 def expire_overdue() -> int:
     """Time out every job that is past its deadline; return how many. Run by maintenance."""
     _end_left_deliveries()
-    overdue = ReviewJob.objects.filter(status__in=ACTIVE_JOB, deadline_at__lte=Now()).order_by("deadline_at")
+    overdue = ReviewJob.objects.filter(finished_at=None, deadline_at__lte=Now()).order_by("deadline_at")
     total = 0
     while True:
         ids = list(overdue.values_list("pk", flat=True)[:_EXPIRE_AT_ONCE])

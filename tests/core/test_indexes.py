@@ -6,21 +6,30 @@ from importlib import import_module
 
 import pytest
 from django.db import connection, models
+from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from criticizer.db.compatibility import judge
-from criticizer.db.indexes import AddIndexInService
+from criticizer.db.indexes import AddIndexInService, AddUniqueInService
 from reviews.models import ReviewJob
 
-INDEX = models.Index(fields=["title"], name="jobs_probe")
+OPERATIONS = [
+    AddIndexInService("reviewjob", models.Index(fields=["title"], name="jobs_probe")),
+    AddUniqueInService(
+        "reviewjob",
+        models.UniqueConstraint(
+            fields=["title"], condition=models.Q(finished_at__isnull=True), name="jobs_probe"
+        ),
+    ),
+]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_build_that_was_cut_off_is_begun_again() -> None:
+@pytest.mark.parametrize("operation", OPERATIONS, ids=["index", "unique"])
+def test_a_build_that_was_cut_off_is_begun_again(operation: Operation) -> None:
     with connection.cursor() as cursor:
         cursor.execute("CREATE INDEX jobs_probe ON jobs (author)")
         cursor.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'jobs_probe'::regclass")
-    operation = AddIndexInService("reviewjob", INDEX)
     before = ProjectState.from_apps(ReviewJob._meta.apps)
     after = before.clone()
     operation.state_forwards("reviews", after)
@@ -47,3 +56,16 @@ def test_an_older_version_can_live_with_one() -> None:
     state.models["reviews", "reviewjob"].options["indexes"] = []
     assert list(judge([migration], state)) == []
     assert not migration.atomic
+
+
+@pytest.mark.django_db
+def test_no_index_of_jobs_holds_the_state() -> None:
+    """With one that does, each claim writes to all indexes of the table: PostgreSQL makes no HOT update."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT d.objid::regclass::text FROM pg_depend d JOIN pg_class c ON c.oid = d.objid"
+            " JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid"
+            " WHERE d.refobjid = 'jobs'::regclass AND c.relkind = 'i' AND a.attname = ANY(%s) ORDER BY 1",
+            [["status", "status_reason"]],
+        )
+        assert cursor.fetchall() == []

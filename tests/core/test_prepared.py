@@ -9,7 +9,7 @@ from django.db import ProgrammingError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from criticizer.db import prepared
-from reviews.states import ACTIVE_JOB
+from reviews.states import OPEN_TASK
 from tests import emptying
 
 pytestmark = pytest.mark.django_db
@@ -56,15 +56,15 @@ def test_no_query_log_is_kept_unless_it_is_enabled() -> None:
 
 
 def test_a_list_of_states_becomes_text_so_that_a_partial_index_serves_it() -> None:
-    assert prepared.sql_list(ACTIVE_JOB) == "('queued', 'in_progress', 'retryable_failed')"
-    emptying.make_as_new("jobs")
+    assert prepared.sql_list(OPEN_TASK) == "('pending', 'in_progress')"
+    emptying.make_as_new("agent_tasks")
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
         cursor.execute(
-            f"EXPLAIN SELECT id FROM jobs WHERE status IN {prepared.sql_list(ACTIVE_JOB)}"
-            " ORDER BY deadline_at LIMIT 1"
+            f"EXPLAIN SELECT id FROM agent_tasks WHERE status IN {prepared.sql_list(OPEN_TASK)}"
+            " ORDER BY created_at, ordinal, id LIMIT 1"
         )
-        assert "jobs_active" in str(cursor.fetchall())
+        assert "agent_tasks_open" in str(cursor.fetchall())
 
 
 @pytest.mark.parametrize("words", [[], [""], ["queued'"], ["two words"], ["queued", "a;b"]])

@@ -182,12 +182,12 @@ def test_words_of_reviews_at_work_are_looked_up_in_an_index(db: None) -> None:
     (of_active,) = [
         query["sql"]
         for query in asked
-        if query["sql"].startswith("SELECT") and "to_tsquery" in query["sql"] and "queued" in query["sql"]
+        if query["sql"].startswith("SELECT") and "to_tsquery" in query["sql"] and "IS NULL" in query["sql"]
     ]
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off")
         cursor.execute(f"EXPLAIN {of_active}")
-        assert "jobs_words_active" in str(cursor.fetchall())
+        assert "jobs_words_unfinished" in str(cursor.fetchall())
 
 
 def test_words_are_known_as_common_behind_a_backlog_that_is_not_fetched(

@@ -82,6 +82,13 @@ def scanned(sql: str, parameters: Mapping[str, Any]) -> Iterator[tuple[str, floa
             yield table, (node["Actual Rows"] + removed) * node["Actual Loops"]
 
 
+def plan_of(sql: str, parameters: Mapping[str, Any]) -> str:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(outbox.BY_INDEX.replace("false", "true"))
+        cursor.execute(f"EXPLAIN {sql}", parameters)
+        return str(cursor.fetchall())
+
+
 def test_rows_read_by_a_sweep_do_not_grow_with_the_backlog(
     post: Post, parts: None, statements: list[tuple[str, Mapping[str, Any]]]
 ) -> None:
@@ -92,6 +99,21 @@ def test_rows_read_by_a_sweep_do_not_grow_with_the_backlog(
     pipeline.sweep()
     read = [rows for sql, parameters in list(statements) for _, rows in scanned(sql, parameters)]
     assert 0 < sum(read) <= 6 * 10  # of each job: its row, its stages, its message
+
+
+def test_a_whole_round_reads_the_indexes_that_claims_read(
+    post: Post, parts: None, statements: list[tuple[str, Mapping[str, Any]]]
+) -> None:
+    """A database server that has just begun reads them from the disk, and a claim would wait for that."""
+    queue_up(post, 14)
+    statements.clear()
+    pipeline.sweep()
+    whole = list(statements)
+    statements.clear()
+    pipeline.sweep()
+    indexes = ("stage_runs_pkey", "jobs_pkey", "attempts_stage_run")
+    assert [[index in plan_of(*asked) for index in indexes] for asked in whole] == [[True] * 3] * len(whole)
+    assert not any("attempts" in plan_of(*asked) for asked in list(statements))
 
 
 def test_a_sweep_goes_on_where_the_last_one_ended_until_it_was_around(post: Post, parts: None) -> None:
