@@ -111,7 +111,9 @@ def check(name: str) -> None:
 
     For a check before expensive work. Lets database errors through.
     """
-    _allowed_snapshot(name)
+    look = _snapshot(name)
+    if (waiting := _waits(name, look)) is not None and not _is_excepted(_receiver(name), look):
+        raise waiting
 
 
 def acquire_permit(name: str) -> Permit:
@@ -129,14 +131,14 @@ def acquire_permit(name: str) -> Permit:
 
 
 def _acquired(name: str) -> Permit:
-    look = _allowed_snapshot(name)
-    permit = Permit(name, look.generation, look.rate_generation)
-    permit.receiver = receivers.of(name) if receivers.is_one(name) else None
-    limits = permit.receiver.slots if permit.receiver else rate_limit.slots_of(name)
+    receiver, look = _receiver(name), _snapshot(name)
+    is_excepted = _is_excepted(receiver, look)
+    if not is_excepted and (waiting := _waits(name, look)) is not None:
+        raise waiting
+    permit = Permit(name, look.generation, look.rate_generation, receiver=receiver)
+    limits = receiver.slots if receiver else rate_limit.slots_of(name)
     is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
-    is_limited = look.is_slow or rate_limit.rate_of(name) is not None
-    if not (limits or is_trial or is_limited):
-        return permit
+    is_limited = (look.is_slow and not is_excepted) or rate_limit.rate_of(name) is not None
     if is_limited and (later := rate_limit.take_token(name)) is not None:
         # Spread the waiting work over the time in which tokens for all of it come.
         crowd = (rate_limit.backlog(name) + 1) / later.rate
@@ -146,9 +148,10 @@ def _acquired(name: str) -> Permit:
         permit.take(limits)
         if is_trial:
             permit.trial = circuit_breaker.lease_trial(name, grace_seconds=health_checks.grace_seconds(name))
-            if permit.trial is None:
+            if permit.trial is not None:
+                permit.generation = permit.trial.generation
+            elif not is_excepted:
                 raise _waits_for_trial(name)
-            permit.generation = permit.trial.generation
     except DependencyUnavailable:
         if is_limited:
             rate_limit.give_token_back(name)
@@ -228,8 +231,10 @@ class Permit:
             waiting = self._record(error)
 
         _report_safely(record, self.name)
-        if (receiver := self.receiver) is not None:  # before its slots are free: who takes them sees the mark
-            took, is_answered = time.monotonic() - self.began_at, _outcome_of(error) is _Outcome.SUCCESS
+        outcome, receiver = _outcome_of(error), self.receiver
+        if receiver is not None and outcome is not _Outcome.NOTHING:
+            # Before its slots are free: who takes them sees the marks.
+            took, is_answered = time.monotonic() - self.began_at, outcome is _Outcome.SUCCESS
             _report_safely(lambda: receiver.ended(took, is_answered=is_answered), self.name)
         self._free_slots()
         return waiting
@@ -295,9 +300,6 @@ def _pass_on_slot(message_id: int) -> None:
     _report_safely(partial(rate_limit.pass_on, message_id), rate_limit.RECEIVERS)
 
 
-# -- inside -----------------------------------------------------------------------------------
-
-
 def _snapshot(name: str) -> _Snapshot:
     known = _free.get(name)
     if known is not None and known[0] > time.monotonic():
@@ -321,13 +323,13 @@ def _snapshot(name: str) -> _Snapshot:
     return look
 
 
-def _allowed_snapshot(name: str) -> _Snapshot:
-    """Return the state of a dependency; raise DependencyUnavailable unless calls are allowed."""
-    look = _snapshot(name)
-    waiting = _waits(name, look)
-    if waiting is not None:
-        raise waiting
-    return look
+def _receiver(name: str) -> receivers.Receiver | None:
+    return receivers.of(name) if receivers.is_one(name) else None
+
+
+def _is_excepted(receiver: receivers.Receiver | None, look: _Snapshot) -> bool:
+    """Whether others alone made it fail, maybe at another address of its host (guarantee G585)."""
+    return receiver is not None and not receiver.is_blamed and look.state != CircuitState.FORCED_OPEN
 
 
 def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
@@ -348,15 +350,13 @@ def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
 
 
 def _after_cool_down(name: str, seconds: float) -> DependencyUnavailable:
-    return DependencyUnavailable(
-        name, max(seconds, 0.0) + _spread(SPREAD_SECONDS), "Circuit open: too many recent failures."
-    )
+    seconds = max(seconds, 0.0) + _spread(SPREAD_SECONDS)
+    return DependencyUnavailable(name, seconds, "Circuit open: too many recent failures.")
 
 
 def _waits_for_trial(name: str) -> DependencyUnavailable:
-    return DependencyUnavailable(
-        name, outbox.scaled(1.0) + _crowd_seconds(name), "A trial call is checking whether it answers again."
-    )
+    seconds = outbox.scaled(1.0) + _crowd_seconds(name)
+    return DependencyUnavailable(name, seconds, "A trial call is checking whether it answers again.")
 
 
 def _after_pause(name: str, seconds: float, rate: float) -> DependencyUnavailable:
@@ -365,7 +365,6 @@ def _after_pause(name: str, seconds: float, rate: float) -> DependencyUnavailabl
 
 
 def _crowd_seconds(name: str) -> float:
-    """Return a random part of the time in which all waiting work could be woken."""
     crowd = min((rate_limit.backlog(name) + 1) / outbox.WAKE_PER_SECOND, LONGEST_WAIT_SECONDS)
     return _spread(max(crowd, 1.0))
 

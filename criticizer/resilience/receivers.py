@@ -2,19 +2,23 @@
 
 Callers choose receivers, and a call holds a worker for as long as the receiver takes. A receiver gets one
 call at a time, and all of them together get every worker that sends but one, which is left to other
-channels. A call of SLOW_CALL_SECONDS makes its receiver slow for SLOW_SECONDS, answered or not; a receiver
-that was not slow before makes the requester slow whose work called it.
+channels. A call of SLOW_CALL_SECONDS makes its receiver slow for SLOW_SECONDS, answered or not, and the
+requester whose work called it, unless the receiver was known to be slow. Where a requester's last call of
+a receiver was answered quickly, that counts, whatever others met there.
 
     receiver              requester     slots that its call needs, beside its own
-    answered lately       not slow      one of all, one of its requester's: all but one
+    answered it lately    not slow      one of all, one of its requester's: all but one
     not known             not slow      one of all, the first of its requester's
-    answered lately       slow          as above, and one of slow requesters'
+    answered it lately    slow          as above, and one of slow requesters'
     not known, or slow    any           as above, and one of slow receivers'
 
 (A receiver that is not known is one of the last line only where its requester is slow.) Slow receivers have
 half of the slots of slow requesters, and these two thirds of all. So however many receivers hang, each of
 their requesters holds one slot for one call before it is slow; from then on a third of the slots is for
 others only.
+
+Requesters name other addresses of one host, some of which may fail. Its circuit and its pauses therefore
+stop only the work of those whose last call there failed: others find out for themselves (guarantee G585).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 
@@ -40,26 +44,20 @@ from criticizer.resilience.rate_limit import (
 CALL_SECONDS = 20.0  # above the longest call of a webhook
 SLOW_CALL_SECONDS = 5.0  # half of the time that a webhook has
 SLOW_SECONDS = 600.0
-LATELY_SECONDS = 300.0  # for which answered calls are counted (`circuit_buckets`)
+GOOD_SECONDS = 300.0  # for which a requester's call of a receiver counts that was answered quickly
+FAILED_SECONDS = 30.0  # the same of one that failed; as long as a circuit cools down
 
 # A mark is a row of slots that nobody frees: it lasts until its lease ends.
 _KNOWN = """
-SELECT EXISTS (SELECT FROM pace_slots WHERE name = %(own_mark)s AND expires_at > statement_timestamp())
-         AS is_slow,
-       EXISTS (SELECT FROM pace_slots WHERE name = %(flow_mark)s AND expires_at > statement_timestamp())
-         AS requester_is_slow,
-       EXISTS (SELECT FROM circuit_buckets
-                WHERE name = %(name)s AND calls > failures
-                  AND started_at > statement_timestamp() - make_interval(secs => %(lately)s))
-         AS has_answered"""
+SELECT name FROM pace_slots WHERE name = ANY(%(marks)s) AND expires_at > statement_timestamp()"""
 
 _MARK = """
 INSERT INTO pace_slots (name, number, expires_at)
-SELECT name, 1, statement_timestamp() + make_interval(secs => %(seconds)s)
-  FROM unnest(%(marks)s::text[]) name ORDER BY name
+SELECT name, 1, statement_timestamp() + make_interval(secs => seconds)
+  FROM unnest(%(marks)s::text[], %(seconds)s::float8[]) AS mark(name, seconds) ORDER BY name
 ON CONFLICT (name, number) DO UPDATE SET expires_at = excluded.expires_at"""
 
-_UNMARK = "DELETE FROM pace_slots WHERE name = %(mark)s"
+_UNMARK = "DELETE FROM pace_slots WHERE name = ANY(%(marks)s)"
 
 _SENDERS = """
 SELECT sum(workers)::int FROM worker_clusters
@@ -70,25 +68,47 @@ _counted = (-math.inf, 0)  # until when (monotonic clock) the number of senders 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A receiver that is about to be called: the slots that the call needs, and what its end may mark."""
+    """A receiver that is about to be called: the slots that the call needs, and what is known of both.
 
-    slots: list[Slots]
-    mark: str = ""  # "": nothing is marked
-    requester_mark: str = ""
+    `is_slow`, `requester_is_slow`: of the last minutes. `is_proven`: this requester's last call of it was
+    answered quickly; `is_blamed`: it failed, or nobody knows whose it is.
+    """
+
+    name: str
+    flow: str = ""
+    slots: list[Slots] = field(default_factory=list)
     is_slow: bool = False
+    requester_is_slow: bool = False
+    is_proven: bool = False
+    is_blamed: bool = True
+
+    @property
+    def is_warned(self) -> bool:
+        """Whether the receiver is known to be slow, and not known to be quick for this requester."""
+        return self.is_slow and not self.is_proven
 
     def ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Mark the receiver, and its requester, after a slow call; unmark it after a quick answer."""
-        if not self.mark:
-            return
-        if seconds >= SLOW_CALL_SECONDS:
-            # A receiver that is known to be slow has a slot of its kind: its requester costs others nothing.
-            marks = (
-                [self.mark] if self.is_slow or not self.requester_mark else [self.mark, self.requester_mark]
-            )
-            prepared.rows(_MARK, {"marks": marks, "seconds": outbox.scaled(SLOW_SECONDS)})
-        elif self.is_slow and is_answered:
-            prepared.rows(_UNMARK, {"mark": self.mark})
+        """Mark receiver and requester by a call that took `seconds`; take back what it shows to be over."""
+        is_late = seconds >= SLOW_CALL_SECONDS
+        is_good = is_answered and not is_late
+        set_ones = {
+            _slow(self.name): SLOW_SECONDS if is_late else 0.0,
+            # One that was warned of has a slot of its kind: its requester costs others nothing.
+            _slow(self.flow): SLOW_SECONDS if is_late and self.flow and not self.is_warned else 0.0,
+            _good(self): GOOD_SECONDS if is_good and self.flow and not self.is_proven else 0.0,
+            _failed(self): FAILED_SECONDS if not is_answered and self.flow else 0.0,
+        }
+        marks = {name: seconds for name, seconds in set_ones.items() if seconds}
+        over = [
+            *([_slow(self.name)] if is_good and self.is_slow else ()),
+            *([_good(self)] if self.is_proven and not is_good else ()),
+            *([_failed(self)] if self.is_blamed and is_answered and self.flow else ()),
+        ]
+        if marks:
+            lasting = [outbox.scaled(seconds) for seconds in marks.values()]
+            prepared.rows(_MARK, {"marks": list(marks), "seconds": lasting})
+        if over:
+            prepared.rows(_UNMARK, {"marks": over})
 
 
 def is_one(name: str) -> bool:
@@ -98,28 +118,36 @@ def is_one(name: str) -> bool:
 
 def of(name: str) -> Receiver:
     """Return what the call of a receiver needs now, made by the work of this thread."""
+    flow = outbox.flow_in_work() or ""
+    one = Receiver(name, flow)
+    found = {
+        row["name"]
+        for row in prepared.rows(_KNOWN, {"marks": [_slow(name), _slow(flow), _good(one), _failed(one)]})
+    }
+    one = Receiver(
+        name,
+        flow,
+        is_slow=_slow(name) in found,
+        requester_is_slow=_slow(flow) in found,
+        is_proven=bool(flow) and _good(one) in found,
+        is_blamed=not flow or _failed(one) in found,
+    )
+    return replace(one, slots=_slots_of(one))
+
+
+def _slots_of(one: Receiver) -> list[Slots]:
     seconds = outbox.scaled(CALL_SECONDS)
     shared = max(_senders(), 2) - 1
-    own = Slots(name, min(concurrency_limit_of(name) or 1, shared), seconds)
-    of_all = Slots(RECEIVERS, shared, seconds)
-    if shared == 1:
-        return Receiver([own, of_all])
-    flow = outbox.flow_in_work()
-    mark, requester_mark = _mark(name), _mark(slots_of_flow(flow)) if flow else ""
-    asked = {"name": name, "own_mark": mark, "flow_mark": requester_mark, "lately": LATELY_SECONDS}
-    known = prepared.row(_KNOWN, asked)
-    assert known is not None
-    is_slow, requester_is_slow = known["is_slow"], known["requester_is_slow"]
-    is_proven = known["has_answered"] and not is_slow
-    for_slow_requesters = shared - max(1, shared // 3)
-    slots = [own]
-    if flow:
-        slots.append(Slots(slots_of_flow(flow), shared - 1 if is_proven else 1, seconds))
-    if is_slow or (requester_is_slow and not is_proven):
-        slots.append(Slots(SLOW, max(1, for_slow_requesters // 2), seconds))
-    if is_slow or requester_is_slow:
-        slots.append(Slots(SLOW_REQUESTERS, for_slow_requesters, seconds))
-    return Receiver([*slots, of_all], mark, requester_mark, is_slow)
+    slots = [Slots(one.name, min(concurrency_limit_of(one.name) or 1, shared), seconds)]
+    if shared > 1:
+        for_slow_requesters = shared - max(1, shared // 3)
+        if one.flow:
+            slots.append(Slots(slots_of_flow(one.flow), shared - 1 if one.is_proven else 1, seconds))
+        if one.is_warned or (one.requester_is_slow and not one.is_proven):
+            slots.append(Slots(SLOW, max(1, for_slow_requesters // 2), seconds))
+        if one.is_warned or one.requester_is_slow:
+            slots.append(Slots(SLOW_REQUESTERS, for_slow_requesters, seconds))
+    return [*slots, Slots(RECEIVERS, shared, seconds)]
 
 
 def slots_of_flow(flow: str) -> str:
@@ -127,8 +155,16 @@ def slots_of_flow(flow: str) -> str:
     return f"{RECEIVERS}#{_digest(flow)}"
 
 
-def _mark(name: str) -> str:
+def _slow(name: str) -> str:
     return f"{RECEIVERS}#is-slow#{_digest(name)}"
+
+
+def _good(one: Receiver) -> str:
+    return f"{RECEIVERS}#is-good#{_digest(f'{one.name} {one.flow}')}"
+
+
+def _failed(one: Receiver) -> str:
+    return f"{RECEIVERS}#failed#{_digest(f'{one.name} {one.flow}')}"
 
 
 def _digest(text: str) -> str:

@@ -117,6 +117,7 @@ def _may_continue(due: Due) -> bool:
     awaited = prepared.row(_AWAITED, {**leased, "soft_margin": soft_margin()})
     if not awaited or not awaited["waiting_for"]:
         return False
+    outbox.note_flow(awaited["flow"])
     try:
         if not awaited["publishes"]:
             gate.check(awaited["waiting_for"])
@@ -132,7 +133,7 @@ def _may_continue(due: Due) -> bool:
 
 # Not for a job past its deadline: it is ended instead.
 _AWAITED = statement("""
-SELECT o.waiting_for, $HAS_ANSWERS AND $SOFT_DEADLINE <= now() AS publishes
+SELECT o.waiting_for, o.flow, $HAS_ANSWERS AND $SOFT_DEADLINE <= now() AS publishes
   FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
  WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()""")
 

@@ -9,12 +9,20 @@ from itertools import count
 
 import pytest
 
-from criticizer.models import OutboxMessage, PaceSlot
+from criticizer.models import Circuit, CircuitBucket, OutboxMessage, PaceSlot
 from criticizer.queue import outbox
-from criticizer.resilience import gate, rate_limit, receivers
-from criticizer.resilience.failures import DependencyUnavailable
-from tests.core.test_circuit_breaker import timeout
-from tests.core.test_rate_limit import time_passes, waiting_of
+from criticizer.resilience import gate, overrides, rate_limit, receivers
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    Failure,
+    PermanentFailure,
+    RetryableFailure,
+)
+from criticizer.resilience.states import CircuitState
+from tests.core.test_circuit_breaker import cool_down_ends, timeout
+from tests.core.test_rate_limit import slow_down, time_passes, waiting_of
 from tests.factories import OutboxMessageFactory
 
 pytestmark = pytest.mark.django_db
@@ -202,5 +210,100 @@ def test_a_slow_slot_is_handed_on_by_a_message_that_cannot_use_it(senders: Calla
 def test_two_workers_have_one_slot_and_no_classes(senders: Callable[[int], None]) -> None:
     senders(2)
     hang(begun("key:ci", "bad"))
-    assert not PaceSlot.objects.filter(name__contains="#is-slow#").exists()
-    answer("key:ci", "bad")
+    permit = begun("key:ci", "bad")
+    assert permit is not None
+    assert [name for name, _ in permit.slots] == [receiver("bad"), rate_limit.RECEIVERS]
+
+
+def test_a_receiver_that_others_find_slow_is_none_for_whom_it_answers(senders: Callable[[int], None]) -> None:
+    """Else a request that names a slow address of a host would slow down everybody's webhooks to it."""
+    senders(4)
+    answer("key:ci", "shared")
+    hang(begun("key:other", "shared"))
+    permit = begun("key:ci", "shared")
+    assert permit is not None
+    assert {rate_limit.SLOW, rate_limit.SLOW_REQUESTERS}.isdisjoint(name for name, _ in permit.slots)
+    hang(permit)  # not warned of: it is its requester's as well
+    warned = begun("key:ci", "shared")
+    assert warned is not None
+    assert rate_limit.SLOW in {name for name, _ in warned.slots}
+    warned.report(None)
+    unknown = begun("key:ci")
+    assert unknown is not None
+    assert rate_limit.SLOW in {name for name, _ in unknown.slots}
+
+
+# -- circuits and pauses (guarantee G585) -------------------------------------------------------
+
+
+def fail(flow: str, name: str, error: Failure) -> DependencyUnavailable | None:
+    """Call a receiver for a requester in vain; return what the requester waits for then, if it must."""
+    with work_of(flow):
+        try:
+            return gate.acquire_permit(receiver(name)).report(error)
+        except DependencyUnavailable as waiting:
+            return waiting
+
+
+UPSTREAM = RetryableFailure(ErrorClass.UPSTREAM_INTERNAL, Component.PROVIDER, "the receiver answered 500")
+DENIED = PermanentFailure(ErrorClass.AUTH_DENIED, Component.PROVIDER, "the receiver answered 401")
+
+
+@pytest.mark.parametrize(
+    ("error", "times"), [(UPSTREAM, 10), (DENIED, 3), (timeout(), 3), (slow_down(300.0), 1)]
+)
+def test_failures_of_one_requester_stop_no_other_ones_webhooks(
+    senders: Callable[[int], None], error: Failure, times: int
+) -> None:
+    """Its requests name an address of the same host that fails: circuit and pause are its own affair."""
+    senders(4)
+    answer("key:ci", "shared")
+    for _ in range(times):
+        fail("key:mallory", "shared", error)
+    assert fail("key:mallory", "shared", error) is not None  # it waits
+    for _ in range(3):
+        answer("key:ci", "shared")
+        answer("key:new", "shared")
+        assert fail("key:mallory", "shared", error) is not None
+
+
+def test_a_requester_finds_out_once_that_a_receiver_is_away(senders: Callable[[int], None]) -> None:
+    senders(4)
+    for _ in range(10):
+        fail("key:first", "dead", UPSTREAM)
+    waiting = fail("key:second", "dead", UPSTREAM)
+    assert waiting is not None  # its call was made, and cost it no attempt
+    before = CircuitBucket.objects.count()
+    with work_of("key:second"), pytest.raises(DependencyUnavailable):
+        gate.acquire_permit(receiver("dead"))
+    with work_of("key:second"), pytest.raises(DependencyUnavailable):
+        gate.check(receiver("dead"))
+    with work_of("key:third"):
+        gate.check(receiver("dead"))
+    assert CircuitBucket.objects.count() == before
+
+
+def test_an_answer_closes_the_circuit_that_others_opened(senders: Callable[[int], None]) -> None:
+    senders(4)
+    for _ in range(10):
+        fail("key:first", "back", UPSTREAM)
+    cool_down_ends(receiver("back"))
+    answer("key:second", "back")
+    answer("key:third", "back")
+    assert Circuit.objects.get(pk=receiver("back")).state == "closed"
+
+
+def test_an_operators_stop_holds_for_everybody(senders: Callable[[int], None]) -> None:
+    senders(4)
+    answer("key:ci", "stopped")
+    overrides.force(receiver("stopped"), CircuitState.FORCED_OPEN, actor="ann", reason="INC-7", seconds=60)
+    gate.forget()
+    assert begun("key:ci", "stopped") is None
+
+
+def test_our_own_trouble_blames_nobody(senders: Callable[[int], None]) -> None:
+    senders(4)
+    permit = begun("key:ci", "any")
+    assert permit is not None
+    permit.report(KeyError("a defect"))
+    assert not PaceSlot.objects.filter(name__contains="#failed#").exists()
