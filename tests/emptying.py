@@ -14,13 +14,14 @@ from typing import Any
 from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError, connections, transaction
 from psycopg import sql
-from psycopg.errors import DeadlockDetected
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 
+_GIVEN_WAY = (DeadlockDetected, LockNotAvailable)
 _COPIES = "as_migrated"
 _MIGRATED = ("django_content_type", "auth_permission", "auth_group", "auth_group_permissions")
 _NEVER = ("django_migrations",)
 _SMALL_BYTES = 128 * 1024  # what removed rows still take up in a table, at most
-_TURNS = 20  # after as many deadlocks in a row it is no chance
+_TURNS = 120  # after as many in a row, a minute of waiting, it is no chance
 _USED_TABLES = """
 SELECT relname, pg_table_size(oid) FROM pg_class
  WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND NOT relname = ANY(%s)
@@ -40,13 +41,14 @@ def empty(database: str = "default") -> None:
     """Leave the database as its migrations left it, whatever refuses TRUNCATE or holds references.
 
     A cluster that serves a whole module may be at work: in a deadlock with it this session gives way, and
-    begins again.
+    begins again. PostgreSQL looks for deadlocks once in a wait. One that comes about later the other session
+    would find, a second after it began to wait: this one has given up by then.
     """
     for turn in count(1):
         try:
             _empty(database)
         except OperationalError as error:
-            if turn == _TURNS or not isinstance(error.__cause__, DeadlockDetected):
+            if turn == _TURNS or not isinstance(error.__cause__, _GIVEN_WAY):
                 raise
         else:
             break
@@ -56,6 +58,7 @@ def empty(database: str = "default") -> None:
 def _empty(database: str) -> None:
     with transaction.atomic(using=database), connections[database].cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica; SET LOCAL deadlock_timeout = '50ms'")
+        cursor.execute("SET LOCAL lock_timeout = '500ms'")
         cursor.execute(_USED_TABLES, [[*_MIGRATED, *_NEVER]])
         if used := dict(cursor.fetchall()):
             cursor.execute(sql.SQL(" UNION ALL ").join(map(_has_rows, used)))

@@ -14,10 +14,13 @@ from tests.stack import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-_WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted) AS waits"
+_WAITS = """
+SELECT EXISTS (SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted
+                  AND waitstart <= clock_timestamp() - make_interval(secs => %s)) AS waits"""
 
 
-def test_tables_are_emptied_after_a_deadlock_with_a_worker_that_goes_on() -> None:
+@pytest.mark.parametrize("seconds", [0, 0.1], ids=["at_once", "after_it_looked_for_deadlocks"])
+def test_tables_are_emptied_after_a_deadlock_with_a_worker_that_goes_on(seconds: float) -> None:
     factories.ReviewJobFactory()
     factories.ApiKeyFactory()
     first, second = sorted([ReviewJob._meta.db_table, ApiKey._meta.db_table])
@@ -25,7 +28,7 @@ def test_tables_are_emptied_after_a_deadlock_with_a_worker_that_goes_on() -> Non
         with worker.transaction():
             worker.execute(f"SELECT FROM {second}".encode())
             emptied = other.submit(_empty)  # locks the first table, and waits for the second
-            eventually(lambda: worker.execute(_WAITS).fetchone() == {"waits": True})
+            eventually(lambda: worker.execute(_WAITS, [seconds]).fetchone() == {"waits": True})
             found = worker.execute(f"SELECT count(*) FROM {first}".encode()).fetchone()
         emptied.result(30)
     assert found == {"count": 1}
