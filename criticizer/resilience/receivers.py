@@ -1,10 +1,10 @@
 """Slots of webhooks' receivers, so that slow ones leave workers to all others (guarantee G582).
 
 Callers choose receivers, and a call holds a worker for as long as the receiver takes. A receiver gets one
-call at a time, and all of them together get every worker that sends but one, which is left to other
-channels. A call of SLOW_CALL_SECONDS makes its receiver slow for SLOW_SECONDS, answered or not, and the
-requester whose work called it, unless the receiver was known to be slow. Where a requester's last call of
-a receiver was answered quickly, that counts, whatever others met there.
+call at a time, and beside it one of those whom it answers quickly. All of them together get every worker
+that sends but one, which is left to other channels. A call of SLOW_CALL_SECONDS makes its receiver slow for
+SLOW_SECONDS, answered or not, and the requester whose work called it, unless the receiver was known to be
+slow. Where a requester's last call of a receiver was answered quickly, that counts, whatever others met.
 
     receiver              requester     slots that its call needs, beside its own
     answered it lately    not slow      one of all, one of its requester's: all but one
@@ -63,6 +63,7 @@ _SENDERS = """
 SELECT sum(workers)::int FROM worker_clusters
  WHERE queue = %(queue)s AND NOT draining AND beat_at > now() - interval '15 seconds'"""
 
+_LONGEST = 122  # characters of a name that gets an ending; 128 has the column
 _counted = (-math.inf, 0)  # until when (monotonic clock) the number of senders counts, and that number
 
 
@@ -138,7 +139,9 @@ def of(name: str) -> Receiver:
 def _slots_of(one: Receiver) -> list[Slots]:
     seconds = outbox.scaled(CALL_SECONDS)
     shared = max(_senders(), 2) - 1
-    slots = [Slots(one.name, min(concurrency_limit_of(one.name) or 1, shared), seconds)]
+    # Whom it answers quickly does not wait behind those who call an address of it that hangs.
+    own = f"{one.name[:_LONGEST]}#good" if one.is_proven else one.name
+    slots = [Slots(own, min(concurrency_limit_of(one.name) or 1, shared), seconds)]
     if shared > 1:
         for_slow_requesters = shared - max(1, shared // 3)
         if one.flow:

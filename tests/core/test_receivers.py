@@ -39,7 +39,7 @@ def senders(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def receiver(name: str = "") -> str:
     """Return the dependency of a receiver; without a name of one that was never called."""
-    return f"provider:webhook:{name or f'new{next(_numbers)}'}.example.com:443"
+    return gate.name_of("provider", "webhook", f"{name or f'new{next(_numbers)}'}.example.com:443")
 
 
 @contextmanager
@@ -231,6 +231,25 @@ def test_a_receiver_that_others_find_slow_is_none_for_whom_it_answers(senders: C
     unknown = begun("key:ci")
     assert unknown is not None
     assert rate_limit.SLOW in {name for name, _ in unknown.slots}
+
+
+def test_whom_a_receiver_answers_does_not_wait_behind_those_whom_it_hangs(
+    senders: Callable[[int], None],
+) -> None:
+    senders(4)
+    long = "x" * 200
+    for name in ("shared", long):
+        answer("key:ci", name)
+        held = begun("key:mallory", name)
+        assert held is not None
+        assert begun("key:eve", name) is None
+        answer("key:ci", name)
+        with work_of("key:ci"):
+            one = gate.acquire_permit(receiver(name))
+            assert begun("key:ci", name) is None  # one of these, too
+            one.report(None)
+        hang(held)
+        answer("key:ci", name)
 
 
 # -- circuits and pauses (guarantee G585) -------------------------------------------------------
