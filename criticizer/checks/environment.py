@@ -60,7 +60,7 @@ def _problem_of_repository(path: Path) -> str:
 
 @check()
 def code_hosts() -> Messages:
-    """Check what the variables of code hosts mean together (criticizer.E008, W018-W020, E022, E023, W024)."""
+    """Check what the variables of code hosts mean together (criticizer.E008, W018-W020, E022, W023)."""
     for host, kind in HOSTS.items():
         variable, example = kind.address
         site = urlsplit(getattr(settings, variable))
@@ -99,14 +99,14 @@ def _credentials(kind: type[Any]) -> Messages:
     secrets, repositories = secrets_variable(kind.name), repositories_variable(kind.name)
     if not given or missing or getattr(settings, secrets):
         return
-    hint = f"Set {secrets} to the secret of the webhook on {kind.label}."
-    if settings.SOURCE_POLL_SECONDS and any(map(has_no_wildcard, getattr(settings, repositories))):
-        problem = f"{secrets}: is not set, so that every webhook is refused and only the poll finds reviews."
-        yield message("W024", problem, hint)
-    else:
-        problem = f"{secrets}: is not set, so that every webhook is refused and nothing is reviewed."
-        also = f" Without webhooks: set SOURCE_POLL_SECONDS, and names without a * in {repositories}."
-        yield message("E023", problem, hint + also)
+    has_poll = settings.SOURCE_POLL_SECONDS and any(map(has_no_wildcard, getattr(settings, repositories)))
+    left = "only the poll finds" if has_poll else "only requests to the API and scans ask for"
+    also = "" if has_poll else f" Or set SOURCE_POLL_SECONDS, and names without a * in {repositories}."
+    yield message(
+        "W023",
+        f"{secrets}: is not set, so that every webhook is refused and {left} reviews.",
+        f"Set {secrets} to the secret of the webhook on {kind.label}.{also}",
+    )
 
 
 def _webhooks(host: str, variable: str) -> Messages:
