@@ -32,6 +32,7 @@ OPEN_VERDICTS = {"open": DISMISSALS, "none": VERDICTS}  # of filters: the verdic
 MAX_REASON = 300
 MAX_COMMENT = 2000
 MAX_EVENTS = 200  # shown of one finding; and its comments
+MAX_OWN_COMMENTS = 50  # of one person on one finding: nobody fills a thread alone
 MAX_CHANGES = 200  # of the verdict on one finding by one person or key: each is kept, and read by every list
 
 _LABELS = {
@@ -239,8 +240,11 @@ def comment(finding: FindingRow, actor: str, text: str) -> None:
         raise NotAccepted(f"Not saved: write 1 to {MAX_COMMENT} characters.")
     with transaction.atomic():
         _lock(finding)
-        if FindingEvent.objects.filter(identity=finding.identity, kind=Kind.COMMENT).count() >= MAX_EVENTS:
+        comments = FindingEvent.objects.filter(identity=finding.identity, kind=Kind.COMMENT)
+        if comments.count() >= MAX_EVENTS:
             raise NotAccepted(f"Not saved: a finding has at most {MAX_EVENTS} comments.")
+        if comments.filter(actor=actor[:255]).count() >= MAX_OWN_COMMENTS:
+            raise NotAccepted(f"Not saved: you wrote {MAX_OWN_COMMENTS} comments on it, the maximum.")
         _store(finding, kind=Kind.COMMENT, actor=actor[:255], text=clean(text, MAX_COMMENT))
 
 

@@ -192,6 +192,18 @@ def test_a_thread_is_plain_text_and_bounded(bob: Client, row: FindingRow, monkey
     assert verdicts.verdicts_of([row.identity])[row.identity].kind == "useful"
 
 
+def test_nobody_fills_a_thread_so_that_others_cannot_speak(
+    bob: Client, row: FindingRow, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(verdicts, "MAX_OWN_COMMENTS", 2)
+    address = f"/reviews/{row.job_id}/findings/{row.pk}/"
+    answers = [bob.post(f"{address}comment/", {"text": f"No. {number}"}) for number in range(3)]
+    assert "you wrote 2 comments on it, the maximum" in answers[-1].content.decode()
+    client_of(reviewer("carol")).post(f"{address}comment/", {"text": "Let me say this."})
+    said = FindingEvent.objects.filter(kind="comment").order_by("pk")
+    assert list(said.values_list("text", flat=True)) == ["No. 0", "No. 1", "Let me say this."]
+
+
 def test_who_may_see_a_finding_may_judge_it_and_nobody_else(job: ReviewJob) -> None:
     dave = client_of(reviewer("dave", "//depot/main/..."))
     hidden, seen = job.findings.get(file=LIB), job.findings.get(file=APP)
