@@ -121,6 +121,7 @@ def test_enter_in_the_reason_of_a_dismissal_chooses_no_verdict(
     assert list(FindingEvent.objects.values_list("kind", "text")) == [("wrong", "by design")]
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=10)
 def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     visit: Visit, tmp_path: Path
