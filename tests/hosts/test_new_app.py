@@ -75,7 +75,7 @@ def ann(github: GitHubServer, live_server: Any, settings: Any) -> Iterator[Perso
         yield person
 
 
-@pytest.mark.parametrize("organization", ["", "acme"])
+@pytest.mark.parametrize("organization", [pytest.param("", marks=pytest.mark.long), "acme"])
 def test_an_app_in_one_click_from_the_form_to_the_first_webhook(
     ann: Person, github: GitHubServer, settings: Any, organization: str
 ) -> None:

@@ -645,10 +645,10 @@ def test_the_newest_commit_is_asked_for_without_a_fetch_and_with_a_new_token_onc
     [
         b"",
         b"<!DOCTYPE html><title>Sign in</title>",
-        b"<!DOCTYPE html>\n<html>\n<title>Back soon</title>\n</html>\n",
-        b'{"message": "maintenance"}',
-        b'{\n  "message": "maintenance"\n}\n',
-        b"a\tb\nc\td\n",
+        pytest.param(b"<!DOCTYPE html>\n<html>\n<title>Back soon</title>\n</html>\n", marks=pytest.mark.long),
+        pytest.param(b'{"message": "maintenance"}', marks=pytest.mark.long),
+        pytest.param(b'{\n  "message": "maintenance"\n}\n', marks=pytest.mark.long),
+        pytest.param(b"a\tb\nc\td\n", marks=pytest.mark.long),
         b"001e# service=git-upload-pack\n",
     ],
 )
