@@ -112,7 +112,7 @@ def check(name: str) -> None:
     For a check before expensive work. Lets database errors through.
     """
     look = _snapshot(name)
-    if (waiting := _waits(name, look)) is not None and not _is_excepted(_receiver(name), look):
+    if (waiting := _waits(name, look)) is not None and not _is_excepted(receivers.of(name), look):
         raise waiting
 
 
@@ -131,7 +131,7 @@ def acquire_permit(name: str) -> Permit:
 
 
 def _acquired(name: str) -> Permit:
-    receiver, look = _receiver(name), _snapshot(name)
+    receiver, look = receivers.of(name), _snapshot(name)
     is_excepted = _is_excepted(receiver, look)
     if not is_excepted and (waiting := _waits(name, look)) is not None:
         raise waiting
@@ -200,6 +200,7 @@ class Permit:
     slots: list[tuple[str, UUID]] = field(default_factory=list)
     receiver: receivers.Receiver | None = None
     began_at: float = field(default_factory=time.monotonic)
+    _slow_seconds: float = field(default=0.0, repr=False)  # of the pause that it met and after it
     _is_reported: bool = field(default=False, repr=False)
 
     def take(self, limits: Sequence[rate_limit.Slots]) -> None:
@@ -235,7 +236,8 @@ class Permit:
         if receiver is not None and outcome is not _Outcome.NOTHING:
             # Before its slots are free: who takes them sees the marks.
             took, is_answered = time.monotonic() - self.began_at, outcome is _Outcome.SUCCESS
-            _report_safely(lambda: receiver.ended(took, is_answered=is_answered), self.name)
+            mark = partial(receiver.ended, took, is_answered=is_answered, slow_seconds=self._slow_seconds)
+            _report_safely(mark, self.name)
         self._free_slots()
         return waiting
 
@@ -276,6 +278,7 @@ class Permit:
         paused = rate_limit.pause(
             self.name, self.rate_generation, error.retry_after_seconds, is_quota=is_quota
         )
+        self._slow_seconds = paused.seconds + rate_limit.recover_seconds()
         if not paused.was_in_force and self.trial is None and not is_quota:
             return None
         return _after_pause(self.name, paused.seconds, paused.rate)
@@ -321,10 +324,6 @@ def _snapshot(name: str) -> _Snapshot:
             _free.clear()
         _free[name] = (time.monotonic() + settings.CIRCUIT_CACHE_SECONDS, look)
     return look
-
-
-def _receiver(name: str) -> receivers.Receiver | None:
-    return receivers.of(name) if receivers.is_one(name) else None
 
 
 def _is_excepted(receiver: receivers.Receiver | None, look: _Snapshot) -> bool:

@@ -1,10 +1,11 @@
 """Slots of webhooks' receivers, so that slow ones leave workers to all others (guarantee G582).
 
 Callers choose receivers, and a call holds a worker for as long as the receiver takes. A receiver gets one
-call at a time, and beside it one of those whom it answers quickly. All of them together get every worker
-that sends but one, which is left to other channels. A call of SLOW_CALL_SECONDS makes its receiver slow for
-SLOW_SECONDS, answered or not, and the requester whose work called it, unless the receiver was known to be
-slow. Where a requester's last call of a receiver was answered quickly, that counts, whatever others met.
+call at a time, and beside it one of those whom it answers quickly; a limit of the operator's holds for both.
+All of them together get every worker that sends but one, which is left to other channels. A call of
+SLOW_CALL_SECONDS makes its receiver slow for SLOW_SECONDS, answered or not, and the requester whose work
+called it, unless the receiver was known to be slow. Where a requester's last call of a receiver was answered
+quickly, that counts, whatever others met.
 
     receiver              requester     slots that its call needs, beside its own
     answered it lately    not slow      one of all, one of its requester's: all but one
@@ -45,7 +46,7 @@ CALL_SECONDS = 20.0  # above the longest call of a webhook
 SLOW_CALL_SECONDS = 5.0  # half of the time that a webhook has
 SLOW_SECONDS = 600.0
 GOOD_SECONDS = 300.0  # for which a requester's call of a receiver counts that was answered quickly
-FAILED_SECONDS = 30.0  # the same of one that failed; as long as a circuit cools down
+FAILED_SECONDS = 30.0  # the same of one that failed, at least; as long as a circuit cools down
 
 # A mark is a row of slots that nobody frees: it lasts until its lease ends.
 _KNOWN = """
@@ -88,8 +89,11 @@ class Receiver:
         """Whether the receiver is known to be slow, and not known to be quick for this requester."""
         return self.is_slow and not self.is_proven
 
-    def ended(self, seconds: float, *, is_answered: bool) -> None:
-        """Mark receiver and requester by a call that took `seconds`; take back what it shows to be over."""
+    def ended(self, seconds: float, *, is_answered: bool, slow_seconds: float = 0.0) -> None:
+        """Mark receiver and requester by a call that took `seconds`; take back what it shows to be over.
+
+        `slow_seconds`: until the pause that it was answered with is over, and the slower rate after it.
+        """
         is_late = seconds >= SLOW_CALL_SECONDS
         is_good = is_answered and not is_late
         set_ones = {
@@ -97,17 +101,17 @@ class Receiver:
             # One that was warned of has a slot of its kind: its requester costs others nothing.
             _slow(self.flow): SLOW_SECONDS if is_late and self.flow and not self.is_warned else 0.0,
             _good(self): GOOD_SECONDS if is_good and self.flow and not self.is_proven else 0.0,
-            _failed(self): FAILED_SECONDS if not is_answered and self.flow else 0.0,
         }
-        marks = {name: seconds for name, seconds in set_ones.items() if seconds}
+        marks = {name: outbox.scaled(seconds) for name, seconds in set_ones.items() if seconds}
+        if not is_answered and self.flow:
+            marks[_failed(self)] = max(outbox.scaled(FAILED_SECONDS), slow_seconds)
         over = [
             *([_slow(self.name)] if is_good and self.is_slow else ()),
             *([_good(self)] if self.is_proven and not is_good else ()),
             *([_failed(self)] if self.is_blamed and is_answered and self.flow else ()),
         ]
         if marks:
-            lasting = [outbox.scaled(seconds) for seconds in marks.values()]
-            prepared.rows(_MARK, {"marks": list(marks), "seconds": lasting})
+            prepared.rows(_MARK, {"marks": list(marks), "seconds": list(marks.values())})
         if over:
             prepared.rows(_UNMARK, {"marks": over})
 
@@ -117,8 +121,10 @@ def is_one(name: str) -> bool:
     return name.startswith(f"{RECEIVERS}:")
 
 
-def of(name: str) -> Receiver:
-    """Return what the call of a receiver needs now, made by the work of this thread."""
+def of(name: str) -> Receiver | None:
+    """Return what the call of a receiver by the work of this thread needs now; None for no receiver."""
+    if not is_one(name):
+        return None
     flow = outbox.flow_in_work() or ""
     one = Receiver(name, flow)
     found = {
@@ -139,9 +145,11 @@ def of(name: str) -> Receiver:
 def _slots_of(one: Receiver) -> list[Slots]:
     seconds = outbox.scaled(CALL_SECONDS)
     shared = max(_senders(), 2) - 1
-    # Whom it answers quickly does not wait behind those who call an address of it that hangs.
-    own = f"{one.name[:_LONGEST]}#good" if one.is_proven else one.name
-    slots = [Slots(own, min(concurrency_limit_of(one.name) or 1, shared), seconds)]
+    limit = concurrency_limit_of(one.name)
+    # Whom it answers quickly does not wait behind those who call an address of it that hangs. An operator's
+    # limit holds for all of them together.
+    own = f"{one.name[:_LONGEST]}#good" if one.is_proven and limit is None else one.name
+    slots = [Slots(own, min(limit or 1, shared), seconds)]
     if shared > 1:
         for_slow_requesters = shared - max(1, shared // 3)
         if one.flow:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -252,6 +253,19 @@ def test_whom_a_receiver_answers_does_not_wait_behind_those_whom_it_hangs(
         answer("key:ci", name)
 
 
+def test_an_operators_limit_holds_also_with_those_whom_a_receiver_answers(
+    senders: Callable[[int], None], settings: Any
+) -> None:
+    settings.CONCURRENCY_LIMITS = {rate_limit.RECEIVERS: 1}
+    senders(4)
+    answer("key:ci", "shared")
+    held = begun("key:other", "shared")
+    assert held is not None
+    assert begun("key:ci", "shared") is None
+    held.report(None)
+    answer("key:ci", "shared")
+
+
 # -- circuits and pauses (guarantee G585) -------------------------------------------------------
 
 
@@ -284,6 +298,19 @@ def test_failures_of_one_requester_stop_no_other_ones_webhooks(
         answer("key:ci", "shared")
         answer("key:new", "shared")
         assert fail("key:mallory", "shared", error) is not None
+
+
+def test_a_pause_holds_to_its_end_for_the_requester_that_met_it(senders: Callable[[int], None]) -> None:
+    """A receiver that asks for five minutes is not called each half minute."""
+    senders(4)
+    fail("key:ci", "paused", slow_down(300.0))
+    time_passes(receivers.FAILED_SECONDS + 1)
+    assert begun("key:ci", "paused") is None
+    assert fail("key:other", "paused", slow_down()) is not None  # its own call, which belongs to the pause
+    time_passes(receivers.FAILED_SECONDS + 1)
+    assert begun("key:other", "paused") is None
+    time_passes(300.0)
+    answer("key:ci", "paused")
 
 
 def test_a_requester_finds_out_once_that_a_receiver_is_away(senders: Callable[[int], None]) -> None:
