@@ -6,7 +6,7 @@ from reviews import token_counts
 COUNTED_TABLES = ["jobs", "attempts"]
 GAUGES = [
     Gauge("criticizer_jobs_active", "Jobs at work, exactly.", ("status",),
-        "SELECT status, count(*) FROM jobs WHERE finished_at IS NULL GROUP BY 1"),
+        "SELECT status, count(*) FROM jobs WHERE finished_at IS NULL GROUP BY 1", by_index=True),
     Gauge("criticizer_jobs_recent", "Jobs of the last 15 minutes (newest 10000) by status.",
         ("status",),
         """SELECT status, count(*) FROM (SELECT status, created_at FROM jobs ORDER BY created_at DESC, id DESC
