@@ -58,7 +58,10 @@ SELECT name, 1, statement_timestamp() + make_interval(secs => seconds)
   FROM unnest(%(marks)s::text[], %(seconds)s::float8[]) AS mark(name, seconds) ORDER BY name
 ON CONFLICT (name, number) DO UPDATE SET expires_at = excluded.expires_at"""
 
-_UNMARK = "DELETE FROM pace_slots WHERE name = ANY(%(marks)s)"
+# In the order of _MARK: two orders would deadlock.
+_UNMARK = """
+DELETE FROM pace_slots WHERE id IN (
+  SELECT id FROM pace_slots WHERE name = ANY(%(marks)s) ORDER BY name FOR UPDATE)"""
 
 _SENDERS = """
 SELECT sum(workers)::int FROM worker_clusters
