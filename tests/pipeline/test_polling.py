@@ -164,7 +164,6 @@ def test_only_what_the_allow_list_includes_is_polled(settings: Any, depot: FakeD
     assert path == "//depot/main/..."  # neither excluded lines nor those of repositories
 
 
-@pytest.mark.long
 def test_a_run_is_bounded_and_the_next_goes_on(depot: FakeDepot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "PER_RUN", 4)
     monkeypatch.setattr(watching, "PER_STEP", 2)
@@ -213,7 +212,6 @@ def test_concurrent_runs_poll_once(depot: FakeDepot) -> None:
     assert len(poll()[SUBMITTED].missing) == 1
 
 
-@pytest.mark.long
 def test_a_run_whose_lock_was_lost_with_its_connection_records_nothing_twice(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +242,6 @@ def shelf(depot: FakeDepot, content: str, change: str | None = None, directory: 
     return depot.shelve(added(f"//depot/{directory}/s", content), change=change)
 
 
-@pytest.mark.long
 def test_shelf_without_a_trigger_becomes_a_job_once(depot: FakeDepot) -> None:
     lost = shelf(depot, "1\n")
     assert missing(poll()[SHELVED]) == [lost]
@@ -254,7 +251,6 @@ def test_shelf_without_a_trigger_becomes_a_job_once(depot: FakeDepot) -> None:
     assert told(Kind.SHELVE, lost) == job.pk
 
 
-@pytest.mark.long
 def test_a_shelf_that_was_shelved_again_is_found_by_its_content(depot: FakeDepot) -> None:
     change = shelf(depot, "1\n")
     job = told(Kind.SHELVE, change)
@@ -363,7 +359,6 @@ def test_shelves_with_a_trigger_are_compared_from_the_first_poll_on(depot: FakeD
     assert missing(poll()[SHELVED]) == [change]
 
 
-@pytest.mark.long
 def test_shelves_outside_the_allow_list_are_ignored(depot: FakeDepot) -> None:
     shelf(depot, "1\n", directory="other")
     assert missing(poll()[SHELVED]) == []
@@ -503,7 +498,6 @@ def test_unavailable_server_stops_only_its_streams_and_is_shown(depot: FakeDepot
     assert SourcePosition.objects.get(stream=SUBMITTED).problem == ""
 
 
-@pytest.mark.long
 def test_an_open_circuit_skips_the_server_without_a_command(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
