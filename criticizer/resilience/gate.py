@@ -139,7 +139,9 @@ def _acquired(name: str) -> Permit:
     limits = receiver.slots if receiver else rate_limit.slots_of(name)
     is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
     is_limited = (look.is_slow and not is_excepted) or rate_limit.rate_of(name) is not None
-    if is_limited and (later := rate_limit.take_token(name)) is not None:
+    # A pause empties the bucket: those whom it does not hold up have one of their own meanwhile.
+    bucket = receivers.bucket_of_rest(name) if is_excepted and (look.paused_in or 0.0) > 0 else name
+    if is_limited and (later := rate_limit.take_token(name, bucket)) is not None:
         # Spread the waiting work over the time in which tokens for all of it come.
         crowd = (rate_limit.backlog(name) + 1) / later.rate
         seconds = later.seconds + random.uniform(0, min(crowd, LONGEST_WAIT_SECONDS))  # noqa: S311
@@ -154,7 +156,7 @@ def _acquired(name: str) -> Permit:
                 raise _waits_for_trial(name)
     except DependencyUnavailable:
         if is_limited:
-            rate_limit.give_token_back(name)
+            rate_limit.give_token_back(bucket)
         permit.release()
         raise
     return permit

@@ -50,7 +50,7 @@ gone AS (
    WHERE state = 'closed' AND changed_at < statement_timestamp() - interval '7 days' AND auth_failures = 0
      AND NOT EXISTS (SELECT FROM circuit_buckets b WHERE b.name = c.name)
   RETURNING name)
-DELETE FROM paces USING gone WHERE paces.name = gone.name"""
+DELETE FROM paces USING gone WHERE paces.name IN (gone.name, left(gone.name, 122) || '#rest')"""
 
 
 def check_of(name: str) -> HealthCheck | None:

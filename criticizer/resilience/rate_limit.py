@@ -226,9 +226,9 @@ def recover_seconds() -> float:
     return outbox.scaled(RECOVER_SECONDS)
 
 
-def _parameters(name: str) -> dict[str, object]:
+def _parameters(name: str, bucket: str = "") -> dict[str, object]:
     return {
-        "name": name,
+        "name": bucket or name,
         "rate": min(rate_of(name) or _UNLIMITED, _UNLIMITED),
         "recover": recover_seconds(),
     }
@@ -239,21 +239,21 @@ def backlog(name: str) -> int:
     return int(prepared.value(_BACKLOG, {"name": name}))
 
 
-def take_token(name: str) -> RetryIn | None:
-    """Take one token and return None, or return when to try again."""
-    parameters = _parameters(name)
+def take_token(name: str, bucket: str = "") -> RetryIn | None:
+    """Take one token and return None, or return when to try again. `bucket`: another one at its rate."""
+    parameters = _parameters(name, bucket)
     if prepared.rows(_TAKE_TOKEN, parameters):
         return None
     found = prepared.row(_WHEN_TOKEN, parameters)
     if found is None:
-        prepared.rows(_CREATE, {"name": name})
-        return take_token(name)
+        prepared.rows(_CREATE, {"name": bucket or name})
+        return take_token(name, bucket)
     return RetryIn(max(found["seconds"], found["paused_in"] or 0.0, 0.0), found["rate"])
 
 
-def give_token_back(name: str) -> None:
+def give_token_back(bucket: str) -> None:
     """Undo `take_token`: the call is not made."""
-    prepared.rows(_UNTAKE, {"name": name})
+    prepared.rows(_UNTAKE, {"name": bucket})
 
 
 def take_slots(wanted: Sequence[Slots]) -> list[tuple[str, UUID]]:

@@ -164,6 +164,11 @@ def _slots_of(one: Receiver) -> list[Slots]:
     return [*slots, Slots(RECEIVERS, shared, seconds)]
 
 
+def bucket_of_rest(name: str) -> str:
+    """Return the name of the tokens for requesters whom a receiver's pause does not hold up."""
+    return f"{name[:_LONGEST]}#rest"
+
+
 def slots_of_flow(flow: str) -> str:
     """Return the name of the slots that the receivers of a flow's work share."""
     return f"{RECEIVERS}#{_digest(flow)}"

@@ -500,6 +500,21 @@ def test_slots_that_were_not_used_for_a_week_are_deleted(settings: Any) -> None:
     gate.acquire_permit("provider:webhook:old.example.com").report(None)  # made again
 
 
+@pytest.mark.django_db
+def test_buckets_of_a_dependency_that_was_not_called_for_a_week_are_deleted(settings: Any) -> None:
+    settings.RATE_LIMITS = {rate_limit.RECEIVERS: 5.0}
+    names = [f"provider:webhook:{name}.example.com" for name in ("old", "new", "x" * 200)]
+    names[-1] = gate.name_of(names[-1])
+    for name in names:
+        gate.acquire_permit(name).report(None)
+        rate_limit.take_token(name, receivers.bucket_of_rest(name))
+    assert Pace.objects.count() == 6
+    CircuitBucket.objects.all().delete()
+    Circuit.objects.exclude(name__contains="new").update(changed_at=Now() - timedelta(days=8))
+    health_checks.maintain()
+    assert set(Pace.objects.values_list("name", flat=True)) == {names[1], receivers.bucket_of_rest(names[1])}
+
+
 @pytest.mark.django_db(transaction=True)
 def test_slots_are_shared_by_connections(settings: Any) -> None:
     settings.CONCURRENCY_LIMITS = {LLM: 3}

@@ -313,6 +313,16 @@ def test_a_pause_holds_to_its_end_for_the_requester_that_met_it(senders: Callabl
     answer("key:ci", "paused")
 
 
+def test_another_requesters_pause_leaves_tokens_of_the_rate_limit_to_the_rest(
+    senders: Callable[[int], None], settings: Any
+) -> None:
+    settings.RATE_LIMITS = {rate_limit.RECEIVERS: 0.001}  # a token in a quarter of an hour
+    senders(4)
+    fail("key:mallory", "shared", slow_down(300.0))
+    answer("key:ci", "shared")
+    assert begun("key:new", "shared") is None  # the operator's limit is that of the rest together
+
+
 def test_a_requester_finds_out_once_that_a_receiver_is_away(senders: Callable[[int], None]) -> None:
     senders(4)
     for _ in range(10):
