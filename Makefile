@@ -48,9 +48,10 @@ up: $(VENV)/base
 test: $(VENV)/dev check
 	@.ci/browser
 	@.ci/imap
-	@# Tests that start clusters run apart from those that load every core. Status 5: none was chosen.
+	@# Tests that start clusters run apart from those that load every core, and those of a file in one process:
+	@# they share an installation. Status 5: none was chosen.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup -m "cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder -m "cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # Everything, for a nightly job: long proofs too, branch coverage with its floor, slices of drill and matrix.
 test-all: $(VENV)/nightly check

@@ -79,7 +79,6 @@ def html_answer(request: HttpRequest, message: Message | None) -> HttpResponse:
     answer = HttpResponse(mime.html_of(_without_rights(message)).replace(_DARK, media))
     answer["Content-Security-Policy"] = POLICY
     answer["X-Frame-Options"] = "SAMEORIGIN"
-    answer["Cache-Control"] = "no-store"
     return answer
 
 
@@ -97,9 +96,7 @@ def page(
         "frame_address": frame_address,
         **about,
     }
-    answer = TemplateResponse(request, TEMPLATE, context)
-    answer["Cache-Control"] = "no-store"
-    return answer
+    return TemplateResponse(request, TEMPLATE, context)
 
 
 def _without_rights(message: Message) -> Message:

@@ -119,7 +119,7 @@ def _may_continue(due: Due) -> bool:
         return False
     outbox.note_flow(awaited["flow"])
     try:
-        if not awaited["publishes"]:
+        if not awaited["continues"]:
             gate.check(awaited["waiting_for"])
     except DependencyUnavailable as waiting:
         prepared.rows(_POSTPONE, {**leased, "delay": waiting.seconds, "soft_margin": soft_margin()})
@@ -131,9 +131,11 @@ def _may_continue(due: Due) -> bool:
     return True
 
 
-# Not for a job past its deadline: it is ended instead.
+# Not for a job past its deadline: it is ended instead. What has no circuit, as a slot of receivers, is tried.
 _AWAITED = statement("""
-SELECT o.waiting_for, o.flow, $HAS_ANSWERS AND $SOFT_DEADLINE <= now() AS publishes
+SELECT o.waiting_for, o.flow,
+       $HAS_ANSWERS AND $SOFT_DEADLINE <= now()
+       OR NOT EXISTS (SELECT FROM circuits c WHERE c.name = o.waiting_for) AS continues
   FROM outbox_messages o, stage_runs s JOIN jobs j ON j.id = s.job_id
  WHERE o.id = %(outbox)s AND o.lease_token = %(token)s AND s.id = %(stage_run)s AND j.deadline_at > now()""")
 

@@ -25,7 +25,6 @@ from tests.stack import Stack, eventually, running
 # One process runs them all: they share an installation.
 pytestmark = [
     pytest.mark.cluster(seconds=60),
-    pytest.mark.xdist_group("whole way"),
     pytest.mark.django_db(transaction=True),
 ]
 

@@ -312,7 +312,6 @@ def http(web: Stack, key: str) -> httpx.Client:
 
 
 @pytest.mark.cluster
-@pytest.mark.xdist_group("agents")
 @pytest.mark.django_db(transaction=True)
 def test_a_body_over_its_limit_is_answered_413_with_the_limit_before_it_is_read(web: Stack) -> None:
     key = api_keys.create("ci", "agent", ["//depot/main/..."])
@@ -349,7 +348,6 @@ def test_a_body_over_its_limit_is_answered_413_with_the_limit_before_it_is_read(
 
 
 @pytest.mark.cluster
-@pytest.mark.xdist_group("agents")
 @pytest.mark.django_db(transaction=True)
 def test_fifty_agents_at_once_share_tasks_without_a_collision(web: Stack) -> None:
     key = api_keys.create("ci", "agent", ["//depot/main/..."])
@@ -375,7 +373,6 @@ def test_fifty_agents_at_once_share_tasks_without_a_collision(web: Stack) -> Non
 
 
 @pytest.mark.cluster
-@pytest.mark.xdist_group("agents")
 @pytest.mark.django_db(transaction=True)
 def test_waiting_agents_hold_no_connection_and_leave_the_server_to_others(web: Stack) -> None:
     key = api_keys.create("ci", "agent", ["//depot/main/..."])

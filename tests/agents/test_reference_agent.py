@@ -32,7 +32,6 @@ from tests.stack import Stack, eventually, web_of_module
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.cluster,
-    pytest.mark.xdist_group("reference-agent"),
 ]
 URL = "/api/v1/agent-tasks/"
 SCALE = "0.02"  # of leases: twelve seconds

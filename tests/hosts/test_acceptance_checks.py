@@ -38,7 +38,6 @@ from tests.stack import eventually
 # One process runs them all: they share an installation.
 pytestmark = [
     pytest.mark.cluster(seconds=50),
-    pytest.mark.xdist_group("hosts"),
     pytest.mark.django_db(transaction=True),
 ]
 

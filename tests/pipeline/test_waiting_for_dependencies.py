@@ -10,9 +10,9 @@ import pytest
 from django.db.models.functions import Now
 
 from criticizer.db import prepared
-from criticizer.models import OutboxMessage
+from criticizer.models import Circuit, OutboxMessage
 from criticizer.queue import outbox
-from criticizer.resilience import gate
+from criticizer.resilience import circuit_breaker, gate
 from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, RetryableFailure
 from deadletters.models import DeadLetter
 from reviews import pipeline
@@ -66,6 +66,7 @@ def test_a_long_outage_leaves_one_attempt_in_the_history(
     post()
     scripted.SCRIPT["llm"].append(AWAY)
     work()
+    circuit_breaker.create("llm:openai")
     monkeypatch.setattr(gate, "check", still_away)
     for _ in range(5):
         make_due()
@@ -124,6 +125,19 @@ def test_a_database_that_stays_lost_to_a_review_ends_it_at_its_deadline(
     assert ReviewJob.objects.get().status == JobStatus.TIMED_OUT
 
 
+def test_work_that_waited_for_a_slot_makes_no_circuit_of_it(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    """Operators see circuits for a week: a slot of receivers is none."""
+    post()
+    scripted.SCRIPT["llm"].append(DependencyUnavailable("provider:webhook#slow", 30.0))
+    work()
+    make_due()
+    work()
+    assert ReviewJob.objects.get().status == JobStatus.SUCCEEDED
+    assert not Circuit.objects.exists()
+
+
 def test_a_wake_makes_waiting_work_due_one_after_another(post: Post, work: Work) -> None:
     for number in range(4):
         post(key=f"k{number}", changelist=str(number + 1))
@@ -180,6 +194,7 @@ def test_work_is_due_at_its_deadline_at_the_latest_and_ends_there_without_a_swee
     assert prepared.row(FROM_DEADLINE) == {"message": 0, "stage": 0}
     deadline_in(0)
     make_due()
+    circuit_breaker.create("llm:openai")
     monkeypatch.setattr(gate, "check", still_away)
     work()
     assert ReviewJob.objects.get().status == JobStatus.TIMED_OUT
@@ -194,6 +209,7 @@ def test_waiting_work_is_postponed_to_its_deadline_at_most(
     scripted.SCRIPT["llm"].append(AWAY)
     work()
     assert prepared.row(FROM_DEADLINE) == {"message": 30 - 1200, "stage": 30 - 1200}
+    circuit_breaker.create("llm:openai")
     monkeypatch.setattr(gate, "check", still_away)
     deadline_in(20)
     make_due()
