@@ -142,7 +142,10 @@ class Machine:
             [*flags, "sh", "-c", _INIT, self.name], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         until(self._has_begun, 20, f"{self.name} did not start")
-        _ip("link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", str(self._init))
+        # With the same card: others would send to the one that they remember, for half a minute.
+        card = f"02:00:00:00:00:{self.number:02x}"
+        cable = ["type", "veth", "peer", "name", "eth0", "address", card, "netns", str(self._init)]
+        _ip("link", "add", self._port, *cable)
         _ip("link", "set", self._port, "master", BRIDGE, "up")
         inside = self.inside
         _ip("link", "set", "lo", "up", inside=inside)

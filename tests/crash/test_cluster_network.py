@@ -39,3 +39,5 @@ def test_machines_fail_as_they_are_told_and_leave_nothing_behind() -> None:
     assert found["slow"] > 0.4  # the handshake and the word, 0.2 s there and back each
     assert found["deaf"] is found["cut"] is found["off"] is None
     assert len(found["processes"]) == 1  # the program itself: what ran on the machine went with it
+    before, after = found["cards"]
+    assert before == after  # or others would send to the old one for half a minute
