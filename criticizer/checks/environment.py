@@ -60,7 +60,7 @@ def _problem_of_repository(path: Path) -> str:
 
 @check()
 def code_hosts() -> Messages:
-    """Check what the variables of code hosts mean together (criticizer.E008, W018-W020, E022, W023)."""
+    """Check what the variables of code hosts mean together (criticizer.E008, W018-W020, W022, W023)."""
     for host, kind in HOSTS.items():
         variable, example = kind.address
         site = urlsplit(getattr(settings, variable))
@@ -92,7 +92,7 @@ def _credentials(kind: type[Any]) -> Messages:
     if given and missing:
         lacking, others = " and ".join(missing), " and ".join(given)
         yield message(
-            "E022",
+            "W022",
             f"{lacking}: is not set while {others} is: {kind.label} is not connected.",
             f"Set {lacking} as docs/{kind.name}.md says, or take {others} away.",
         )
