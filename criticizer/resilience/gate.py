@@ -139,7 +139,7 @@ def _acquired(name: str) -> Permit:
     limits = receiver.slots if receiver else rate_limit.slots_of(name)
     is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
     is_limited = (look.is_slow and not is_excepted) or rate_limit.rate_of(name) is not None
-    # A pause empties the bucket: those whom it does not hold up have one of their own meanwhile.
+    # A pause empties the bucket. Requesters that it does not hold up take from another one until it is over.
     bucket = receivers.bucket_of_rest(name) if is_excepted and (look.paused_in or 0.0) > 0 else name
     if is_limited and (later := rate_limit.take_token(name, bucket)) is not None:
         # Spread the waiting work over the time in which tokens for all of it come.

@@ -289,7 +289,7 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
     left = []
     names, tokens = zip(*held, strict=True)
     with transaction.atomic():
-        # A lease that expired is another's by now, and nobody is to be woken for it.
+        # Slots with an expired lease are not among the rows: they belong to another call by now.
         for row in prepared.rows(_LOCK_HELD, {"names": list(names), "tokens": list(tokens)}):
             name, token = row["name"], row["token"]
             # Only work of the same flow waits for its slots: which message is woken does not matter.

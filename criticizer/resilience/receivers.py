@@ -48,7 +48,7 @@ SLOW_SECONDS = 600.0
 GOOD_SECONDS = 300.0  # for which a requester's call of a receiver counts that was answered quickly
 FAILED_SECONDS = 30.0  # the same of one that failed, at least; as long as a circuit cools down
 
-# A mark is a row of slots that nobody frees: it lasts until its lease ends.
+# A mark is a row in the table of slots. It is not freed after a call: it ends with its lease.
 _KNOWN = """
 SELECT name FROM pace_slots WHERE name = ANY(%(marks)s) AND expires_at > statement_timestamp()"""
 
@@ -76,7 +76,7 @@ class Receiver:
     """A receiver that is about to be called: the slots that the call needs, and what is known of both.
 
     `is_slow`, `requester_is_slow`: of the last minutes. `is_proven`: this requester's last call of it was
-    answered quickly; `is_blamed`: it failed, or nobody knows whose it is.
+    answered quickly; `is_blamed`: it failed, or the requester is not known.
     """
 
     name: str
@@ -103,15 +103,17 @@ class Receiver:
             _slow(self.name): SLOW_SECONDS if is_late else 0.0,
             # One that was warned of has a slot of its kind: its requester costs others nothing.
             _slow(self.flow): SLOW_SECONDS if is_late and self.flow and not self.is_warned else 0.0,
-            _good(self): GOOD_SECONDS if is_good and self.flow and not self.is_proven else 0.0,
+            _good(self.name, self.flow): GOOD_SECONDS
+            if is_good and self.flow and not self.is_proven
+            else 0.0,
         }
         marks = {name: outbox.scaled(seconds) for name, seconds in set_ones.items() if seconds}
         if not is_answered and self.flow:
-            marks[_failed(self)] = max(outbox.scaled(FAILED_SECONDS), slow_seconds)
+            marks[_failed(self.name, self.flow)] = max(outbox.scaled(FAILED_SECONDS), slow_seconds)
         over = [
             *([_slow(self.name)] if is_good and self.is_slow else ()),
-            *([_good(self)] if self.is_proven and not is_good else ()),
-            *([_failed(self)] if self.is_blamed and is_answered and self.flow else ()),
+            *([_good(self.name, self.flow)] if self.is_proven and not is_good else ()),
+            *([_failed(self.name, self.flow)] if self.is_blamed and is_answered and self.flow else ()),
         ]
         if marks:
             prepared.rows(_MARK, {"marks": list(marks), "seconds": list(marks.values())})
@@ -129,18 +131,16 @@ def of(name: str) -> Receiver | None:
     if not is_one(name):
         return None
     flow = outbox.flow_in_work() or ""
-    one = Receiver(name, flow)
-    found = {
-        row["name"]
-        for row in prepared.rows(_KNOWN, {"marks": [_slow(name), _slow(flow), _good(one), _failed(one)]})
-    }
+    marks = [_slow(name), _slow(flow), _good(name, flow), _failed(name, flow)]
+    found = {row["name"] for row in prepared.rows(_KNOWN, {"marks": marks})}
+    is_slow, requester_is_slow, is_good, has_failed = (mark in found for mark in marks)
     one = Receiver(
         name,
         flow,
-        is_slow=_slow(name) in found,
-        requester_is_slow=_slow(flow) in found,
-        is_proven=bool(flow) and _good(one) in found,
-        is_blamed=not flow or _failed(one) in found,
+        is_slow=is_slow,
+        requester_is_slow=requester_is_slow,
+        is_proven=bool(flow) and is_good,
+        is_blamed=not flow or has_failed,
     )
     return replace(one, slots=_slots_of(one))
 
@@ -178,12 +178,12 @@ def _slow(name: str) -> str:
     return f"{RECEIVERS}#is-slow#{_digest(name)}"
 
 
-def _good(one: Receiver) -> str:
-    return f"{RECEIVERS}#is-good#{_digest(f'{one.name} {one.flow}')}"
+def _good(name: str, flow: str) -> str:
+    return f"{RECEIVERS}#is-good#{_digest(f'{name} {flow}')}"
 
 
-def _failed(one: Receiver) -> str:
-    return f"{RECEIVERS}#failed#{_digest(f'{one.name} {one.flow}')}"
+def _failed(name: str, flow: str) -> str:
+    return f"{RECEIVERS}#failed#{_digest(f'{name} {flow}')}"
 
 
 def _digest(text: str) -> str:

@@ -44,11 +44,11 @@ from reviews.dashboard.trends import (
 from reviews.reviewers.model import TokenLimit
 from reviews.states import JobStatus
 
-SHOWN = 8
+_KEYS_SHOWN = 8
 _TASKS = "reviews_agenttask"
 _KEYS = f"""
 SELECT name, last_used_at FROM api_keys WHERE role = 'agent' AND revoked_at IS NULL
- ORDER BY last_used_at DESC NULLS LAST, id LIMIT {SHOWN + 1}"""  # noqa: S608  constants of this module
+ ORDER BY last_used_at DESC NULLS LAST, id LIMIT {_KEYS_SHOWN + 1}"""  # noqa: S608  constants of this module
 # One statement. No task lives longer than its review, and the newest submissions are those of the day.
 _COUNTS = f"""
 SELECT CASE WHEN status = 'pending' THEN 'open' ELSE 'claimed' END AS name, count(*) AS number FROM (
@@ -104,7 +104,7 @@ def agent_panel() -> AgentPanel | None:
             ("late", "Late results in a day"), ("refused", "Other refused results in a day"),
         )
     ]  # fmt: skip
-    return AgentPanel(keys[:SHOWN], len(keys) > SHOWN, counts, list_address(_TASKS))
+    return AgentPanel(keys[:_KEYS_SHOWN], len(keys) > _KEYS_SHOWN, counts, list_address(_TASKS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 import structlog
@@ -113,10 +112,6 @@ def _examine(after: _Position, is_whole: bool) -> dict[str, Any]:
         "order": [stage.value for stage in STAGE_ORDER],
         "queues": Jsonb({stage.value: queue_of(stage.value) for stage in STAGE_ORDER}),
     }
-    (found,) = outbox.rows_by_index(_part_of(PART, is_whole), asked)
+    part = statement(_PART, PART=str(PART), READ=_READ if is_whole else "0")
+    (found,) = outbox.rows_by_index(part, asked)
     return found
-
-
-@cache
-def _part_of(jobs: int, is_whole: bool) -> str:
-    return statement(_PART, PART=str(jobs), READ=_READ if is_whole else "0")
