@@ -1,0 +1,84 @@
+"""Changes of tables in service: nobody queues behind one for long."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import errors, sql
+
+LOCK_SECONDS = 2.0  # for which a statement waits for a lock, and others behind it
+PAUSE_SECONDS = 2.0  # in which those others run
+
+_OF_TRANSACTIONS = re.compile(r"\s*(SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE)
+
+
+@contextmanager
+def in_turns(connection: BaseDatabaseWrapper, on_wait: Callable[[str], None]) -> Iterator[None]:
+    """Let each statement of the block try for its locks again and again, with others between (G586).
+
+    PostgreSQL grants the locks of a table in the order of asking: a change that waits for one long reader
+    would hold up every request that comes after it. What its transaction has locked before stays locked
+    meanwhile. An index that is made CONCURRENTLY holds up nobody, and waits as long as it has to. `on_wait`
+    is called once for each statement that has to wait, with its text.
+    """
+
+    def limit(seconds: float) -> None:
+        connection.connection.execute(f"SET lock_timeout = {int(seconds * 1000)}")
+
+    def run(execute: Callable[..., Any], statement: Any, *rest: Any) -> Any:
+        is_composed = isinstance(statement, sql.Composable)
+        text = statement.as_string(connection.connection) if is_composed else statement
+        if _OF_TRANSACTIONS.match(text):
+            return execute(statement, *rest)
+        if "CONCURRENTLY" in text:
+            limit(0)
+            try:
+                return execute(statement, *rest)
+            finally:
+                limit(LOCK_SECONDS)
+        is_told = False
+        while True:
+            try:
+                with _savepoint(connection):
+                    return execute(statement, *rest)
+            except OperationalError as error:
+                if not isinstance(error.__cause__, errors.LockNotAvailable):
+                    raise
+            if not is_told:
+                on_wait(text)
+                is_told = True
+            time.sleep(PAUSE_SECONDS)
+
+    connection.ensure_connection()
+    limit(LOCK_SECONDS)
+    try:
+        with connection.execute_wrapper(run):
+            yield
+    finally:
+        if connection.is_usable():
+            limit(0)
+
+
+@contextmanager
+def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Give a statement in a transaction a savepoint, so that the transaction survives its failure.
+
+    Asked of psycopg itself: through Django's cursors it would come back here.
+    """
+    if not connection.in_atomic_block:
+        yield
+        return
+    session = connection.connection
+    session.execute("SAVEPOINT before_locks")
+    try:
+        yield
+    except BaseException:
+        session.execute("ROLLBACK TO SAVEPOINT before_locks; RELEASE SAVEPOINT before_locks")
+        raise
+    session.execute("RELEASE SAVEPOINT before_locks")
