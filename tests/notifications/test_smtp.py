@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -283,6 +283,29 @@ def dripping(said: bytes = b"") -> Iterator[tuple[int, threading.Event]]:
         assert not thread.is_alive()
 
 
+@contextmanager
+def speaking(replies: Sequence[bytes], *, endless: bytes = b"") -> Iterator[int]:
+    """Say the first reply, each other one after a line of the client; then `endless` until it is gone."""
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as lines, suppress(OSError):
+            for number, reply in enumerate(replies):
+                if number:
+                    lines.readline()
+                connection.sendall(reply)
+            while endless:
+                connection.sendall(endless * 100)
+            lines.read()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("said", [b"", b"220 hello\r\n250-first\r\n250-"])
 def test_a_server_that_answers_a_byte_at_a_time_costs_one_attempts_time(said: bytes) -> None:
     with dripping(said) as (port, gone):
@@ -300,6 +323,28 @@ def test_an_archive_that_answers_a_byte_at_a_time_costs_one_look_ups_time() -> N
         with pytest.raises(RetryableFailure) as failed:
             archive.probe()
     assert failed.value.error_class is E.NETWORK_TIMEOUT
+
+
+@pytest.mark.parametrize("said", [b"", b"220 hello\r\n"])
+def test_replies_without_end_are_given_up_at_a_size(said: bytes) -> None:
+    with speaking([said], endless=b"250-" + b"x" * 900 + b"\r\n") as port, pytest.raises(Failure) as failed:
+        Smtp(SmtpConfig("127.0.0.1", port, SENDER)).send(message())
+    assert (type(failed.value), failed.value.error_class) == (RetryableFailure, E.UPSTREAM_UNAVAILABLE)
+    assert "do not end" in failed.value.detail
+
+
+def test_a_reply_without_end_to_the_message_leaves_its_outcome_unknown() -> None:
+    replies = [b"220 hello\r\n", *[b"250 ok\r\n"] * 3, b"354 go on\r\n"]
+    with speaking(replies, endless=b"250-" + b"x" * 900 + b"\r\n") as port, pytest.raises(Failure) as failed:
+        Smtp(SmtpConfig("127.0.0.1", port, SENDER)).send(message())
+    assert (type(failed.value), failed.value.error_class) == (UncertainFailure, E.DELIVERY_UNCERTAIN)
+
+
+def test_a_challenge_that_no_client_can_read_is_the_servers_fault() -> None:
+    replies = [b"220 hello\r\n", b"250-hello\r\n250 AUTH CRAM-MD5\r\n", b"334 !!!notbase64\r\n"]
+    with speaking(replies) as port, pytest.raises(Failure) as failed:
+        Smtp(SmtpConfig("127.0.0.1", port, SENDER, user="u", passwords=("p",))).send(message())
+    assert (type(failed.value), failed.value.error_class) == (RetryableFailure, E.UPSTREAM_UNAVAILABLE)
 
 
 def test_both_passwords_refused_is_a_refused_login() -> None:

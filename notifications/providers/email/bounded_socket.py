@@ -1,4 +1,4 @@
-"""Sockets on which a whole dialogue has one deadline, however slowly the other side sends or reads."""
+"""Sockets on which a whole dialogue has one deadline, and its answers one size, whoever the other side is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import time
 from typing import Any
 
 _PIECE_BYTES = 16_384  # what TLS sends at once, each time with the whole timeout
+# Of all that the other side says: clients keep each line of an answer until its last one.
+MAX_ANSWER_BYTES = 8_388_608
+
+
+class AnswerTooLong(OSError):
+    """The other side has sent more than a dialogue needs."""
 
 
 class _Bounded(socket.socket):
     ends_at = float("inf")
     wait_seconds: float | None = None
+    bytes_left = MAX_ANSWER_BYTES
 
     def bound(self, total_seconds: float, wait_seconds: float) -> None:
         """Raise TimeoutError from now on after `total_seconds`, or after one wait of `wait_seconds`."""
@@ -20,7 +27,11 @@ class _Bounded(socket.socket):
 
     def recv_into(self, *buffer: Any) -> int:
         self._limit()
-        return super().recv_into(*buffer)
+        if self.bytes_left < 0:
+            raise AnswerTooLong("the other side sends too much")
+        count = super().recv_into(*buffer)
+        self.bytes_left -= count
+        return count
 
     def sendall(self, data: Any, *flags: Any) -> None:
         for start in range(0, len(data), _PIECE_BYTES):

@@ -6,6 +6,7 @@ means "not sent", a reply to it is the outcome, and silence after it leaves the 
 
 from __future__ import annotations
 
+import binascii
 import re
 import smtplib
 import socket
@@ -131,6 +132,10 @@ class Connections:
             raise refused(
                 (error.smtp_code, _bytes(error.smtp_error)), "AUTH", ErrorClass.AUTH_DENIED
             ) from None
+        except binascii.Error as error:  # of what the server says before it is given the password
+            raise _unsent(
+                ErrorClass.UPSTREAM_UNAVAILABLE, "the mail server broke the protocol", error
+            ) from error
 
 
 def name_sender(client: smtplib.SMTP, sender: str, size: int) -> None:
@@ -180,6 +185,10 @@ def not_sent() -> Iterator[None]:
     except smtplib.SMTPServerDisconnected as error:
         if isinstance(error.__context__, TimeoutError):
             raise _unsent(ErrorClass.NETWORK_TIMEOUT, "the mail server stopped answering", error) from error
+        if isinstance(error.__context__, bounded_socket.AnswerTooLong):
+            raise _unsent(
+                ErrorClass.UPSTREAM_UNAVAILABLE, "the mail server's replies do not end", error
+            ) from error
         raise _unsent(ErrorClass.NETWORK_UNREACHABLE, "the mail server hung up", error) from error
     except smtplib.SMTPResponseException as error:
         raise refused(
