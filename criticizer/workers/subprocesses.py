@@ -152,6 +152,7 @@ def run(
     timeout_seconds: float,
     cpu_seconds: int | None = None,
     max_file_bytes: int | None = None,
+    max_memory_bytes: int | None = None,
     max_stdout_bytes: int = MAX_STDOUT_BYTES,
     stdin: bytes = b"",
     cwd: str | PathLike[str] = "/",
@@ -163,7 +164,8 @@ def run(
     `environment` is the whole environment of the child. `stdin` is for lists of arguments and for
     passwords, which never become arguments. `subcommand` is a fixed word for the log; without one
     nothing is logged. A non-zero exit is returned, not raised; -SIGXCPU is that of a program that used up
-    `cpu_seconds` of processor time. No file that it writes becomes larger than `max_file_bytes`.
+    `cpu_seconds` of processor time. No file that it writes becomes larger than `max_file_bytes`, and none of
+    its processes gets more than `max_memory_bytes`, files that it only maps not counted.
 
     Raises ValueError as `start` does, PermanentFailure CONFIG_INVALID when the program cannot be
     started, RetryableFailure UPSTREAM_UNAVAILABLE when the machine cannot start another process.
@@ -192,6 +194,8 @@ def run(
             resource.prlimit(child.pid, resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
         if max_file_bytes is not None:
             resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
+        if max_memory_bytes is not None:
+            resource.prlimit(child.pid, resource.RLIMIT_DATA, (max_memory_bytes, max_memory_bytes))
     exchange = _Exchange(child, stdin, max_stdout_bytes, deadline=started + timeout_seconds)
     try:
         exchange.until_end()

@@ -20,9 +20,14 @@ SHA = re.compile(r"[0-9a-f]{40}")
 # Of a processor: what one commit costs does not depend on the load of the machine.
 CPU_SECONDS = 30
 MAX_OUTPUT_BYTES = 64_000_000
+# Of each process: a tree of some megabytes on the wire may be one of gigabytes, and references have no end.
+MAX_MEMORY_BYTES = 2_000_000_000
+NEEDS_MEMORY = r"[Oo]ut of memory, \w+ failed"
+NEEDS_MEMORY_DETAIL = "git needs more memory than this installation gives it for one change"
 # Messages of git (LC_ALL=C): first match wins. The machine or its file system failed; files may not be
 # read; objects of the commit are missing or damaged.
 _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
+    (NEEDS_MEMORY, PermanentFailure, ErrorClass.POLICY_REJECTED, NEEDS_MEMORY_DETAIL),
     (
         r"Resource temporarily unavailable|Cannot allocate memory|[Oo]ut of memory|Too many open files"
         r"|Stale (?:NFS )?file handle|Input/output error|Connection timed out",
@@ -52,6 +57,7 @@ _SETTINGS = (
     ("core.attributesFile", "/dev/null"),
     ("diff.external", ""),
     ("log.showSignature", "false"),
+    ("pack.threads", "2"),  # each has memory of its own
 )
 
 
@@ -112,6 +118,7 @@ class GitCommand:
             timeout_seconds=seconds,
             cpu_seconds=cpu_seconds,
             max_file_bytes=remote.max_file_bytes if remote else None,
+            max_memory_bytes=MAX_MEMORY_BYTES,
             max_stdout_bytes=max_bytes,
             stdin=stdin,
         )
@@ -158,7 +165,8 @@ class GitCommand:
         }
         for pattern, failure, error_class, detail in _FAULTS:
             if re.search(pattern, result.stderr):
-                return failure(error_class, Component.SOURCE, detail, context=facts)
+                place = Component.INTERNAL if error_class is ErrorClass.POLICY_REJECTED else Component.SOURCE
+                return failure(error_class, place, detail, context=facts)
         return misconfigured("git cannot read the repository: check GIT_REPOSITORIES", **facts)
 
     def has_commit(self, sha: str) -> bool:

@@ -34,6 +34,8 @@ from criticizer.resilience.failures import (
 from criticizer.workers.subprocesses import CommandResult
 from reviews.sources import mirror_space
 from reviews.sources.git_command import (
+    NEEDS_MEMORY,
+    NEEDS_MEMORY_DETAIL,
     SHA,
     GitCommand,
     GitObject,
@@ -69,6 +71,7 @@ _DAMAGED = re.compile(r"corrupt|bad object|inflate|object file .* is empty|packf
 _REMOTE_LINE = re.compile(r"^remote:.*$", re.MULTILINE)
 _RECEIVED = re.compile(r"fsck error|index-pack")
 _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
+    (NEEDS_MEMORY, PermanentFailure, ErrorClass.POLICY_REJECTED, NEEDS_MEMORY_DETAIL),
     (r"returned error: 429|[Rr]ate limit", RetryableFailure, ErrorClass.RATE_LIMITED,
      "the host limits our fetches"),
     (r"returned error: 5\d\d", RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE, "the host failed"),

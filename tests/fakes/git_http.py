@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any, Self
@@ -65,6 +65,7 @@ class GitHost:
         self.api: Callable[[Asked], Said] | None = None
         self.waits_for: threading.Event | None = None  # silent until then
         self.changes_pack: Callable[[bytes], bytes] | None = None
+        self.changes_references: Callable[[bytes], Iterable[bytes]] | None = None
         self._server = make_server("127.0.0.1", 0, self._serve, _Server, _Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
@@ -90,7 +91,7 @@ class GitHost:
         (self.root / f"{full_name}.git").rename(path)
         self.moved[full_name] = to
 
-    def _serve(self, environ: dict[str, Any], start: Start) -> list[bytes]:
+    def _serve(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if self.api is not None and ".git/" not in environ["PATH_INFO"]:
             return _answered(self.api, environ, start)
         self.asked.append(environ["PATH_INFO"])
@@ -122,6 +123,8 @@ class GitHost:
         start(status, list(headers.items()))
         if self.changes_pack is not None and b"PACK" in content:
             content = self.changes_pack(content)
+        if self.changes_references is not None and b"command=ls-refs" in body:
+            return self.changes_references(content)
         return [content]
 
     def _served_as_file(self, name: str, start: Start) -> list[bytes]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from criticizer.codehosts.github import AppConfig
 from criticizer.codehosts.github.host import GitHubHost
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.workers.subprocesses import CommandResult
-from reviews.sources import mirror, mirror_space
+from reviews.sources import git_command, mirror, mirror_space
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, SkipReason
 from reviews.sources.fetcher import ChangeFetcher
@@ -398,6 +399,38 @@ def test_a_repository_over_the_limit_is_refused_and_leaves_nothing_behind(
     monkeypatch.undo()
     assert list(paths(fetched(config, head, repository.base))) == ["large.bin"]
     assert list((config.directory / "objects" / "pack").glob("tmp_*")) == []
+
+
+def test_what_is_small_on_the_wire_and_large_in_memory_is_refused(
+    repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"zeros.bin": bytes(120_000_000)})
+    monkeypatch.setattr(git_command, "MAX_MEMORY_BYTES", 60_000_000)
+    failure = failure_of(config, head, repository.base)
+    assert (type(failure), failure.error_class) == (PermanentFailure, ErrorClass.POLICY_REJECTED)
+    assert "memory" in failure.detail
+    monkeypatch.undo()
+    assert list(paths(fetched(config, head, repository.base))) == ["zeros.bin"]
+
+
+def test_a_host_whose_references_do_not_end_is_given_up(
+    repository: PullRequests, config: MirrorConfig, host: GitHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    host.changes_references = endless_references
+    monkeypatch.setattr(git_command, "MAX_MEMORY_BYTES", 60_000_000)
+    failure = failure_of(config, head, repository.base)
+    assert (type(failure), failure.error_class) == (PermanentFailure, ErrorClass.POLICY_REJECTED)
+    host.changes_references = None
+    assert list(paths(fetched(config, head, repository.base))) == ["src/b.py"]
+
+
+def endless_references(_: bytes) -> Iterator[bytes]:
+    for first in count(0, 1000):
+        lines = (f"{first:040x} refs/heads/{'a' * 180}-{number}\n" for number in range(first, first + 1000))
+        yield "".join(f"{len(line) + 4:04x}{line}" for line in lines).encode()
 
 
 def test_submodules_links_and_other_branches_are_not_fetched(

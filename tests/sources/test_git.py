@@ -137,6 +137,24 @@ def test_a_commit_that_needs_too_much_processor_time_is_refused_at_its_first_att
     assert caught.value.error_class is ErrorClass.POLICY_REJECTED
 
 
+def test_a_commit_that_needs_much_memory_is_refused_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = GitRepo(tmp_path / "app")
+    repository.commit_files({"a.py": "one = 1\n"})
+    tree = repository.git("rev-parse", "HEAD^{tree}")
+    text = f"tree {tree}\nauthor A <a@b> 1 +0000\ncommitter A <a@b> 1 +0000\n\n".encode() + b"x" * 100_000_000
+    large = repository.git("hash-object", "-w", "-t", "commit", "--stdin", stdin=text)
+    repository.git("update-ref", "refs/heads/main", large)
+    source = GitSource("app", repository.path)
+    monkeypatch.setattr("reviews.sources.git_command.MAX_MEMORY_BYTES", 40_000_000)
+    with pytest.raises(PermanentFailure, match="memory") as caught:
+        source.describe(f"git:app@{large}")
+    assert caught.value.error_class is ErrorClass.POLICY_REJECTED
+    monkeypatch.undo()
+    assert [file.path for file in source.describe(f"git:app@{large}").files] == ["//app/a.py"]
+
+
 def test_a_commit_that_no_branch_leads_to_is_unknown(repo: GitRepo) -> None:
     kept = repo.commit_files({"a": "1\n"})
     rewritten = repo.commit_files({"a": "2\n"})
