@@ -112,6 +112,7 @@ def test_a_repository_outside_the_list_is_not_touched_by_git_at_all(world: World
     assert log.exists()  # the program that would have told
 
 
+@pytest.mark.long
 def test_rows_take_effect_at_the_next_job_and_a_replay_recovers(world: World) -> None:
     before = world.job(world.depot.submit(IN_SCOPE), MAIL)
     world.settle()
@@ -188,7 +189,7 @@ def assert_refused(world: World, job: int, stage: str) -> None:
     assert not world.mails()
 
 
-@pytest.mark.parametrize("provider", ["openai", "none"])
+@pytest.mark.parametrize("provider", ["openai", pytest.param("none", marks=pytest.mark.long)])
 def test_an_edit_between_fetch_and_llm_counts_at_once(world: World, provider: str) -> None:
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = provider, provider != "none"
     stages.BEFORE["llm"] = exclude

@@ -79,27 +79,6 @@ def test_a_rename_that_mends_one_document_of_two_is_reported_for_the_other(
     assert SUMMARY in sent.body["data"]["status_lines"]
 
 
-def test_the_counts_of_the_whole_tree_are_shown_to_readers_of_the_whole_tree(
-    world: World, repo: GitRepo
-) -> None:
-    job = reviewed(world, repo, MOVED)
-    narrow = Scope(prefixes=("//demo/src/",))
-    assert SUMMARY not in [notice.text for notice in notices_of(job, narrow, for_operator=False)]
-    report = visibility.part_of(report_of(job), visibility.Reach((narrow,)))
-    assert report.documents == ""
-    assert [finding.file for finding in report.findings if finding.file.endswith(".md")] == []
-    assert visibility.part_of(report_of(job), visibility.Reach((EVERYTHING,))).documents == SUMMARY
-
-
-def test_one_report_where_two_checks_could_speak(world: World, repo: GitRepo) -> None:
-    """A document of the change still names the file: `drift` says so, `stale_references` does not."""
-    job = reviewed(
-        world, repo, {"src/other.py": None, "README.md": "See `src/other.py`, and `src/core.py`.\n"}
-    )
-    found = FindingRow.objects.filter(job=job, file="//demo/README.md").values_list("source", flat=True)
-    assert list(found) == ["check:drift"]
-
-
 @pytest.mark.long
 def test_text_files_are_still_looked_at_for_deleted_names(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo, {"src/other.py": None, "notes.txt": "See `src/other.py` for it.\n"})
@@ -125,6 +104,7 @@ def test_a_change_without_documents_says_nothing(world: World, repo: GitRepo) ->
     assert report_of(job).documents == ""
 
 
+@pytest.mark.long
 def test_the_repository_switches_and_scopes_it(world: World, repo: GitRepo) -> None:
     repo.commit_files({".criticizer.yml": "docs: {enabled: false}\n"})
     job = reviewed(world, repo, MOVED)
@@ -136,6 +116,13 @@ def test_the_repository_switches_and_scopes_it(world: World, repo: GitRepo) -> N
 
 def test_a_replay_has_the_same_findings_whatever_the_repository_became(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo, MOVED)
+    # The counts of the whole tree are shown to readers of the whole tree.
+    narrow = Scope(prefixes=("//demo/src/",))
+    assert SUMMARY not in [notice.text for notice in notices_of(job, narrow, for_operator=False)]
+    report = visibility.part_of(report_of(job), visibility.Reach((narrow,)))
+    assert report.documents == ""
+    assert [finding.file for finding in report.findings if finding.file.endswith(".md")] == []
+    assert visibility.part_of(report_of(job), visibility.Reach((EVERYTHING,))).documents == SUMMARY
     prepared = redactor.load(job.pk, lambda paths, others: ()).prepared
     (finding,) = [one for one in prepared.findings if one.source == "check:drift"]
     repo.git("update-ref", "-d", "refs/heads/main")
@@ -156,10 +143,19 @@ def test_a_document_that_left_the_allow_list_is_not_reported(world: World, repo:
     assert [one for one in again.findings if one.source == "check:drift"] == []
 
 
-def test_no_secret_of_a_document_is_in_a_finding(world: World, repo: GitRepo) -> None:
+def test_one_check_reports_a_line_and_no_secret_of_a_document_is_in_a_finding(
+    world: World, repo: GitRepo
+) -> None:
+    """A document of the change still names the file: `drift` says so, `stale_references` does not."""
     token = "AKIA" + "QYLPMN5HFIQR7BBB"
     repo.commit_files({"docs/run.md": f"Run `TOKEN={token} make lint`.\n"})
-    job = reviewed(world, repo, {"Makefile": "check:\n\ttrue\n"})
+    change: dict[str, str | bytes | None] = {
+        "Makefile": "check:\n\ttrue\n", "src/other.py": None,
+        "README.md": "See `src/other.py`, and `src/core.py`.\n",
+    }  # fmt: skip
+    job = reviewed(world, repo, change)
     found = untrue(job)
     assert {finding.file for finding in found} >= {"//demo/docs/run.md"}
     assert all(token not in f"{row.title}{row.message}{row.suggestion}" for row in found)
+    readme = FindingRow.objects.filter(job=job, file="//demo/README.md").values_list("source", flat=True)
+    assert list(readme) == ["check:drift"]

@@ -119,7 +119,7 @@ def test_a_section_that_an_agent_calls_untrue_is_a_finding(world: World, repo: G
             {"evidence_files": ["//demo/src/absent.py", "//demo/docs/potatoes.md"]}, marks=pytest.mark.long
         ),
         pytest.param({"quote_code": None}, marks=pytest.mark.long),
-        {"quote_document": "It waits two seconds between two tries."},
+        pytest.param({"quote_document": "It waits two seconds between two tries."}, marks=pytest.mark.long),
     ],
     ids=["none", "outside", "absent", "no-code", "invented"],
 )
@@ -179,6 +179,7 @@ def test_scenarios_01_02_06_a_failed_verification_is_uncertain_with_its_reason(
     assert text in documents_of(job)
 
 
+@pytest.mark.long
 def test_scenario_11_a_verification_that_nobody_does_is_uncertain_and_counted(
     world: World, repo: GitRepo
 ) -> None:

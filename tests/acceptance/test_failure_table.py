@@ -63,13 +63,18 @@ def assert_letter(job: int, case: Case, attempts: int) -> None:
 
 def quick_and_long(cases: list[Case]) -> list[Any]:
     """Return the cases: `make test` runs each class and each component once, `make test-all` all of them."""
-    seen: set[object] = set()
-    found = []
-    for case in cases:
-        kinds = {case.error_class, case.place, ("waits", case.wait > 0)}
-        found.append(pytest.param(case, marks=pytest.mark.long if kinds <= seen else (), id=case.name))
-        seen |= kinds
-    return found
+
+    def kinds(case: Case) -> set[object]:
+        return {case.error_class, case.place, ("waits", case.wait > 0)}
+
+    left = set[object]().union(*map(kinds, cases))
+    quick = []
+    while left:  # as few as show all: each time the one that shows most of what is left
+        quick.append(max(cases, key=lambda case: len(kinds(case) & left)))
+        left -= kinds(quick[-1])
+    return [
+        pytest.param(case, marks=() if case in quick else pytest.mark.long, id=case.name) for case in cases
+    ]
 
 
 @pytest.mark.parametrize("case", quick_and_long(troubles.RETRYABLE))

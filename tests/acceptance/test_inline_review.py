@@ -68,7 +68,8 @@ def test_a_finding_stands_at_its_line_once(world: World, github: GitHubServer) -
         (f"```c\n{LINE}\n```", True),
         pytest.param(f"Return 3:\n```c\n{LINE}\n```", True, marks=pytest.mark.long),
         pytest.param(LINE, False, marks=pytest.mark.long),
-        (f"```suggestion\n{LINE} }}\n```", False),  # the file would not parse
+        # The file would not parse.
+        pytest.param(f"```suggestion\n{LINE} }}\n```", False, marks=pytest.mark.long),
         pytest.param(f"```c\n{LINE}\n```\nor\n```c\nint answer(void);\n```", False, marks=pytest.mark.long),
     ],
 )
@@ -105,6 +106,7 @@ def test_without_a_finding_in_the_diff_there_is_no_review(world: World, github: 
     assert reviews(github) == []
 
 
+@pytest.mark.long
 def test_a_long_limit_holds_up_the_inline_review_only(world: World, github: GitHubServer) -> None:
     answered(world)
     github.script(Act(keep=False, status=403, headers=LONG), on=POST)

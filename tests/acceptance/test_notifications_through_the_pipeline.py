@@ -72,7 +72,7 @@ def lose(job: int, *, is_reverted: bool = False) -> None:
             cursor.execute("DELETE FROM deliveries")
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.long), "after"])
 def test_deliveries_that_a_database_lost_during_the_stage_are_made_again(world: World, when: str) -> None:
     real, losses = send.deliver, []
 
@@ -95,7 +95,10 @@ def test_deliveries_that_a_database_lost_during_the_stage_are_made_again(world: 
     assert world.stage(job, "notify").attempts == 1  # the first was given back
 
 
-@pytest.mark.parametrize("is_reverted", [False, True], ids=["gone", "not sent"])
+@pytest.mark.parametrize(
+    "is_reverted",
+    [pytest.param(False, id="gone"), pytest.param(True, id="not sent", marks=pytest.mark.long)],
+)
 def test_deliveries_that_a_database_lost_before_the_record_are_made_again(
     world: World, is_reverted: bool
 ) -> None:

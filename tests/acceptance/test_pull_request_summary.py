@@ -58,6 +58,7 @@ def test_a_review_stands_on_its_pull_request_and_the_next_version_edits_it(
     assert tokens_of(repo) == [str(world.delivery(job, PULL).token) for job in (second, first)]
 
 
+@pytest.mark.long
 def test_a_key_with_prefixes_does_not_replace_the_summary_of_all_files(
     world: World, github: GitHubServer
 ) -> None:
@@ -98,7 +99,7 @@ LIMITS = {
 
 @pytest.mark.parametrize(
     "limit",
-    [pytest.param(name, marks=pytest.mark.long if name in ("secondary", "429") else ()) for name in LIMITS],
+    [pytest.param(name, marks=pytest.mark.long if name != "used up" else ()) for name in LIMITS],
 )
 def test_a_limit_costs_no_attempt_and_nothing_is_called_before_its_end(
     world: World, github: GitHubServer, limit: str

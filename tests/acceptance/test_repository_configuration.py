@@ -127,6 +127,7 @@ def hooks(world: World) -> list[dict[str, Any]]:
     return [request.body["data"] for request in world.receiver.requests]
 
 
+@pytest.mark.long
 def test_a_file_that_is_a_link_or_too_large_keeps_what_the_last_valid_one_protects(
     world: World, repo: GitRepo
 ) -> None:
@@ -301,6 +302,7 @@ def test_a_submitted_change_that_edits_the_file_is_reviewed_by_the_one_before(wo
     assert job.configuration[0]["is_edited"]
 
 
+@pytest.mark.long
 def test_a_file_that_the_server_does_not_give_as_text_means_no_model(world: World) -> None:
     path = f"//depot/main/{FILE}"
     for number, kind in enumerate(("binary", "symlink", "purge", "text+X", "denied")):
@@ -366,6 +368,7 @@ def test_entries_over_the_bound_keep_what_protects_them_and_their_page(
     assert (row.configuration["name"], row.job_id == job.pk) == (FILE, False)
 
 
+@pytest.mark.long
 def test_a_rerun_of_an_older_change_loosens_no_fallback(world: World) -> None:
     path = f"//depot/main/{FILE}"
     world.depot.submit(added(path, "{}\n"))

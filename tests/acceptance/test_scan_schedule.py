@@ -129,6 +129,7 @@ print(len(scan_schedule.run()), flush=True)
 """
 
 
+@pytest.mark.long
 def test_two_processes_at_once_request_one_scan(world: World, repo: GitRepo) -> None:
     """Both have read that the path is due before either requests the scan."""
     of = target(every_hours=24)

@@ -252,6 +252,7 @@ def test_a_repository_that_is_gone_is_a_dead_letter_and_its_replay_scans(world: 
     assert result(ReviewJob.objects.get(pk=job)).verified == 4
 
 
+@pytest.mark.long
 def test_a_scan_is_not_replayed_after_a_newer_one_of_its_path(world: World, repo: GitRepo) -> None:
     """Of another commit: it would report again what the newer one found mended, or run beside it."""
     of, other = target(), target("//demo/docs/...")
@@ -352,6 +353,7 @@ def test_a_scan_is_no_success_where_something_was_not_read(world: World, repo: G
     ]
 
 
+@pytest.mark.long
 def test_what_is_left_out_of_documents_is_counted(
     world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +379,7 @@ def test_a_sentence_that_is_read_in_part_is_said_and_leaves_the_conclusion(
     assert scans.conclusion_of(job, result(job)) == "success"
 
 
+@pytest.mark.long
 def test_a_list_of_files_that_is_too_long_is_no_empty_one(world: World, repo: GitRepo) -> None:
     repo.commit_files(MOVED)
     of = target()
@@ -401,7 +404,7 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("kind", ["defect", pytest.param("memory", marks=pytest.mark.long)])
 def test_a_document_that_needs_too_much_memory_or_meets_a_defect_costs_itself_alone(
     world: World, repo: GitRepo, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
@@ -458,7 +461,8 @@ for message in outbox.claim("stages", 1):
 """
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_lost_between_two_documents_costs_none_and_repeats_none(
     world: World, repo: GitRepo, end: signal.Signals
 ) -> None:
@@ -653,6 +657,7 @@ def test_a_path_without_a_repository_is_refused_with_what_to_do(world: World, re
     assert not ReviewJob.objects.exists()
 
 
+@pytest.mark.long
 def test_claims_of_old_scans_are_dropped_and_their_counts_stay(
     world: World, repo: GitRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

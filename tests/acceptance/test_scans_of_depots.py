@@ -187,6 +187,7 @@ def test_files_that_cannot_be_read_are_there_and_keep_the_scan_neutral(world: Wo
     assert "Not read from the depot: 2 file revisions." in str(said)
 
 
+@pytest.mark.long
 def test_revisions_beyond_the_limits_are_counted_and_documents_come_first(
     world: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_finding_that_cannot_be_told_any_more_stays_open(
     assert FindingRow.objects.filter(ended_in=None).values("file").distinct().count() == 2
 
 
+@pytest.mark.long
 def test_a_print_that_hangs_costs_its_file_alone(
     world: World, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,12 +290,13 @@ for queue in outbox.queues():
 """
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("patch", "expected"),
     [
-        pytest.param("depot_copy.Copier.existing = killed", 0, marks=pytest.mark.long),
-        pytest.param("depot_copy.GitCommand.run = killed", 1, marks=pytest.mark.long),
+        ("depot_copy.Copier.existing = killed", 0),
+        ("depot_copy.GitCommand.run = killed", 1),
         ("scan._Scan._store = killed", 1),
     ],
 )
@@ -338,7 +341,7 @@ def test_a_scan_that_gave_way_goes_on_with_the_copy_it_has(
     assert left() == []
 
 
-@pytest.mark.parametrize("is_objects", [False, True])
+@pytest.mark.parametrize("is_objects", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_copy_that_is_damaged_is_made_anew(
     world: World, first: str, monkeypatch: pytest.MonkeyPatch, is_objects: bool
 ) -> None:
@@ -448,6 +451,7 @@ def test_a_server_that_hangs_is_asked_once_in_a_run(
     assert len(world.depot.calls("changes")) == 1
 
 
+@pytest.mark.long
 def test_an_open_circuit_asks_the_server_nothing(world: World, first: str) -> None:
     job = intake.request(path(), "s-1", "ann").job_id
     overrides.force(

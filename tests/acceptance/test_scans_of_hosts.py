@@ -85,6 +85,7 @@ def test_a_folder_of_a_hosted_repository_is_scanned_by_itself(world: World, host
     assert result(job).counts["uncheckable"] == result(job).total
 
 
+@pytest.mark.long
 def test_a_mirror_that_is_gone_is_made_anew(world: World, hosted: Hosted) -> None:
     hosted.push(FILES)
     of = target(f"{ROOT}...")

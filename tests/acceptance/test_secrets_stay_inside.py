@@ -348,6 +348,7 @@ def test_a_model_server_that_echoes_the_key_in_its_error_does_not_spread_it(
     assert_inside(world, [job], logged, (key,))
 
 
+@pytest.mark.long
 def test_the_search_finds_a_secret_where_there_is_one(world: World, logged: io.StringIO) -> None:
     """The check above is not blind: what is in the clear is found in rows, pages, mail and requests."""
     word = "conspicuousword"

@@ -69,6 +69,7 @@ def held(world: World, server: SmtpServer, *recipients: str) -> tuple[int, Deliv
     return job, row
 
 
+@pytest.mark.long
 def test_a_confirmation_resumes_the_review(world: World, server: SmtpServer, decide: Decide) -> None:
     job, row = held(world, server, MAIL)
     page = decide("confirm", row)
@@ -270,7 +271,7 @@ def test_a_mark_without_evidence_of_a_replaced_review_is_not_sent_late(world: Wo
     assert world.mails() == []
 
 
-@pytest.mark.parametrize("arrived", [True, False])
+@pytest.mark.parametrize("arrived", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_an_attempt_lost_by_a_cancelled_review_is_settled(world: World, arrived: bool) -> None:
     world.receiver.always(Behaviour(status=503, process=False))
     job = world.job(world.commit, MAIL, world.hook)
