@@ -32,7 +32,8 @@ from criticizer.redaction import Redactor
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.outline import outline
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import request_text, verify_text
 from reviews.reviewers.splitting import Part
 from reviews.reviewers.surroundings import shown_again

@@ -18,7 +18,8 @@ from dataclasses import replace
 from benchmarks.figures import Figure, Must, say
 from criticizer.redaction import Redactor
 from reviews.reviewers.instructions import system_prompt
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.rules import rules_of

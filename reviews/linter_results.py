@@ -27,7 +27,7 @@ from reviews.exports import path_in_repository
 from reviews.models import Artifact, LinterResultRow, ReviewJob
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_key
 from reviews.reviewers.checks.hidden import addresses_reviewer
-from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.reviewers.reported import Reported
 from reviews.reviewers.sarif import MAX_MESSAGE_CHARS, MAX_RESULTS, TOO_MANY, LinterResult

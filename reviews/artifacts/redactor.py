@@ -23,7 +23,7 @@ from reviews.models import Artifact
 from reviews.pipeline import StageClaim
 from reviews.reviewers import prepared_codec, redactor
 from reviews.reviewers.base import Edit
-from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.sources import change_codec
 from reviews.sources.base import Change

@@ -10,7 +10,8 @@ from pathlib import Path
 from criticizer.workers import subprocesses
 from reviews.evaluation.corpus import Case, CorpusError
 from reviews.reviewers import prepared_codec, redactor
-from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources import change_codec
 from reviews.sources.allowlist import AllowList

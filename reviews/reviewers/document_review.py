@@ -49,7 +49,8 @@ from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.model_calls import ENDED_EARLY, ModelCalls, NoFurtherCall, parsed, together, usage_of
 from reviews.reviewers.plaintext import plain
-from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import repair_text
 from reviews.reviewers.prompt_leaks import marks_of, repeats
 from reviews.reviewers.review_context import ReviewContext

@@ -38,7 +38,8 @@ from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF
 from reviews.reviewers.instructions import FINDER_VERSION
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall, together, usage_of
-from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import MAX_PATH_CHARS, request_text, shown_path
 from reviews.reviewers.reported import with_reported
 from reviews.reviewers.review_context import ReviewContext

@@ -7,34 +7,26 @@ found in one place is removed from all, and it comes before any cutting.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
 from criticizer.redaction import RedactedText, Redactor
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.reviewers.anchoring import excerpt
-from reviews.reviewers.base import Coverage, CoverageStatus, Finding, Side
+from reviews.reviewers.base import Finding, Side
 from reviews.reviewers.checks import CHECKS, run_checks
 from reviews.reviewers.checks.hidden_code import hidden_code_in
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens, units_in
 from reviews.reviewers.cleaning import Cleaned, cleaned, for_people, title_of, without_secrets
 from reviews.reviewers.context import Outlines, leads_of, needed_in, outlines_of, texts_of, with_context
-from reviews.reviewers.coverage_texts import (
-    GENERATED,
-    LIMIT,
-    SHORTENED,
-    SKIPPED,
-    TOO_LARGE,
-    context_shown,
-)
-from reviews.reviewers.document_sections import ShownSection, shown_sections
+from reviews.reviewers.coverage_texts import GENERATED, SKIPPED, TOO_LARGE
+from reviews.reviewers.document_sections import shown_sections
 from reviews.reviewers.outline import Definition, section_of
-from reviews.reviewers.people_diff import PeopleFile, for_people_to_read
+from reviews.reviewers.people_diff import for_people_to_read
+from reviews.reviewers.prepared import MAX_REASON_CHARS, Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
-from reviews.reviewers.reported import Reported
 from reviews.reviewers.rules import ShownRule, shown_rules, tokens_of
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
@@ -43,8 +35,6 @@ from reviews.sources.diffs import FileDiff, RenderedDiff, diff_file, not_compare
 MIN_CHUNK_TOKENS = 500
 # Processor time after which the files that are left count as too large to compare.
 DIFF_SECONDS = 3.0
-
-_MAX_REASON_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,115 +59,6 @@ class ReviewLimits:
     @property
     def page_budget(self) -> int:
         return self.finding_budget + self.finding_budget // 2
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A change ready for the model. Holds redacted text only (guarantee G160).
-
-    `title`, `author`, `paths` and `old_paths` are for people: without secrets, but with the hosts and
-    addresses that only a model must not see. `hides_names`: one of the paths lost a part. `notes[i]` is
-    why file `i` has nothing to show to the model, or empty; `hunks[i]` counts its hunks. `redactions`
-    counts what was removed from the change, by kind. The context of a part is in its chunk. `units` hold
-    the same hunks by file, each with the context that it would have alone; `room` is how many tokens of
-    hunks, names and context a request holds. `is_crowded`: its hunks took the room of their context. A small
-    window has no room for `sections` of documents.
-    `sections` of documents may describe what it does.
-    """
-
-    title: str
-    author: str
-    paths: tuple[str, ...]
-    old_paths: tuple[str | None, ...]
-    hides_names: bool
-    findings: tuple[Finding, ...]
-    text: ChangeText
-    chunks: tuple[Chunk, ...]
-    notes: tuple[str, ...]
-    skipped: tuple[bool, ...]
-    hunks: tuple[int, ...]
-    redactions: Mapping[str, int] = field(default_factory=dict)
-    context_paths: tuple[str, ...] = ()  # files outside the change that context, rules and findings show
-    units: tuple[Chunk, ...] = ()
-    room: int = 0
-    is_crowded: bool = False
-    is_submitted: bool = False
-    sections: tuple[ShownSection, ...] = ()
-    reported: tuple[Reported, ...] = field(default=(), compare=False)  # added where it is read, not stored
-    people: tuple[PeopleFile, ...] = field(default=(), compare=False)  # stored, and not opened with the rest
-
-    def without_context(self, paths: Collection[str]) -> Prepared:
-        """Return the change without the context, rules and findings that these files outside it gave."""
-        if not any(path in paths for path in self.context_paths):
-            return self
-        chunks, units = (
-            tuple(
-                replace(chunk, context=tuple(block for block in chunk.context if block.path not in paths))
-                for chunk in several
-            )
-            for several in (self.chunks, self.units)
-        )
-        kept = tuple(path for path in self.context_paths if path not in paths)
-        rules = tuple(rule for rule in self.text.rules if rule.path not in paths)
-        text = replace(self.text, rules=rules)
-        findings = tuple(
-            one for one in self.findings if not any(path in paths for path in (one.file, *one.evidence))
-        )
-        sections = tuple(one for one in self.sections if one.path not in paths)
-        return replace(
-            self,
-            text=text,
-            chunks=chunks,
-            units=units,
-            context_paths=kept,
-            findings=findings,
-            sections=sections,
-        )
-
-    def coverage_by_checks(self) -> tuple[Coverage, ...]:
-        """Return what the checks alone have read."""
-        return tuple(
-            Coverage(path, CoverageStatus.SKIPPED if is_skipped else CoverageStatus.CHECKED, note)
-            for path, note, is_skipped in zip(self.paths, self.notes, self.skipped, strict=True)
-        )
-
-    def coverage(
-        self, asked: Sequence[tuple[Chunk, str]], earlier: Mapping[int, str] | None = None
-    ) -> tuple[Coverage, ...]:
-        """Return what the model has read, from the chunks and why each was not reviewed ('' if it was).
-
-        A hunk whose lines stand in several chunks is read when all of them are. `earlier` says of files
-        that were not asked about which review did.
-        """
-        clipped = {hunk.file for chunk, why in asked for hunk in chunk.hunks if hunk.is_clipped and not why}
-        unread = {hunk.name for chunk, why in asked for hunk in chunk.hunks if why}
-        missing = {hunk.file: why for chunk, why in reversed(asked) for hunk in chunk.hunks if why}
-        hunks = {hunk.name: hunk.file for chunk, _ in asked for hunk in chunk.hunks}
-        read = Counter(file for name, file in hunks.items() if name not in unread)
-        rows = [
-            self._covered(index, base, read[index], index in clipped, missing.get(index, ""))
-            for index, base in enumerate(self.coverage_by_checks())
-        ]
-        return tuple(
-            replace(row, reason=(earlier or {}).get(index) or _context_of(index, asked))
-            if row.status is CoverageStatus.REVIEWED
-            else row
-            for index, row in enumerate(rows)
-        )
-
-    def _covered(self, index: int, base: Coverage, read: int, is_clipped: bool, missing: str) -> Coverage:
-        if base.status is CoverageStatus.SKIPPED or base.reason:
-            return base
-        total = self.hunks[index]
-        if read == total and not is_clipped:
-            return replace(base, status=CoverageStatus.REVIEWED)
-        if read == total:
-            return replace(base, status=CoverageStatus.PARTIAL, reason=SHORTENED)
-        why = missing or LIMIT
-        if read == 0:
-            return replace(base, reason=why[:_MAX_REASON_CHARS])
-        reason = f"{read} of {total} passages read; {why}"
-        return replace(base, status=CoverageStatus.PARTIAL, reason=reason[:_MAX_REASON_CHARS])
 
 
 def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLimits()) -> Prepared:
@@ -264,7 +145,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         text=text,
         chunks=tuple(chunks),
         notes=tuple(
-            f"{note}: {detail.text}"[:_MAX_REASON_CHARS] if file.skipped and detail.text else note
+            f"{note}: {detail.text}"[:MAX_REASON_CHARS] if file.skipped and detail.text else note
             for (note, _), file, detail in zip(notes, change.files, clean.details, strict=True)
         ),
         skipped=tuple(is_skipped for _, is_skipped in notes),
@@ -342,14 +223,6 @@ def _packed(
 
 def _cost(chunk: Chunk, costs: Sequence[int]) -> int:
     return sum(tokens(hunk.text) for hunk in chunk.hunks) + sum(costs[index] for index in chunk.files)
-
-
-def _context_of(index: int, asked: Sequence[tuple[Chunk, str]]) -> str:
-    """Return how much context the requests with hunks of a file showed."""
-    blocks = {
-        (block.path, block.text.text) for chunk, _ in asked if index in chunk.files for block in chunk.context
-    }
-    return context_shown(len(blocks), len({path for path, _ in blocks}))
 
 
 def _is_shown(file: FileChange, diff: FileDiff) -> bool:

@@ -26,7 +26,7 @@ from reviews.reviewers.document_review import (
     questions_of,
 )
 from reviews.reviewers.model import ModelClient
-from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.review import ReviewOutcome, with_further
 from reviews.reviewers.review_context import ReviewContext
 from reviews.stages import semantic, units

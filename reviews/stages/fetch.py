@@ -23,7 +23,7 @@ from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_job
 from reviews.repository_configuration import Configurations, as_json
-from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.redactor import verify_documents
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.allowlist import AllowList

@@ -37,7 +37,7 @@ from reviews.pipeline.executor import with_reconnect
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.embeddings import MAX_TEXTS, Embedded, EmbeddingsClient, Vector, similarity
 from reviews.reviewers.model import LimitReached
-from reviews.reviewers.prepare import Prepared
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.units import AnsweredUnit
 from reviews.sources.registry import depot_prefix
 from reviews.stages import model_client, units

@@ -13,7 +13,8 @@ from reviews.reviewers import prepared_codec
 from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.chunks import tokens
 from reviews.reviewers.instructions import system_prompt
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import CONTEXT, request_text
 from reviews.sources import change_codec
 from reviews.sources.base import Change, ContextFile

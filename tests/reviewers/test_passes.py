@@ -15,7 +15,8 @@ import pytest
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.reviewers.base import CoverageStatus, Finding
 from reviews.reviewers.model import ModelAnswer, ModelRequest
-from reviews.reviewers.prepare import Prepared, ReviewLimits
+from reviews.reviewers.prepare import ReviewLimits
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit

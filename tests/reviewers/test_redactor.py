@@ -16,7 +16,8 @@ from criticizer.resilience.failures import ErrorClass, PermanentFailure, Retryab
 from criticizer.workers import subprocesses
 from reviews.reviewers import prepared_codec, redactor
 from reviews.reviewers import redactor_child as child
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import request_text
 from reviews.sources import change_codec
 from reviews.sources.base import Change

@@ -14,7 +14,8 @@ from criticizer.redaction import Redactor
 from reviews.reviewers.base import Fate, Finding, FindingSeverity, RawId
 from reviews.reviewers.chunks import tokens
 from reviews.reviewers.instructions import system_prompt
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import request_text
 from reviews.reviewers.reported import Reported, with_reported, without_reported
 from reviews.reviewers.sarif import (

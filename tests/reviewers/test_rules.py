@@ -14,7 +14,8 @@ from criticizer.redaction import Redactor
 from reviews.reviewers import prepared_codec, prompt
 from reviews.reviewers.base import Fate, FindingSeverity
 from reviews.reviewers.model_review import ModelReview
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.rules import MAX_FILE_CHARS, MAX_RULES, MAX_TOKENS, rules_of

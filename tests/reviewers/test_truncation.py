@@ -12,7 +12,8 @@ from criticizer.redaction import Redactor
 from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, OUT_OF_ROOM
 from reviews.reviewers.instructions import system_prompt
-from reviews.reviewers.prepare import Prepared, ReviewLimits, prepare
+from reviews.reviewers.prepare import ReviewLimits, prepare
+from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import request_text
 from reviews.reviewers.prompt_leaks import words_in
 from reviews.reviewers.splitting import Part
