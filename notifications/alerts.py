@@ -29,13 +29,8 @@ from criticizer.inert_links import break_links
 from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.resilience import gate
-from criticizer.resilience.failures import (
-    DependencyUnavailable,
-    Failure,
-    RetryableFailure,
-    UncertainFailure,
-    classify,
-)
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import DependencyUnavailable, Failure, RetryableFailure, UncertainFailure
 from criticizer.resilience.retry import BACKOFF, MAX_ATTEMPTS_PER_STAGE
 from deadletters import alerts
 from deadletters.models import OperatorAlert

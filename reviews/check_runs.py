@@ -39,6 +39,7 @@ from criticizer.queue import outbox
 from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
+from criticizer.resilience.classification import classify
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -46,7 +47,6 @@ from criticizer.resilience.failures import (
     Failure,
     PermanentFailure,
     RetryableFailure,
-    classify,
     kind_with_code,
 )
 from criticizer.wording import plural_count

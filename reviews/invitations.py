@@ -23,7 +23,8 @@ from django.utils.http import urlsafe_base64_encode
 
 from criticizer.models import SecurityEvent
 from criticizer.redaction import clean
-from criticizer.resilience.failures import UncertainFailure, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import UncertainFailure
 from notifications import config
 from notifications.providers.base import Message
 from reviews.models import ViewerScope

@@ -10,7 +10,7 @@ from django.db import DatabaseError, Error, connection
 from criticizer.db import reconnect
 from criticizer.observability import health
 from criticizer.redaction import clean
-from criticizer.resilience.failures import sqlstate_of
+from criticizer.resilience.classification import sqlstate_of
 
 _UNKNOWN = {"42P01", "42703"}  # table, column
 _REMEDY = "Start that PostgreSQL, or correct host, port, name and login in DATABASE_URL."

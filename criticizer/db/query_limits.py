@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from django.db.models import QuerySet
 
-from criticizer.resilience.failures import sqlstate_of
+from criticizer.resilience.classification import sqlstate_of
 
 MAX_COUNTED = 10_000
 _CANCELLED = "57014"

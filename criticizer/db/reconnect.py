@@ -10,7 +10,7 @@ from typing import TypeVar
 import structlog
 from django.db import InterfaceError, InternalError, OperationalError, connection
 
-from criticizer.resilience.failures import sqlstate_of
+from criticizer.resilience.classification import sqlstate_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

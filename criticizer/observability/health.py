@@ -42,7 +42,8 @@ from criticizer.models import WorkerCluster
 from criticizer.observability.metrics import bound_queries, registry
 from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker
-from criticizer.resilience.failures import Component, ErrorClass, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import Component, ErrorClass
 
 log = structlog.get_logger(__name__)
 

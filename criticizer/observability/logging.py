@@ -32,7 +32,8 @@ def add_failure_facts(logger: WrappedLogger, method: str, event: EventDict) -> E
     follows from its level.
     """
     from criticizer.redaction.log_scrubbing import error_of
-    from criticizer.resilience.failures import Component, ErrorClass, classify, kind_of, kind_with_code
+    from criticizer.resilience.classification import classify
+    from criticizer.resilience.failures import Component, ErrorClass, kind_of, kind_with_code
 
     kind = None
     if isinstance(code := event.get("code"), str):

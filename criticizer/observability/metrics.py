@@ -11,7 +11,7 @@ from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from criticizer.resilience.failures import sqlstate_of
+from criticizer.resilience.classification import sqlstate_of
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,8 @@ from django.http import QueryDict
 from django.template.loader import render_to_string
 
 from criticizer.redaction import clean
-from criticizer.resilience.failures import Failure, UncertainFailure, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import Failure, UncertainFailure
 from notifications import config
 from notifications.providers.base import Message
 from notifications.recipients import normalise, split

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Lower, Now
 
-from criticizer.resilience.failures import classify
+from criticizer.resilience.classification import classify
 
 
 class Suppression(models.Model):

@@ -14,7 +14,7 @@ from criticizer.codehosts.base import HasInstallations, Host, Lack
 from criticizer.codehosts.names import has_no_wildcard
 from criticizer.codehosts.registry import repositories_variable
 from criticizer.redaction import clean
-from criticizer.resilience.failures import classify
+from criticizer.resilience.classification import classify
 from reviews.intake import host_poll
 
 T = TypeVar("T")

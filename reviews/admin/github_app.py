@@ -18,7 +18,8 @@ from criticizer.codehosts.github.host import EVENTS, GitHubHost
 from criticizer.codehosts.github.tokens import PERMISSIONS, AppCredentials
 from criticizer.models import SecurityEvent
 from criticizer.redaction import clean
-from criticizer.resilience.failures import Failure, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import Failure
 from criticizer.security.client_ip import client_ip
 from notifications.config import host as host_of
 from reviews.admin.connection_test import named_owners

@@ -16,7 +16,8 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 
 from criticizer.observability.health import RETRY_AFTER_SECONDS, is_database_down, unavailable
-from criticizer.resilience.failures import Failure, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import Failure
 from reviews.api import error_catalog as catalog
 from reviews.api.error_catalog import ApiErrorKind
 

@@ -19,14 +19,8 @@ from django.core.files.storage import Storage, storages
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from criticizer.resilience.failures import (
-    Component,
-    ErrorClass,
-    Failure,
-    PermanentFailure,
-    RetryableFailure,
-    classify,
-)
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.security.encryption import Vault, VaultError
 from reviews.artifacts.recipe import enough_for_a_review
 from reviews.models import Artifact, JobEvent

@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.resilience.failures import sqlstate_of
+from criticizer.resilience.classification import sqlstate_of
 from reviews import pipeline
 from reviews.states import ACTIVE_JOB, Stage
 

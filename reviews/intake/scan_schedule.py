@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
-from criticizer.resilience.failures import Failure, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import Failure
 from reviews import scans
 from reviews.intake import review_requests
 from reviews.intake import scans as intake

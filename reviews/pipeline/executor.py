@@ -24,7 +24,8 @@ from criticizer.db import prepared, reconnect
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
 from criticizer.redaction import clean_stack
-from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
 from criticizer.resilience.retry import CONNECTION
 from reviews import pipeline
 from reviews.pipeline import Due, LostLease, StageClaim

@@ -9,7 +9,8 @@ from functools import partial
 import structlog
 from django.core.serializers.json import DjangoJSONEncoder
 
-from criticizer.resilience.failures import DependencyUnavailable, Failure, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications import config
 from notifications.delivery import audit, prepare, send
 from notifications.digests import lifecycle

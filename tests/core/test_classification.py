@@ -20,7 +20,8 @@ from django.db import (
 )
 
 from criticizer.db import reconnect
-from criticizer.resilience.failures import TABLE, ErrorClass, classify
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import TABLE, ErrorClass
 from reviews.sources.perforce import errors
 from reviews.sources.perforce.errors import Outcome, Verdict
 

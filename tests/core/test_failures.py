@@ -11,15 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
-from criticizer.resilience.failures import (
-    TABLE,
-    Component,
-    ErrorClass,
-    Failure,
-    PermanentFailure,
-    classify,
-    kind_of,
-)
+from criticizer.resilience.classification import classify
+from criticizer.resilience.failures import TABLE, Component, ErrorClass, Failure, PermanentFailure, kind_of
 from reviews.management.commands import state_diagrams
 
 RETRYABLE = {
