@@ -16,16 +16,13 @@ from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-import environ
-
-_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?"
-_HOST_NAME = re.compile(rf"{_NAME}\.?")
+HOST_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?"
+_HOST_NAME = re.compile(rf"{HOST_NAME}\.?")
 _URL_HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?")
-_DATABASE_HOST = re.compile(rf"({_NAME}\.?|\[[0-9A-Fa-f:.]+\]|/[^,:]+)(?::([1-9][0-9]{{0,4}}))?")
-_MAILBOX = re.compile(rf"[!#$%&'*+/=?^_`{{|}}~A-Za-z0-9.-]{{1,64}}@(?:{_NAME}|\[[0-9A-Fa-f:.]+\])")
-_ORIGIN = re.compile(rf"https?://(?:(?:\*\.)?{_NAME}|\[[0-9A-Fa-f:]+\])(?::[1-9][0-9]{{0,4}})?")
+_MAILBOX = re.compile(rf"[!#$%&'*+/=?^_`{{|}}~A-Za-z0-9.-]{{1,64}}@(?:{HOST_NAME}|\[[0-9A-Fa-f:.]+\])")
+_ORIGIN = re.compile(rf"https?://(?:(?:\*\.)?{HOST_NAME}|\[[0-9A-Fa-f:]+\])(?::[1-9][0-9]{{0,4}})?")
 _RATE = re.compile(r"[1-9][0-9]{0,11}/(?:s|sec|second|m|min|minute|h|hour|d|day)")
 _P4_USER = re.compile(r"[^\s@#*%/\"'-][^\s@#*%/\"']{0,99}")
 _GIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -177,47 +174,6 @@ def _data_directory(text: str) -> Path:
 def data_directory(default: Path) -> Parser:
     accepts = "a directory for Criticizer alone, which it may write"
     return Parser(_data_directory, accepts, lambda: _data_directory(str(default)))
-
-
-def _database(text: str) -> dict[str, Any]:
-    """Return Django's settings of a PostgreSQL database."""
-    # Looked at before it is parsed: the parser's warnings repeat what it does not understand.
-    if not re.match(r"(?:postgres|postgresql|psql|pgsql)://", text):
-        raise Invalid("is not a PostgreSQL URL")
-    found: dict[str, Any] = environ.Env.db_url_config(text)
-    if not found.get("NAME"):
-        raise Invalid("names no database")
-    options = found.get("OPTIONS", {})
-    if "," in str(found["HOST"]):
-        found["HOST"], found["PORT"] = _hosts_and_ports(text)
-        found["ENGINE"] = "criticizer.db.several_servers"
-        # Without it a standby may answer, and every write fails there.
-        found["OPTIONS"] = options = {"target_session_attrs": "read-write", **options}
-        if options["target_session_attrs"] not in {"read-write", "primary"}:
-            raise Invalid("has several hosts: its target_session_attrs must be read-write or primary")
-    elif options.get("target_session_attrs", "any") not in {"any", "read-write", "primary"}:
-        raise Invalid("has a target_session_attrs other than read-write, primary or any")
-    return found
-
-
-def _hosts_and_ports(text: str) -> tuple[str, str]:
-    """Return the hosts and the ports of a database URL with several hosts, each joined by commas."""
-    location = unquote(text.partition("://")[2].partition("/")[0].rpartition("@")[2])
-    found = [_DATABASE_HOST.fullmatch(item) for item in location.split(",")]
-    hosts = [match[1].strip("[]") for match in found if match]
-    ports = [match[2] for match in found if match and match[2]]
-    if len(hosts) < len(found) or any(int(port) > 65535 for port in ports):
-        raise Invalid("names several hosts, of which one or its port is not valid")
-    if ports and len(ports) != len(hosts):
-        raise Invalid("names a port for some of its hosts: name one for each or for none")
-    return ",".join(hosts), ",".join(ports)
-
-
-def _database_owner(text: str) -> dict[str, str]:
-    found = _database(text)
-    if not found.get("USER"):
-        raise Invalid("names no user")
-    return {"USER": str(found["USER"]), "PASSWORD": str(found.get("PASSWORD") or "")}
 
 
 def _header(text: str) -> str:
@@ -398,9 +354,6 @@ def network(text: str) -> str:
 TEXT = any_text("one line of text")
 TEXTS = Parser(items, "one line of text; items are separated by commas", list)
 BOOLEAN = Parser(_boolean, "true or false", lambda: None)
-_HOSTS = "or several hosts as in host1:5432,host2:5432"
-DATABASE = Parser(_database, f"postgres://user:password@host:5432/name, {_HOSTS}", dict)
-DATABASE_OWNER = Parser(_database_owner, f"postgres://owner:password@host:5432/name, {_HOSTS}", dict)
 HEADER = Parser(_header, "the bare token, without quotes")
 HOST = Parser(matching(_is_host, "a host"), "its name or address alone, such as mail.example.com")
 ALLOWED_HOSTS = list_of(

@@ -6,7 +6,7 @@ docs/configuration.md from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from cryptography.fernet import Fernet
 
 from criticizer.codehosts.registry import HOSTS
-from criticizer.environment import WORK_DIR, parsers
+from criticizer.environment import WORK_DIR, combinations, database_urls, parsers
 from criticizer.environment.parsers import (
     BOOLEAN,
     EXTRA_BODY,
@@ -62,22 +62,18 @@ def _allow_list(text: str) -> list[str]:
     return lines
 
 
-def _domains(text: str) -> list[str]:
-    domains = parsers.items(text)
-    try:
-        parse_policy({"internal_domains": domains})
-    except RedactionBlocked:
-        raise ValueError("is not a list of domains") from None
-    return domains
+def _redacted(setting: str, parse: Callable[[str], str], noun: str) -> Callable[[str], list[str]]:
+    """Return the parse function of a list that is a setting of the policy of redaction."""
 
+    def parse_all(text: str) -> list[str]:
+        found = [parse(item) for item in parsers.items(text)]
+        try:
+            parse_policy({setting: found})
+        except RedactionBlocked:
+            raise ValueError(f"is not a list of {noun}") from None
+        return found
 
-def _networks(text: str) -> list[str]:
-    networks = [parsers.network(item) for item in parsers.items(text)]
-    try:
-        parse_policy({"internal_nets": networks})
-    except RedactionBlocked:
-        raise ValueError("is not a list of networks") from None
-    return networks
+    return parse_all
 
 
 def _imap_archive(text: str) -> str:
@@ -96,8 +92,10 @@ RANDOM_TEXT = any_text("a random text of at least 50 characters, made with: open
 ALLOW_LIST = Parser(_allow_list, "depot prefixes such as //depot/projectA/...,//depot/libs/...", list)
 P4PORT = Parser(_p4port, "host:1666 or ssl:host:1666")
 BUCKET = any_text("the name of a bucket of its own")
-DOMAINS = Parser(_domains, "domains such as corp.example.com,build.internal", list)
-NETWORKS = Parser(_networks, "networks such as 10.0.0.0/8,fd00::/8", list)
+DOMAINS = Parser(
+    _redacted("internal_domains", str, "domains"), "domains such as corp.example.com,build.internal", list
+)
+NETWORKS = Parser(_redacted("internal_nets", parsers.network, "networks"), parsers.NETWORKS.accepts, list)
 IMAP_ARCHIVE = Parser(_imap_archive, "imaps://user:password@host/Mailbox, its parts percent-encoded")
 WEBHOOK_LOGINS = checked_list(_user_and_password, "user:password, as in the webhook's URL")
 WEBHOOK_SECRETS = checked_list(
@@ -140,12 +138,11 @@ _SOURCES = (
     Variable("SHELVE_DEBOUNCE_SECONDS", number(0, 3600),
              "Shelves of one changelist within this time become one review; 0: none do.", "60"),
 )
-_HOSTS = tuple(variable for host in HOSTS.values() for variable in host.variables)
 _DATA = (
-    _secret("DATABASE_URL", parsers.DATABASE,
+    _secret("DATABASE_URL", database_urls.DATABASE,
             "PostgreSQL. Unset: an embedded PostgreSQL in the data directory, for one machine.",
             example="postgres://criticizer:password@db:5432/criticizer"),
-    _secret("DATABASE_OWNER_URL", parsers.DATABASE_OWNER,
+    _secret("DATABASE_OWNER_URL", database_urls.DATABASE_OWNER,
             "The role that `migrate` connects with, so that web and workers own no table.",
             example="postgres://owner:password@db:5432/criticizer"),
     Variable("DATABASE_POOLER", choice("none", "transaction"),
@@ -355,7 +352,7 @@ _LIMITS = (
 # fmt: on
 SECTIONS = {
     "Sources": _SOURCES,
-    "Code hosts": _HOSTS,
+    "Code hosts": tuple(variable for host in HOSTS.values() for variable in host.variables),
     "Database and data": _DATA,
     "Web": _WEB,
     "Language model": _MODEL,
@@ -368,9 +365,8 @@ VARIABLES = {variable.name: variable for section in SECTIONS.values() for variab
 def read(environment: Environment) -> dict[str, Any]:
     """Return the value of every variable. Raises ImproperlyConfigured for the first wrong one."""
     values = {name: variable.parse(environment.text(name)) for name, variable in VARIABLES.items()}
-    for is_wrong, name, problem in _combinations(values):
-        if is_wrong:
-            raise wrong(name, problem, VARIABLES[name].parser.accepts)
+    for name, problem in combinations.problems(values):
+        raise wrong(name, problem, VARIABLES[name].parser.accepts)
     return values
 
 
@@ -401,78 +397,3 @@ def archive_password(environment: Environment) -> Secret:
         return [unquote(password), environment.text("IMAP_ARCHIVE_PASSWORD_NEXT")]
 
     return Secret("IMAP_ARCHIVE_PASSWORD", read)
-
-
-def _combinations(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
-    """Return (is wrong, variable, problem) of every rule about several variables."""
-    provider, mail, uses_s3 = v["LLM_PROVIDER"], v["MAIL_PROVIDER"], v["ARTIFACT_STORAGE"] == "s3"
-    backup = v["LLM_FALLBACK_PROVIDER"]
-    no_backup = f"is not set while LLM_FALLBACK_PROVIDER is {backup}"
-    raw, redacted, letters = (v[f"ARTIFACT_S3_BUCKET_{kind}"] for kind in ("RAW", "REDACTED", "LETTERS"))
-    unwatched = sorted({name for name, _ in v["GIT_WATCH"]} - set(v["GIT_REPOSITORIES"]))
-
-    no_bucket, shared = "is not set while ARTIFACT_STORAGE is s3", "is also the bucket of other files"
-    no_mail_key = f"is not set while MAIL_PROVIDER is {mail}"
-    return (
-        (v["DATABASE_URL"] and not v["SECRET_KEY"], "SECRET_KEY", "is not set while DATABASE_URL is"),
-        (v["DATABASE_URL"] and not v["ARTIFACT_KEYS"], "ARTIFACT_KEYS", "is not set while DATABASE_URL is"),
-        (uses_s3 and not raw, "ARTIFACT_S3_BUCKET_RAW", no_bucket),
-        (uses_s3 and not redacted, "ARTIFACT_S3_BUCKET_REDACTED", no_bucket),
-        (uses_s3 and not letters, "ARTIFACT_S3_BUCKET_LETTERS", no_bucket),
-        (uses_s3 and redacted == raw, "ARTIFACT_S3_BUCKET_REDACTED", shared),
-        (uses_s3 and letters in {raw, redacted}, "ARTIFACT_S3_BUCKET_LETTERS", shared),
-        (unwatched, "GIT_WATCH", f"{', '.join(unwatched)} is not in GIT_REPOSITORIES"),
-        (
-            v["EMBEDDINGS_URL"] and not v["EMBEDDINGS_MODEL"],
-            "EMBEDDINGS_MODEL",
-            "is not set while EMBEDDINGS_URL is",
-        ),
-        (v["LLM_REQUIRED"] and provider == "none", "LLM_REQUIRED", "is true while LLM_PROVIDER is none"),
-        (
-            provider not in ("none", "agent") and not v["LLM_MODEL"],
-            "LLM_MODEL",
-            "is not set while LLM_PROVIDER is",
-        ),
-        (
-            provider == "openai" and not v["LLM_BASE_URL"],
-            "LLM_BASE_URL",
-            "is not set while LLM_PROVIDER is openai",
-        ),
-        (
-            provider == "anthropic" and not (v["LLM_API_KEY"] or v["LLM_API_KEY_NEXT"] or v["LLM_BASE_URL"]),
-            "LLM_API_KEY",
-            "is not set while LLM_PROVIDER is anthropic",
-        ),
-        (
-            backup != "none" and provider in ("none", "agent"),
-            "LLM_FALLBACK_PROVIDER",
-            f"is set while LLM_PROVIDER is {provider}",
-        ),
-        (backup != "none" and not v["LLM_FALLBACK_MODEL"], "LLM_FALLBACK_MODEL", no_backup),
-        (backup == "openai" and not v["LLM_FALLBACK_BASE_URL"], "LLM_FALLBACK_BASE_URL", no_backup),
-        (
-            backup == "anthropic" and not (v["LLM_FALLBACK_API_KEY"] or v["LLM_FALLBACK_BASE_URL"]),
-            "LLM_FALLBACK_API_KEY",
-            no_backup,
-        ),
-        (
-            "anthropic" in (provider, backup) and not v["LLM_MAX_OUTPUT_TOKENS"],
-            "LLM_MAX_OUTPUT_TOKENS",
-            "is 0 while a model server is anthropic, which needs a limit",
-        ),
-        (
-            v["IMAP_ARCHIVE_URL"] and not v["IMAP_ARCHIVE_ADDRESS"],
-            "IMAP_ARCHIVE_ADDRESS",
-            "is not set while IMAP_ARCHIVE_URL is",
-        ),
-        (
-            v["IMAP_ARCHIVE_ADDRESS"] and not v["IMAP_ARCHIVE_URL"],
-            "IMAP_ARCHIVE_URL",
-            "is not set while IMAP_ARCHIVE_ADDRESS is",
-        ),
-        (mail == "smtp" and not v["SMTP_HOST"], "SMTP_HOST", no_mail_key),
-        (mail == "resend" and not v["RESEND_API_KEY"], "RESEND_API_KEY", no_mail_key),
-        (mail == "postmark" and not v["POSTMARK_SERVER_TOKEN"], "POSTMARK_SERVER_TOKEN", no_mail_key),
-        (v["SWARM_URL"] and not v["SWARM_USER"], "SWARM_USER", "is not set while SWARM_URL is"),
-        (v["SWARM_URL"] and not v["SWARM_TICKET"], "SWARM_TICKET", "is not set while SWARM_URL is"),
-    )
