@@ -30,6 +30,7 @@ from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.classification import classify
+from criticizer.resilience.exchange import one_call
 from criticizer.resilience.failures import DependencyUnavailable, Failure, RetryableFailure, UncertainFailure
 from criticizer.resilience.retry import BACKOFF, MAX_ATTEMPTS_PER_STAGE
 from deadletters import alerts
@@ -156,7 +157,8 @@ def _send_to(recipient: str, alert: OperatorAlert) -> list[float]:
             _unmark(alert, recipient)
         elif not may_have_it:
             _save(alert, sending_to=recipient, sending_since=timezone.now())
-        provider.send(message)
+        with one_call():
+            provider.send(message)
         permit.report(None)
     except Failure as failure:
         if not (may_have_it or isinstance(failure, UncertainFailure)):
@@ -181,7 +183,8 @@ def _decision(provider: Provider, message: Message, alert: OperatorAlert) -> Dec
     if decision.step is not PolicyStep.LOOK:
         return decision
     try:
-        evidence = provider.look_up(Question(message, "", since)).evidence
+        with one_call():
+            evidence = provider.look_up(Question(message, "", since)).evidence
     except RetryableFailure:
         if alert.attempts <= MAX_ATTEMPTS_PER_STAGE:
             raise

@@ -24,6 +24,7 @@ from django.utils.http import urlsafe_base64_encode
 from criticizer.models import SecurityEvent
 from criticizer.redaction import clean
 from criticizer.resilience.classification import classify
+from criticizer.resilience.exchange import one_call
 from criticizer.resilience.failures import UncertainFailure
 from notifications import config
 from notifications.providers.base import Message
@@ -102,7 +103,8 @@ def send_link(user: User) -> Sent:
     if problem := why_no_mail():
         return Sent(False, problem)
     try:
-        config.providers()[CHANNEL].send(_message(user))
+        with one_call():
+            config.providers()[CHANNEL].send(_message(user))
     except Exception as error:  # noqa: BLE001  whatever a mail server does, the account stays
         failure = classify(error)
         log.warning("invitation_not_sent", user=user.pk, **failure.facts)

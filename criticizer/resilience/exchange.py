@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from math import inf
 
 from criticizer import http_client
 from criticizer.http_client import Answer, ExchangeFailed, Fault, Limits, Phase, Request
@@ -14,6 +20,26 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+
+# A call of a provider or a code host is several exchanges: pages of a list, comments one by one. Each is
+# bounded, but how many there are the other side decides, and a worker waits for all of them.
+CALL_SECONDS = 120.0
+_until: ContextVar[float] = ContextVar("until", default=inf)
+
+
+@contextmanager
+def one_call(seconds: float | None = None) -> Iterator[None]:
+    """Give all exchanges of the block CALL_SECONDS, or fewer, together; an earlier deadline around it holds.
+
+    What begins later raises RetryableFailure NETWORK_TIMEOUT, what is under way then fails as one that is
+    not answered (guarantee G588).
+    """
+    until = time.monotonic() + (CALL_SECONDS if seconds is None else seconds)
+    token = _until.set(min(until, _until.get()))
+    try:
+        yield
+    finally:
+        _until.reset(token)
 
 
 def exchange(
@@ -31,6 +57,12 @@ def exchange(
     NETWORK_* when no request reached the server, or when it was only a question; UncertainFailure
     NETWORK_* when the server may have acted on it.
     """
+    left = _until.get() - time.monotonic()
+    if left <= 0:
+        detail = f"{who} answers too slowly, or asks for too many requests, for one call"
+        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, place, detail)
+    if left < (limits.total_timeout_seconds or inf):
+        limits = replace(limits, total_timeout_seconds=left)
     try:
         return http_client.exchange(request, limits, tls=tls)
     except ExchangeFailed as error:

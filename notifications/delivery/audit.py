@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.resilience import gate
+from criticizer.resilience.exchange import one_call
 from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications.config import dependency_of
 from notifications.delivery import reconcile, snapshot, store, uncertainty_policy
@@ -188,7 +189,7 @@ def audit_sample(providers: Mapping[str, Provider], size: int) -> Counter[Eviden
         if not _is_conclusive(row, capabilities_for(provider, address)):
             continue
         try:
-            with gate.guarded(dependency_of(row.recipient, provider, looking=True)):
+            with gate.guarded(dependency_of(row.recipient, provider, looking=True)), one_call():
                 answer = provider.look_up(_question(row))
         except (Failure, DependencyUnavailable) as error:
             unavailable.add(channel)

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from criticizer.queue import outbox
 from criticizer.resilience import gate
+from criticizer.resilience.exchange import one_call
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -137,7 +138,7 @@ def is_elsewhere(row: Delivery, provider: Provider) -> bool:
 def look_up(row: Delivery, provider: Provider, facts: DeliveryHistory, *, record: bool = True) -> bool:
     """Look the message up once and record the answer; True when the provider has it."""
     question = Question(snapshot.thaw(row), row.notification_id, facts.first_attempt_at)
-    with gate.guarded(dependency_of(row.recipient, provider, looking=True)):
+    with gate.guarded(dependency_of(row.recipient, provider, looking=True)), one_call():
         answer = provider.look_up(question)
     if answer.evidence is not Evidence.FOUND:
         if record:

@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from criticizer.queue import outbox
 from criticizer.resilience import circuit_breaker, gate
+from criticizer.resilience.exchange import one_call
 from criticizer.resilience.failures import (
     Component,
     DependencyUnavailable,
@@ -251,7 +252,8 @@ def _send(
     """
     unresolved = DeliveryStatus.RECONCILING if may_repeat else DeliveryStatus.PENDING
     try:
-        notification_id = provider.send(message)
+        with one_call():
+            notification_id = provider.send(message)
     except RetryableFailure as failure:
         _record(claimed, SendOutcome.NOT_SENT, unresolved, failure)
         _report_failure(permit, failure)

@@ -34,6 +34,7 @@ from criticizer.queue import outbox
 from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
 from criticizer.resilience import gate
+from criticizer.resilience.exchange import one_call
 from criticizer.resilience.failures import Component, DependencyUnavailable, Failure
 from notifications.config import connected_hosts
 from reviews import config
@@ -118,7 +119,8 @@ def _deliver_again(name: str, host: Redelivers) -> int:
     since = timezone.now() - timedelta(days=DELIVERY_DAYS)
     tries: Counter[str] = Counter()
     newest: dict[str, int] = {}
-    with gate.guarded(gate.name_of(host.app_dependency), acquire=gate.acquire_paced_permit):
+    dependency = gate.name_of(host.app_dependency)
+    with gate.guarded(dependency, acquire=gate.acquire_paced_permit), one_call():
         for page in islice(host.failed_deliveries(), MAX_PAGES):
             for failed in page:
                 if failed.at > since:
@@ -166,7 +168,8 @@ def chosen(host: Host, known: Mapping[str, int]) -> Iterator[Repository]:
 def _compare(host: Host, repository: Repository) -> int:
     """Take in what differs from what is known of a repository's open pull requests; count its reviews."""
     missing = 0
-    with gate.guarded(gate.name_of(host.dependency(repository.name)), acquire=gate.acquire_paced_permit):
+    dependency = gate.name_of(host.dependency(repository.name))
+    with gate.guarded(dependency, acquire=gate.acquire_paced_permit), one_call():
         events = [event for page in islice(host.open_pulls(repository), MAX_PAGES) for event in page]
     found = [
         (event.repository.number, event.asked.pull.number)
