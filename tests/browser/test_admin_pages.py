@@ -112,6 +112,7 @@ def test_the_dead_letter_fits_a_phone_and_a_wide_screen(visit: Visit) -> None:
     expect(page.get_by_role("button", name="The cause is fixed: replay 1")).to_be_visible()
 
 
+@pytest.mark.long
 def test_ann_discards_a_letter_with_a_reason(visit: Visit) -> None:
     letter = scenes.open_letter()
     ann = scenes.ann("operator")

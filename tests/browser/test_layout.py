@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from criticizer.models import Circuit
 from reviews.models import Attempt, ReviewJob
-from tests import factories
+from tests import factories, skips
 from tests.browser import scenes
 from tests.browser.conftest import Visit
 from tests.browser.looking import is_too_wide, picture, settled
@@ -50,7 +50,8 @@ def test_no_column_or_button_of_a_list_is_out_of_sight_at_any_width(
 ) -> None:
     one_row_of_each()
     page = visit("/admin/", scenes.ann(is_superuser=True))
-    for name, state in LISTS.items():
+    # A third of the lists in `make test`: all are made by one template and one style sheet.
+    for name, state in list(LISTS.items())[:: 1 if skips.is_all() else 3]:
         page.goto(f"/admin/{name}/")
         settled(page)
         for width in widths:

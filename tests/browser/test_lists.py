@@ -187,6 +187,7 @@ def test_the_figures_renew_themselves_until_they_are_paused(
     expect(active).to_have_text("2")
 
 
+@pytest.mark.long
 def test_the_dashboard_fits_and_its_charts_say_what_they_show(visit: Visit) -> None:
     scenes.live_workers()
     busy_day()

@@ -155,8 +155,10 @@ def test_the_worker_banner_comes_and_goes_by_itself(visit: Visit) -> None:
     expect(page.locator("#worker-banner")).to_be_hidden()
 
 
-def test_the_skip_link_is_the_first_stop_of_the_keyboard(visit: Visit) -> None:
-    page = visit("/", scenes.bob())
+def test_the_skip_link_comes_first_and_the_theme_is_remembered_and_shared_with_the_admin(
+    visit: Visit,
+) -> None:
+    page = visit("/", scenes.ann("operator"))
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
@@ -164,9 +166,6 @@ def test_the_skip_link_is_the_first_stop_of_the_keyboard(visit: Visit) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.getElementById('content').contains(document.activeElement)")
 
-
-def test_the_theme_button_is_remembered_and_shared_with_the_admin(visit: Visit) -> None:
-    page = visit("/", scenes.ann("operator"))
     background = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
     page.get_by_role("button", name="Change the colour theme").click()
@@ -264,6 +263,7 @@ def test_a_folded_file_counts_as_viewed_until_its_lines_change(
     expect(viewed).not_to_be_checked()
 
 
+@pytest.mark.long
 def test_live_updates_keep_an_opened_diff_the_marks_and_the_buttons(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_clickjacking_no_page_is_shown_inside_another(visit: Visit) -> None:
     assert page.frames[-1].locator("form").count() == 0
 
 
+@pytest.mark.long
 def test_the_password_is_asked_for_again_and_the_way_goes_on(visit: Visit) -> None:
     sam = factories.UserFactory(username="sam", is_staff=True)
     sam.groups.add(Group.objects.get(name="security admin"))

@@ -212,6 +212,7 @@ def test_single_keys_can_be_turned_off(visit: Visit) -> None:
     assert FindingEvent.objects.get().kind == "useful"
 
 
+@pytest.mark.long
 @pytest.mark.browser(seconds=6)
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_the_pages_of_a_finding_break_no_rule(visit: Visit, width: int, scheme: str) -> None:
