@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,11 @@ class Source:
 @pytest.fixture(scope="module")
 def sources() -> dict[str, Source]:
     """The product's modules, of which much is kept: no other module's tests should walk around it."""
-    return {where(path): Source(path.read_text()) for path in PRODUCT}
+    gc.disable()  # else it walks, again and again, around all that is kept: two thirds of the time
+    try:
+        return {where(path): Source(path.read_text()) for path in PRODUCT}
+    finally:
+        gc.enable()
 
 
 def test_one_module_imports_subprocess(sources: dict[str, Source]) -> None:
