@@ -273,7 +273,7 @@ def _gone() -> PermanentFailure:
     ("stage", "failure", "said"),
     [
         pytest.param("llm", _no_model, "NOT_FOUND", marks=pytest.mark.long),
-        ("notify", _gone, "the job failed later, in notify"),
+        pytest.param("notify", _gone, "the job failed later, in notify", marks=pytest.mark.long),
     ],
 )
 def test_second_new_failure_of_one_group_stops_the_batch(

@@ -183,6 +183,7 @@ def test_a_proof_that_comes_late_resolves_too_and_waiting_adds_no_lines(
     assert DeadLetterGroup.objects.get().status == "resolved"
 
 
+@pytest.mark.long
 def test_proofs_that_do_not_come_hold_up_no_other(
     fail: Fail, look: Look, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:

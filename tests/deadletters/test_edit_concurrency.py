@@ -16,10 +16,11 @@ from deadletters.edits import edit_requests
 from deadletters.models import DeadLetter, DeadLetterGroup, LetterEdit
 from notifications.models import Delivery
 from reviews.models import ReviewJob
+from tests import skips
 from tests.deadletters.test_edit_requests import ANN, BOB, CAROL, ask, asked, make_letter
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ROUNDS = 6
+ROUNDS = 6 if skips.is_all() else 2
 
 
 @pytest.fixture(autouse=True)
