@@ -189,7 +189,10 @@ def test_the_open_task_and_its_page_are_marked(ann: Client, address: str, task: 
 
 @pytest.mark.parametrize(
     ("beside", "page"),
-    [("reviews/sourceposition", "repositories"), ("notifications/suppression", "providers")],
+    [
+        ("reviews/sourceposition", "repositories"),
+        pytest.param("notifications/suppression", "providers", marks=pytest.mark.long),
+    ],
 )
 def test_the_navigation_shows_the_pages_that_open(beside: str, page: str) -> None:
     """Whichever of their permissions a person lacks."""

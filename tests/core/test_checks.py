@@ -185,7 +185,7 @@ def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Complet
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", [pytest.param("check", marks=pytest.mark.long), "up"])
+@pytest.mark.parametrize("command", [pytest.param(name, marks=pytest.mark.long) for name in ("check", "up")])
 def test_a_repository_that_is_not_there_stops_check_and_up(tmp_path: Path, command: str) -> None:
     done = run(tmp_path, command)
     assert done.returncode != 0

@@ -202,7 +202,7 @@ USED_UP = {"x-ratelimit-remaining": "0"}
         (Act(status=502), UncertainFailure, E.UPSTREAM_UNAVAILABLE),
         (Act(status=503), UncertainFailure, E.UPSTREAM_UNAVAILABLE),
         (Act(status=504), UncertainFailure, E.NETWORK_TIMEOUT),
-        (Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT),
+        pytest.param(Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT, marks=pytest.mark.long),
         (Act(then="reset"), UncertainFailure, E.NETWORK_UNREACHABLE),
         (Act(then="cut"), UncertainFailure, E.NETWORK_UNREACHABLE),
         (Act(then="page"), UncertainFailure, E.UPSTREAM_INTERNAL),

@@ -61,6 +61,7 @@ class Served:
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setattr(parking, "_LOOK_SECONDS", 1000.0)
+    monkeypatch.setattr(parking, "_AGAIN_SECONDS", 0.1)  # after which the listener sees that it is closed
     made = Served()
     try:
         yield made

@@ -382,6 +382,7 @@ for arguments in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.long
 def test_no_command_prints_a_configured_secret(tmp_path: Path) -> None:
     """A process of its own with every credential planted: standard output and error hold none."""
     done = _run([sys.executable, "-c", EACH, json.dumps(COMMANDS)], tmp_path)

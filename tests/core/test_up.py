@@ -24,6 +24,7 @@ from criticizer.queue.advisory_locks import Lock
 from criticizer.workers import web_server
 from criticizer.workers.ports import port_problem
 from criticizer.workers.supervisor import Supervisor, clusters
+from tests.stack import eventually
 
 
 @pytest.fixture
@@ -191,7 +192,8 @@ def test_machines_that_start_together_migrate_one_after_another() -> None:
     said = io.StringIO()
     with advisory_locks.awaited(Lock.MIGRATE):
         second = in_thread(lambda: call_command("migrate", verbosity=0, stderr=said))
-        second.join(3)
+        eventually(said.getvalue)
+        second.join(4 * advisory_locks._POLL_SECONDS)  # it says it once
         assert second.is_alive()
     second.join(60)
     holder = connection.connection.info.backend_pid

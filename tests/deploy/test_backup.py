@@ -127,6 +127,11 @@ def test_a_lost_database_and_its_files_stand_again_as_at_the_point(
         assert ask(second, "SELECT name FROM rows ORDER BY 1") == [("before 1",), ("before 2",)]
         ask(second, "INSERT INTO rows VALUES ('goes on')")
         assert ask(second, "SHOW archive_mode") == [("off",)]  # else it archives among the lost one's log
+        bases = list((files / "backup").glob("base-*"))
+        refused = script("backup.sh", "base", PGHOST=str(second.socket_dir))
+        assert refused.returncode == 1
+        assert "archive_mode of PostgreSQL is off" in refused.stderr
+        assert list((files / "backup").glob("base-*")) == bases
     finally:
         second.stop("immediate")
     restored = files / "second" / "artifacts" / "ab"
@@ -137,16 +142,10 @@ def test_a_lost_database_and_its_files_stand_again_as_at_the_point(
     assert "exists: move it away" in again.stderr
 
 
-def test_a_backup_says_what_is_missing(files: Path, server: EmbeddedServer, script: Script) -> None:
+def test_a_backup_says_what_is_missing(files: Path, script: Script) -> None:
     assert "there is no base" in script("backup.sh", "point").stderr
     assert "there is no point" in script("restore.sh", PGDATA=str(files / "new")).stderr
     assert "say what" in script("backup.sh").stderr
-    server.stop()
-    server.settings["archive_mode"] = "off"
-    server.start()
-    refused = script("backup.sh", "base")
-    assert refused.returncode == 1
-    assert "archive_mode of PostgreSQL is off" in refused.stderr
     assert not list((files / "backup").glob("base-*"))
 
 

@@ -89,6 +89,7 @@ def test_figures_are_no_worse_than_the_baseline(
     assert whole["leaked"] == whole["failed"] == 0
 
 
+@pytest.mark.long
 def test_figures_fall_when_a_part_of_the_pipeline_is_broken(
     fetched: list[changes.Fetched],
     ready: list[Ready],
