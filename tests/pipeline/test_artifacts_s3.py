@@ -107,6 +107,7 @@ def test_a_lost_object_and_a_lost_storage_are_told_apart(server: Any, post: Call
     assert away.value.error_class is ErrorClass.UPSTREAM_UNAVAILABLE
 
 
+@pytest.mark.long
 def test_removed_dead_letters_lie_in_a_bucket_of_their_own(server: Any, settings: Any) -> None:
     _, client = server
     letter = factories.DeadLetterFactory()

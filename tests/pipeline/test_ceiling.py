@@ -73,13 +73,24 @@ def test_a_rolled_back_transaction_does_not_lose_the_event(transactional_db: Non
     assert SecurityEvent.objects.filter(kind=KIND).count() == 1
 
 
-_PROCESS = """
-import django, sys
+_PROCESSES = """
+import django, os, sys
 django.setup()
 from reviews import config
-print("ready", flush=True)
-sys.stdin.readline()
-config.record_ceiling()
+from django.db import connection
+reading, writing = os.pipe()
+pids = []
+for _ in range(int(sys.argv[1])):
+    pid = os.fork()
+    if not pid:
+        os.close(writing)
+        connection.ensure_connection()
+        os.read(reading, 1)  # until nobody can write any more
+        config.record_ceiling()
+        os._exit(0)
+    pids.append(pid)
+os.close(writing)
+print(*[os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids])
 """
 
 
@@ -88,21 +99,10 @@ def test_processes_that_start_together_write_one_event(
     processes: int, transactional_db: None, tmp_path: Any
 ) -> None:
     environment = process_environment(tmp_path, DEPOT_ALLOW_LIST="//depot/new/...")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PROCESS],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(processes)
-    ]
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in started:
-        process.communicate("go\n", timeout=60)
-        assert process.returncode == 0
+    ended = subprocess.run(
+        [sys.executable, "-c", _PROCESSES, str(processes)],
+        env=environment, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert ended.stdout.split() == ["0"] * processes, ended.stderr
     event = SecurityEvent.objects.get(kind=KIND)
     assert json.dumps(event.context["new"]) == '["//depot/new/..."]'

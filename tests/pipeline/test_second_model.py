@@ -84,6 +84,7 @@ def test_the_second_model_reviews_while_the_circuit_of_the_first_is_open_and_is_
     assert not OutboxMessage.objects.exclude(waiting_for="").exists()
 
 
+@pytest.mark.long
 def test_in_an_outage_of_the_first_nothing_waits_and_only_what_opens_its_circuit_is_tried_again(
     bench: Bench, second: FakeLlm
 ) -> None:

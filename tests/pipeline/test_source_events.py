@@ -216,7 +216,7 @@ def read_shelf(claim: StageClaim) -> Written:
     return lambda: ReviewJob.objects.filter(pk=claim.job_id).update(version_key=str(seen)) and None
 
 
-@pytest.mark.parametrize("debounce", [0, 0.05])
+@pytest.mark.parametrize("debounce", [pytest.param(0, marks=pytest.mark.long), 0.05])
 def test_in_a_storm_of_shelves_the_newest_content_is_read_last(settings: Any, debounce: float) -> None:
     settings.SHELVE_DEBOUNCE_SECONDS = debounce
     settings.STAGES = {**scripted.STAGES, "fetch": ("tests.pipeline.test_source_events.read_shelf", "stages")}

@@ -198,7 +198,7 @@ def model_server(*statuses: int) -> Iterator[tuple[str, list[tuple[str, str, str
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1", asked

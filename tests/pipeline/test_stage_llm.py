@@ -211,7 +211,7 @@ def test_scenario_01_the_alert_is_logged_with_the_commit(bench: Bench, caplog: A
     assert line.levelname == "ERROR"
 
 
-@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("failing", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_scenario_01_up_to_a_tenth_raises_none(bench: Bench, failing: int) -> None:
     bench.llm.server.respond = failing_on(10, BAD) if failing else None
     job = bench.job(big(10))
@@ -274,6 +274,7 @@ def test_when_the_circuit_closes_the_review_goes_on(bench: Bench) -> None:
     assert (job_of(job).status, run_of(job).attempts) == (JobStatus.SUCCEEDED, 1)
 
 
+@pytest.mark.long
 def test_failures_that_find_the_circuit_open_cost_no_attempt(bench: Bench) -> None:
     bench.llm.server.respond = lambda _: DOWN
     jobs = [bench.job(key=str(n)) for n in range(14)]
@@ -378,6 +379,7 @@ def test_scenario_08_one_429_pauses_all_and_costs_one_attempt(bench: Bench) -> N
     assert prepared.value("SELECT min(extract(epoch FROM available_at - now())) FROM outbox_messages") <= 8.0
 
 
+@pytest.mark.long
 def test_scenario_08_after_the_pause_all_are_reviewed(bench: Bench) -> None:
     bench.llm.script(error(429, "x", Retry_After="7"))
     jobs = [bench.job(key=str(n)) for n in range(4)]
