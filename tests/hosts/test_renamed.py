@@ -65,6 +65,12 @@ def world(request: pytest.FixtureRequest, db: None, settings: Any, tmp_path: Pat
     gate.forget()
 
 
+def quick_on(host: str) -> Any:
+    """Return a mark: `make test` tries this on one host, `make test-all` on each."""
+    kinds = [pytest.param(name, marks=() if name == host else pytest.mark.long) for name in KINDS]
+    return pytest.mark.parametrize("world", kinds, indirect=True)
+
+
 def test_it_is_fetched_by_its_new_name_though_no_event_told_it(world: World) -> None:
     world.rename("acme/site")
     with pytest.raises(RetryableFailure, match="from acme/site now"):
@@ -74,6 +80,7 @@ def test_it_is_fetched_by_its_new_name_though_no_event_told_it(world: World) -> 
     assert "/acme/site.git/git-upload-pack" in world.git.asked
 
 
+@quick_on("gitea")
 def test_it_is_not_read_under_a_name_that_is_not_enabled(world: World) -> None:
     world.rename("mallory/website")
     with pytest.raises(RetryableFailure):
@@ -84,6 +91,7 @@ def test_it_is_not_read_under_a_name_that_is_not_enabled(world: World) -> None:
     assert [path for path in world.git.asked if "mallory" in path] == []
 
 
+@quick_on("gitlab")
 def test_a_host_that_sends_us_elsewhere_without_a_new_name_is_not_followed(world: World) -> None:
     world.git.moved[OLD] = "acme/elsewhere"
     with pytest.raises(PermanentFailure, match="another address") as refused:
@@ -91,6 +99,7 @@ def test_a_host_that_sends_us_elsewhere_without_a_new_name_is_not_followed(world
     assert refused.value.error_class is ErrorClass.POLICY_REJECTED
 
 
+@quick_on("github")
 def test_a_name_that_the_host_does_not_give_leaves_the_redirect_as_the_reason(world: World) -> None:
     world.git.moved[OLD] = "acme/elsewhere"
     del world.api.repos[OLD].pulls[7]
@@ -99,6 +108,7 @@ def test_a_name_that_the_host_does_not_give_leaves_the_redirect_as_the_reason(wo
     assert refused.value.error_class is ErrorClass.POLICY_REJECTED
 
 
+@quick_on("gitlab")
 def test_a_repository_that_is_too_large_is_no_question_to_the_host(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -360,7 +360,8 @@ def test_recorded_payloads_are_all_answered_and_make_no_work_they_do_not_ask_for
     if not (payloads := deliveries.recorded()):
         pytest.skip("the recorded webhooks are not here")
     answers: Counter[int] = Counter()
-    for event, content in payloads:
+    # `make test` sends every third of them.
+    for event, content in payloads if skips.is_all() else payloads[::3]:
         before = ReviewJob.objects.count()
         status, answer = send(event, content)
         answers[status] += 1

@@ -192,12 +192,12 @@ def test_look_ups_that_fail_count(job: ReviewJob, asked: ScriptedProvider) -> No
 
 @pytest.mark.django_db
 def test_an_outage_costs_the_attempts_that_opened_the_circuit_and_no_more(mail: ScriptedProvider) -> None:
-    made = jobs(25)
+    made = jobs(14)
     mail.script.extend([not_sent()] * 10)
-    assert delivered(made, mail) == ["NETWORK_UNREACHABLE"] * 10 + ["wait"] * 15
+    assert delivered(made, mail) == ["NETWORK_UNREACHABLE"] * 10 + ["wait"] * 4
     assert len(mail.calls) == 10
     cool_down_ends()
-    assert delivered(made, mail) == ["done"] * 25  # the twin: the first two are the trial calls
+    assert delivered(made, mail) == ["done"] * 14  # the twin: the first two are the trial calls
     assert Circuit.objects.get(pk=MAIL).state == CircuitState.CLOSED
     assert max(mail.arrived.values()) == 1
 

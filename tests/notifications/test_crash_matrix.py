@@ -41,27 +41,28 @@ def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> It
             workers.close()
 
 
+@pytest.mark.long
 @on_disk
 @pytest.mark.parametrize(
     ("provider", "behaviour"),
     [
         ("webhook", KEY),
-        pytest.param("slack", SILENT, marks=pytest.mark.long),
-        pytest.param("swarm", NOT_TAKEN, marks=pytest.mark.long),
-        pytest.param("github", SILENT, marks=pytest.mark.long),
-        pytest.param("github", BROKEN, marks=pytest.mark.long),
-        pytest.param("gitea", RESET, marks=pytest.mark.long),
-        pytest.param("gitlab", BROKEN, marks=pytest.mark.long),
-        pytest.param("github-review", SILENT, marks=pytest.mark.long),
-        pytest.param("github-review", BROKEN, marks=pytest.mark.long),
-        pytest.param("gitea-review", RESET, marks=pytest.mark.long),
-        pytest.param("gitlab-review", SILENT, marks=pytest.mark.long),
-        pytest.param("github-check", SILENT, marks=pytest.mark.long),
-        pytest.param("github-check", NORMAL, marks=pytest.mark.long),
-        pytest.param("gitea-check", RESET, marks=pytest.mark.long),
-        pytest.param("gitlab-check", NORMAL, marks=pytest.mark.long),
-        pytest.param("smtp", SILENT, marks=pytest.mark.long),
-        pytest.param("postmark", REFUSES, marks=pytest.mark.long),
+        ("slack", SILENT),
+        ("swarm", NOT_TAKEN),
+        ("github", SILENT),
+        ("github", BROKEN),
+        ("gitea", RESET),
+        ("gitlab", BROKEN),
+        ("github-review", SILENT),
+        ("github-review", BROKEN),
+        ("gitea-review", RESET),
+        ("gitlab-review", SILENT),
+        ("github-check", SILENT),
+        ("github-check", NORMAL),
+        ("gitea-check", RESET),
+        ("gitlab-check", NORMAL),
+        ("smtp", SILENT),
+        ("postmark", REFUSES),
     ],
 )
 def test_every_cell_of_a_slice_is_truthful(start: Start, provider: str, behaviour: str) -> None:

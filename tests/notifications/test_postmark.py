@@ -64,7 +64,7 @@ def test_both_attempts_have_the_same_bytes(service: PostmarkService) -> None:
         Act(status=500, accept=True),
         Act(status=503, accept=True),
         Act(status=200, accept=True, body=b"<html>"),
-        Act(accept=True, hang=True),
+        pytest.param(Act(accept=True, hang=True), marks=pytest.mark.long),
         Act(accept=True, reset=True),
     ],
     ids=["500", "503", "not json", "timeout", "reset"],
@@ -117,7 +117,14 @@ def test_a_search_that_does_not_filter_proves_nothing(service: PostmarkService) 
 
 
 @pytest.mark.parametrize(
-    "act", [Act(500), Act(429), Act(hang=True), Act(200, b"[]"), Act(200, b'{"TotalCount": "0"}')]
+    "act",
+    [
+        Act(500),
+        Act(429),
+        pytest.param(Act(hang=True), marks=pytest.mark.long),
+        Act(200, b"[]"),
+        Act(200, b'{"TotalCount": "0"}'),
+    ],
 )
 def test_a_question_without_a_usable_answer_is_asked_again_later(service: PostmarkService, act: Act) -> None:
     service.look_up_act = act

@@ -80,7 +80,7 @@ def test_what_an_operator_resends_has_a_key_of_its_own(service: ResendService) -
         Act(status=502, accept=True),
         Act(status=200, accept=True, body=b"<html>"),
         Act(status=200, accept=True, body=b'{"id": 7}'),
-        Act(accept=True, hang=True),
+        pytest.param(Act(accept=True, hang=True), marks=pytest.mark.long),
         Act(accept=True, reset=True),
     ],
     ids=["500", "502", "not json", "no id", "timeout", "reset"],

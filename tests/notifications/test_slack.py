@@ -98,7 +98,7 @@ def test_the_same_message_is_the_same_bytes(workspace: SlackServer) -> None:
         (Act(status=503), UncertainFailure, E.UPSTREAM_UNAVAILABLE),
         (Act(status=504), UncertainFailure, E.NETWORK_TIMEOUT),
         (Act(status=408), UncertainFailure, E.NETWORK_TIMEOUT),
-        (Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT),
+        pytest.param(Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT, marks=pytest.mark.long),
         (Act(then="reset"), UncertainFailure, E.NETWORK_UNREACHABLE),
         (Act(body=b"<html>"), UncertainFailure, E.UPSTREAM_INTERNAL),
         (Act(body=b'{"ok": true}'), UncertainFailure, E.UPSTREAM_INTERNAL),

@@ -74,7 +74,7 @@ def test_a_comment_is_made_under_the_documented_address_with_the_ticket(server: 
         (Act(status=503), UncertainFailure, E.UPSTREAM_UNAVAILABLE),
         (Act(status=504), UncertainFailure, E.NETWORK_TIMEOUT),
         (Act(status=408), UncertainFailure, E.NETWORK_TIMEOUT),
-        (Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT),
+        pytest.param(Act(then="hang"), UncertainFailure, E.NETWORK_TIMEOUT, marks=pytest.mark.long),
         (Act(then="reset"), UncertainFailure, E.NETWORK_UNREACHABLE),
         (Act(body=b"<html>"), UncertainFailure, E.UPSTREAM_INTERNAL),
         (Act(body={"error": None, "data": {"comments": []}}), UncertainFailure, E.UPSTREAM_INTERNAL),

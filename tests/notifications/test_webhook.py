@@ -157,7 +157,7 @@ def test_503_that_names_its_end_was_refused_before_it_was_taken() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "error_class"),
     [
-        (Behaviour(hang=True, process=True), E.NETWORK_TIMEOUT),
+        pytest.param(Behaviour(hang=True, process=True), E.NETWORK_TIMEOUT, marks=pytest.mark.long),
         pytest.param(Behaviour(drip=True, process=True), E.NETWORK_TIMEOUT, marks=pytest.mark.long),
         (Behaviour(reset=True, process=True), E.NETWORK_UNREACHABLE),
         (Behaviour(reset=True, process=False), E.NETWORK_UNREACHABLE),

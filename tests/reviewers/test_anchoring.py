@@ -273,6 +273,7 @@ def test_two_defects_of_one_line_stay_two_and_checks_are_never_merged() -> None:
     assert len(merged(by_checks)) == 2
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not JUDGED.exists(), reason="the recorded reviews are not here")
 def test_recorded_remarks_on_one_defect_are_merged_and_those_on_two_are_not() -> None:
     same, different = recorded_pairs()

@@ -205,7 +205,7 @@ def test_retry_after_is_read_in_every_form(
 
 def test_a_silent_server_is_a_timeout_and_a_later_call_works(llm: FakeLlm) -> None:
     llm.script(Reply(hang=True))
-    assert failure(llm, timeout_seconds=1.0).error_class is ErrorClass.NETWORK_TIMEOUT
+    assert failure(llm, timeout_seconds=0.5).error_class is ErrorClass.NETWORK_TIMEOUT
     assert ask(llm).text
 
 

@@ -183,7 +183,7 @@ def test_invisible_characters_are_removed(text: str, shown: str) -> None:
         "](" + " " * 9,
         "\n![",
         "x[",
-        "x[](",
+        pytest.param("x[](", marks=pytest.mark.long),
         "[x",
         "\n[1",
         "//",

@@ -4,6 +4,8 @@ import itertools
 import json
 import re
 
+import pytest
+
 from criticizer.redaction import RedactedText, Redactor, guard
 from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.chunks import tokens
@@ -96,6 +98,7 @@ def test_name_with_a_line_feed_is_one_entry() -> None:
     assert manifest.count("\n") == 0
 
 
+@pytest.mark.long
 def test_no_request_is_over_the_limit_whatever_the_change() -> None:
     limit = 9000
     files = [

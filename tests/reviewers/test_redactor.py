@@ -115,6 +115,7 @@ def test_the_kernel_ends_a_change_that_takes_too_much(limits: dict[str, int], re
     assert opened(redacted(ONE)).title == "Round down."
 
 
+@pytest.mark.long
 def test_a_killed_process_is_retried_and_started_again() -> None:
     redacted(ONE)
     victim = pid()
@@ -164,6 +165,7 @@ def test_an_idle_process_that_was_killed_is_replaced_unnoticed() -> None:
     assert opened(redacted(ONE)).author == "ann"
 
 
+@pytest.mark.long
 def test_a_token_that_a_host_lends_leaves_the_process_and_a_changed_setting_replaces_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -218,12 +218,8 @@ def test_scenario_11_a_part_that_answers_in_the_next_attempt_is_all_that_is_paid
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
-        (SLOW, IN_TIME),
-        pytest.param(
-            error(500, "x"),
-            "not reviewed: the model server failed on this part; a rerun may help",
-            marks=pytest.mark.long,
-        ),
+        pytest.param(SLOW, IN_TIME, marks=pytest.mark.long),
+        (error(500, "x"), "not reviewed: the model server failed on this part; a rerun may help"),
     ],
 )
 def test_scenario_11_with_the_budget_gone_the_part_is_left_out_and_the_rest_is_shown(
@@ -244,7 +240,7 @@ def test_scenario_11_up_to_a_fifth_the_coverage_alone_says_it() -> None:
 
 def test_scenario_11_when_no_part_answers_the_failure_stays_a_failure() -> None:
     with FakeLlm(respond=lambda _: SLOW) as llm, pytest.raises(RetryableFailure) as raised:
-        review(llm, big(2), timeout_seconds=1.0, is_last_attempt=True)
+        review(llm, big(2), timeout_seconds=0.4, is_last_attempt=True)
     assert raised.value.error_class is ErrorClass.NETWORK_TIMEOUT
 
 

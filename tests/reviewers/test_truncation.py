@@ -29,8 +29,17 @@ BIG = change(added(D + "a.py", "    total = price * count\n" + LINES))
 FILE = D + "a.py"
 
 
-@pytest.mark.parametrize("at", ["head", "middle", "tail"])
-@pytest.mark.parametrize("window", [2_000, 4_000, 8_000])
+QUICK = {(2_000, "middle"), (4_000, "head"), (8_000, "tail")}  # each window and each place once
+
+
+@pytest.mark.parametrize(
+    ("window", "at"),
+    [
+        pytest.param(window, at, marks=() if (window, at) in QUICK else pytest.mark.long)
+        for window in (2_000, 4_000, 8_000)
+        for at in ("head", "middle", "tail")
+    ],
+)
 def test_a_request_that_the_server_cut_is_asked_about_again_in_halves_until_all_is_read(
     window: int, at: str
 ) -> None:

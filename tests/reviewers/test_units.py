@@ -418,6 +418,7 @@ def test_a_hunk_longer_than_others_may_be_does_not_cost_the_rest_its_context() -
     assert model.asked == []
 
 
+@pytest.mark.long
 def test_a_change_too_large_for_context_is_not_asked_about_again_either() -> None:
     limits = replace(LIMITS, max_calls=12)
     prepared, whole = prepared_of(*calling(20), limits=limits), prepared_of(*calling(20))

@@ -125,6 +125,7 @@ def test_many_pairs_are_not_compared(repo: GitRepo, monkeypatch: pytest.MonkeyPa
     assert sorted(file.action for file in describe(repo, sha).files) == [Action.ADD] * 3 + [Action.DELETE] * 3
 
 
+@pytest.mark.long
 def test_a_commit_that_needs_too_much_processor_time_is_refused_at_its_first_attempt(
     repo: GitRepo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
