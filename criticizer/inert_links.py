@@ -1,6 +1,7 @@
 """Breaks addresses in other people's text, so that mail programs make no links of them.
 
-Every character stays readable: `https://evil.example/x` becomes `https[:]//evil[.]example/x`.
+Every character stays readable: `https://evil.example/x` becomes `https[:]//evil[.]example/x`. What Markdown
+would make of the text besides is broken by zero-width spaces.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ _BARE = (
     ),
 )
 
+APART = "\N{ZERO WIDTH SPACE}"
+# Of GitLab also !12 (merge request), %3 (milestone), $4 (snippet), &5 (epic) and ~label.
+REFERENCE = re.compile(r"([@#~]|\bGH-)(?=\w)|([!%$&])(?=\d)", re.IGNORECASE)
+# GitLab runs lines such as /merge; that it leaves out those in code is not relied on.
+QUICK_ACTION = re.compile(r"^(\s*)(?=/[a-z])", re.MULTILINE | re.IGNORECASE)
+_LINK = re.compile(r"(?<=\])(?=[(\[:])")
+_TAG = re.compile(r"(?<=<)(?=[a-z!/?])", re.IGNORECASE)
+_FENCE = re.compile(r"(?<![`~])(?=`{3}|~{3})")
+
 
 def break_addresses(text: str) -> str:
     """Return a text with broken addresses: those with a scheme, `//` or `www.` only."""
@@ -46,6 +56,22 @@ def break_links(text: str) -> str:
     for address in _BARE:
         text = address.sub(_broken, text)
     return text
+
+
+def break_markdown_links(text: str) -> str:
+    """Return a text of which programs that know `[words](address)` make no link."""
+    return _LINK.sub(APART, text)
+
+
+def break_markdown(text: str) -> str:
+    """Return a text that may be put into Markdown or shown as it is: other programs do either.
+
+    It links and mentions nothing, refers to no issue, shows no image, holds no HTML, runs no quick action and
+    begins no block of code, which would be one to commit.
+    """
+    text = _TAG.sub(APART, break_markdown_links(break_links(text)))
+    text = QUICK_ACTION.sub(rf"\1{APART}", _FENCE.sub(APART, text))
+    return REFERENCE.sub(rf"\g<0>{APART}", text)
 
 
 def _broken(address: re.Match[str]) -> str:

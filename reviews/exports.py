@@ -12,6 +12,7 @@ from django.db.models import F, QuerySet
 from django.http import HttpResponse
 
 from criticizer.admin_site.csv_export import to_csv
+from criticizer.inert_links import break_markdown, break_markdown_links
 from notifications.rendering.report import evidence_note, rule_note
 from reviews.models import FindingRow
 from reviews.models.rules import text_of_cited
@@ -96,7 +97,7 @@ def _result(row: FindingRow, rule: int) -> dict[str, Any]:
         "ruleId": row.category,
         "ruleIndex": rule,
         "level": _SARIF_LEVELS.get(FindingSeverity(row.severity), "error"),
-        "message": {"text": _text(row)},
+        "message": {"text": break_markdown_links(_text(row))},  # SARIF has links in plain text
         "locations": [{"physicalLocation": place}] if row.file.startswith("//") else [],
         "suppressions": _suppressions(row),
         "partialFingerprints": {"criticizer/v1": str(row.identity)},
@@ -131,7 +132,7 @@ def _rdjson(rows: Sequence[FindingRow]) -> str:
         if line := _line(row):
             location["range"] = {"start": {"line": line}, "end": {"line": max(row.end_line or line, line)}}
         level = _RDJSON_LEVELS.get(FindingSeverity(row.severity), "ERROR")
-        diagnostic = {"message": _text(row), "location": location, "severity": level}
+        diagnostic = {"message": break_markdown(_text(row)), "location": location, "severity": level}
         diagnostics.append({**diagnostic, "code": {"value": row.category}, **_suggestions(row)})
     return json.dumps({"source": {"name": "Criticizer"}, "diagnostics": diagnostics}, ensure_ascii=False)
 
@@ -148,8 +149,8 @@ def _suggestions(row: FindingRow) -> dict[str, Any]:
 def _gitlab(rows: Sequence[FindingRow]) -> str:
     entries = [
         {
-            "description": row.title,
-            "content": {"body": _text(row)},
+            "description": break_markdown(row.title),
+            "content": {"body": break_markdown(_text(row))},
             "check_name": row.category,
             "fingerprint": row.identity.hex,
             "severity": _GITLAB_LEVELS[FindingSeverity(row.severity)],

@@ -209,6 +209,42 @@ def test_csv_holds_no_formula(reviewer: ApiClient, job: ReviewJob) -> None:
     assert dict(zip(header, first, strict=True))["title"] == "'=cmd()"
 
 
+LIVE = (
+    "@everyone", "#12", "GH-12", "!7", "](http", "http://", "evil.example/p.png", "<!--", "<img",
+    "\n/merge", "\n```suggestion", "- ```suggestion", "\n~~~",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["rdjson", "gitlab"])
+def test_text_of_a_finding_does_nothing_where_a_tool_posts_it_as_markdown(
+    reviewer: ApiClient, job: ReviewJob, form: str
+) -> None:
+    said = (
+        "Ask @everyone, fixes #12, GH-12 and !7. ![pixel](http://evil.example/p.png) <!-- mark --><img a=x>\n"
+        "/merge\n```suggestion\nos.system(x)\n```\n- ```suggestion\nx\n```\n~~~\nx"
+    )
+    first = FindingRow.objects.filter(job=job).order_by("pk")[0]
+    FindingRow.objects.filter(pk=first.pk).update(title=said.partition("\n")[0], message=said)
+    content = json.loads(get(reviewer, job, form))
+    if form == "rdjson":
+        shown = [content["diagnostics"][0]["message"]]
+    else:
+        shown = [content[0]["description"], content[0]["content"]["body"]]
+    assert [live for text in shown for live in LIVE if live in text] == []
+    assert all("everyone, fixes" in text for text in shown)  # it is still there to be read
+    # What is kept is not changed: programs that show nothing read it as it is.
+    assert json.loads(get(reviewer, job, "json"))["findings"][0]["message"] == said
+
+
+def test_sarif_links_nothing_in_the_text_of_a_finding(reviewer: ApiClient, job: ReviewJob) -> None:
+    first = FindingRow.objects.filter(job=job).order_by("pk")[0]
+    FindingRow.objects.filter(pk=first.pk).update(message="[the fix](http://evil.example/) and [a][b]")
+    text = json.loads(get(reviewer, job, "sarif"))["runs"][0]["results"][0]["message"]["text"]
+    assert "the fix" in text
+    assert "](" not in text
+    assert "][" not in text
+
+
 def test_rdjson_and_gitlab_say_what_their_tools_read(reviewer: ApiClient, job: ReviewJob) -> None:
     diagnostic = json.loads(get(reviewer, job, "rdjson"))["diagnostics"][0]
     assert diagnostic["location"] == {

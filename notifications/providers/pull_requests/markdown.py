@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criticizer import texts
-from criticizer.inert_links import break_links
+from criticizer.inert_links import APART, QUICK_ACTION, REFERENCE, break_links
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, linkable, shortened
 from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
@@ -24,11 +24,6 @@ MAX_EARLIER = 20  # tokens of earlier versions in a marker
 _SHORT, _FACT, _PATH, _MAX_UNREAD = 300, 2000, 1100, 20
 _SPECIAL = re.compile(r"([\\`*_\[\]<>~#|!$&])")
 _BLOCK = re.compile(r"^(\s*)([-+=:/]|\d{1,9}(?=[.)]))", re.MULTILINE)
-# Of GitLab also !12 (merge request), %3 (milestone), $4 (snippet), &5 (epic) and ~label.
-_REFERENCE = re.compile(r"([@#~]|\bGH-)(?=\w)|([!%$&])(?=\d)", re.IGNORECASE)
-# GitLab runs lines such as /merge; that it leaves out those in code is not relied on.
-_QUICK_ACTION = re.compile(r"^(\s*)(?=/[a-z])", re.MULTILINE | re.IGNORECASE)
-_APART = "\N{ZERO WIDTH SPACE}"
 _MARKER = re.compile(
     r"<!-- criticizer:(?P<kind>summary|review|note)"
     r"(?: pr=(?P<repository>\d{1,19})#(?P<number>\d{1,10}) v=(?P<version>\d{1,10})"
@@ -139,7 +134,7 @@ def inline_comment(finding: ReportFinding, suggestion: str = "") -> str:
 def plain(text: str, limit: int) -> str:
     """Return text that Markdown shows as it is: no markup, mention, reference or link."""
     text = _SPECIAL.sub(r"\\\1", break_links(shortened(text, limit)))
-    return _REFERENCE.sub(rf"\g<0>{_APART}", _BLOCK.sub(r"\1\\\2", text))
+    return REFERENCE.sub(rf"\g<0>{APART}", _BLOCK.sub(r"\1\\\2", text))
 
 
 def _count(shown: int, total: int) -> str:
@@ -195,7 +190,7 @@ def _code(text: str) -> str:
 def _fenced(text: str, language: str = "") -> str:
     """Return a code block whose fence is longer than any in the text."""
     if not language:  # a suggestion is taken as it is
-        text = _QUICK_ACTION.sub(rf"\1{_APART}", text)
+        text = QUICK_ACTION.sub(rf"\1{APART}", text)
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
