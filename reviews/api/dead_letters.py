@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from deadletters.models import DeadLetter
-from reviews.api import representations, schemas
+from reviews.api import dead_letter_schemas, representations
 from reviews.api.auth import client_of
 from reviews.api.base import ApiView
 from reviews.api.described import ERRORS, NOT_FOUND, PAGE
@@ -30,7 +30,7 @@ class DeadLetterList(ApiView):
         operation_id="dead_letters_list",
         summary="List dead letters, latest failure first",
         parameters=[PAGE],
-        responses={200: schemas.DeadLetterPageSerializer, **ERRORS, **NOT_FOUND},
+        responses={200: dead_letter_schemas.DeadLetterPageSerializer, **ERRORS, **NOT_FOUND},
     )
     def get(self, request: Request) -> Response:
         pages = Pages()
@@ -44,7 +44,7 @@ class DeadLetterDetail(ApiView):
     @extend_schema(
         operation_id="dead_letters_retrieve",
         summary="Read a dead letter",
-        responses={200: schemas.DeadLetterSerializer, **ERRORS, **NOT_FOUND},
+        responses={200: dead_letter_schemas.DeadLetterSerializer, **ERRORS, **NOT_FOUND},
     )
     def get(self, request: Request, letter_id: int) -> Response:
         found = representations.letters([letter_id], client_of(request).scope)

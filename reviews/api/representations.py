@@ -34,7 +34,7 @@ from deadletters.states import CLOSED_LETTER
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews import job_configuration, linter_results
-from reviews.api import schemas
+from reviews.api import dead_letter_schemas, schemas
 from reviews.api.auth import ApiClient
 from reviews.api.pagination import COUNT_LIMIT
 from reviews.drift.wording import as_counted
@@ -102,8 +102,8 @@ _FATES = (
     .order_by("fate", "why")
 )
 _COVERAGE = _read(schemas.CoverageSerializer, CoverageRow.objects.all(), "job_id")
-_LETTERS = _read(schemas.DeadLetterSerializer, DeadLetter.objects.annotate(**_OF_JOB_AND_PAYLOAD))
-_EVENTS = _read(schemas.LetterEventSerializer, DeadLetterEvent.objects.all(), "letter_id")
+_LETTERS = _read(dead_letter_schemas.DeadLetterSerializer, DeadLetter.objects.annotate(**_OF_JOB_AND_PAYLOAD))
+_EVENTS = _read(dead_letter_schemas.LetterEventSerializer, DeadLetterEvent.objects.all(), "letter_id")
 
 
 class _CountUpTo(Subquery):

@@ -6,7 +6,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-from deadletters.states import LetterAction, LetterStatus
 from notifications.states import DeliveryStatus
 from reviews.api.serializers import ANY_CHANNEL
 from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
@@ -289,13 +288,13 @@ class JobSerializer(serializers.Serializer[Any]):
     )  # fmt: skip
 
 
-class _PageSerializer(serializers.Serializer[Any]):
+class PageSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField(help_text="The number of rows, counted up to 10,000.")
     next = serializers.URLField(allow_null=True, help_text="URL of the next page; null on the last.")
     previous = serializers.URLField(allow_null=True, help_text="URL of the page before; null on the first.")
 
 
-class JobPageSerializer(_PageSerializer):
+class JobPageSerializer(PageSerializer):
     """One page of jobs, newest first."""
 
     results = JobSerializer(many=True, help_text="At most 50.")
@@ -309,7 +308,7 @@ class ListedFindingSerializer(FindingSerializer):
     review_version = serializers.IntegerField(help_text="The version of that review.")
 
 
-class FindingListSerializer(_PageSerializer):
+class FindingListSerializer(PageSerializer):
     """One page of findings, newest first."""
 
     results = ListedFindingSerializer(many=True, help_text="At most 50.")
@@ -360,62 +359,6 @@ class TriggerAnswerSerializer(serializers.Serializer[Any]):
 
     job = serializers.IntegerField(allow_null=True, help_text="The review that covers the event.")
     duplicate = serializers.BooleanField(help_text="True when that review existed before this event.")
-
-
-class LetterEventSerializer(serializers.Serializer[Any]):
-    """One event of a dead letter's history."""
-
-    action = serializers.ChoiceField(choices=LetterAction.choices, help_text="The action.")
-    actor = serializers.CharField(help_text="Who took the action.")
-    reason = serializers.CharField(allow_blank=True, help_text="Their reason.")
-    created_at = serializers.DateTimeField(help_text="When it was taken.")
-
-
-class LetterLinksSerializer(serializers.Serializer[Any]):
-    """URLs of the dead letter and its review."""
-
-    self = serializers.URLField(help_text="The URL of this answer.")
-    job = serializers.URLField(help_text="The URL of the review.")
-
-
-class DeadLetterSerializer(serializers.Serializer[Any]):
-    """A dead letter with its payload, redacted."""
-
-    id = serializers.IntegerField(help_text="The dead letter's id.")
-    job = serializers.IntegerField(help_text="The id of the review that stopped.")
-    changelist_id = serializers.CharField(help_text="The review's changelist.")
-    review_version = serializers.IntegerField(help_text="The review's version.")
-    stage = serializers.ChoiceField(choices=Stage.choices, help_text="The stage that failed.")
-    status = serializers.ChoiceField(
-        choices=LetterStatus.choices,
-        help_text="The state in the workflow; resolved and discarded are closed.",
-    )
-    error_class = serializers.CharField(help_text="The failure's class (docs/failures.md).")
-    code = serializers.CharField(help_text="The failure's code, `CRITICIZER_E<number>`.")
-    severity = serializers.CharField(help_text="The failure's severity.")
-    detail = serializers.CharField(allow_blank=True, help_text="The failure in one sentence.")
-    last_stack = serializers.CharField(allow_blank=True, help_text="The redacted stack trace; may be empty.")
-    sanitized_context = serializers.DictField(help_text="Redacted facts about the failure.")
-    payload_reference = serializers.CharField(
-        allow_blank=True, help_text="The artifact or changelist that the stage worked on."
-    )
-    attempts = serializers.IntegerField(help_text="Attempts that the stage had used.")
-    first_failure_at = serializers.DateTimeField(help_text="When the stage first failed.")
-    last_failure_at = serializers.DateTimeField(help_text="When it last failed.")
-    failed_replay_count = serializers.IntegerField(help_text="The number of failed replays.")
-    is_escalated = serializers.BooleanField(
-        help_text="A replay failed with the same, permanent class, or succeeded without its effect."
-    )
-    created_at = serializers.DateTimeField(help_text="When the review stopped.")
-    closed_at = serializers.DateTimeField(allow_null=True, help_text="When it was closed; null while open.")
-    events = LetterEventSerializer(many=True, help_text="Its history, oldest first.")
-    links = LetterLinksSerializer(help_text="URLs of the dead letter and its review.")
-
-
-class DeadLetterPageSerializer(_PageSerializer):
-    """One page of dead letters, latest failure first."""
-
-    results = DeadLetterSerializer(many=True, help_text="At most 50.")
 
 
 class ErrorSerializer(serializers.Serializer[Any]):

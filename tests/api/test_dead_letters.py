@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reviews.api import schemas
+from reviews.api import dead_letter_schemas
 from tests.api.conftest import ApiClient, assert_error
 from tests.factories import DeadLetterEventFactory, DeadLetterFactory
 
@@ -20,7 +20,7 @@ def test_a_letter_shows_its_payload_and_its_history(operator: ApiClient) -> None
     DeadLetterEventFactory(letter=letter, action="created", actor="pipeline")
     DeadLetterEventFactory(letter=letter, action="replayed", actor="ann", reason="ticket renewed")
     body = operator.get(f"{URL}{letter.pk}/").json()
-    assert set(body) == set(schemas.DeadLetterSerializer().fields)
+    assert set(body) == set(dead_letter_schemas.DeadLetterSerializer().fields)
     assert (body["id"], body["job"], body["changelist_id"]) == (
         letter.pk,
         letter.job_id,
