@@ -22,7 +22,7 @@ ROUNDS = 3
 def measured(name: str) -> float:
     """Return the deliveries a second of a provider, the middle one of some rounds."""
     from benchmarks import matrix_rigs
-    from benchmarks.matrix_run import prepared_job
+    from benchmarks.matrix_jobs import prepared_job
     from notifications.delivery import send
     from notifications.models import UnarchivedMail
     from notifications.recipients import split

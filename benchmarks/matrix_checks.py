@@ -16,8 +16,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from benchmarks.matrix_rigs import LIMITS, Rig
-from benchmarks.matrix_run import Bench, Cell, Workers, verdict_of
+from benchmarks.matrix_rig import LIMITS, Rig
+from benchmarks.matrix_run import Bench, Cell, verdict_of
+from benchmarks.matrix_worker import Workers
 from tests.fakes import hosts
 
 PATIENCE_SECONDS = 20.0

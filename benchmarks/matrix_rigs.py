@@ -1,26 +1,43 @@
-"""What stands behind each provider in the matrix: a real server, how it misbehaves, its ledger.
+"""What stands behind each provider in the matrix.
 
-A behaviour is set for the next message alone, except a permanent refusal; `calm` ends them all.
 Servers are doubles of documented protocols (`tests.fakes`), an SMTP server and Dovecot.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aiosmtpd.smtp import SMTP, Envelope, Session
-
-from criticizer.http_client import Limits
+from benchmarks import matrix_mail_rigs
+from benchmarks.matrix_rig import (
+    ARCHIVE,
+    BROKEN,
+    DIGEST,
+    KEY,
+    LAGS,
+    LIMITS,
+    LINE_COMMENTS,
+    LOST,
+    NORMAL,
+    NOT_TAKEN,
+    REFUSES,
+    RESET,
+    REVIEWS_TOGETHER,
+    SENDER,
+    SILENT,
+    SLOWER,
+    TIMEOUT_SECONDS,
+    Hook,
+    Ledger,
+    MakeRig,
+    Rig,
+    nothing,
+)
 from notifications.providers.base import Provider
-from notifications.providers.email import smtp
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.email.maildir import Maildir
 from notifications.providers.email.postmark import Postmark, PostmarkConfig
@@ -31,75 +48,9 @@ from notifications.providers.swarm.provider import Swarm, SwarmConfig
 from notifications.providers.webhook.provider import Webhook, WebhookConfig
 from notifications.providers.webhook.ssrf_policy import OutboundPolicy
 from notifications.recipients import HOST_CHANNELS, host_of
-from tests.fakes import dovecot, github, hosts, mail_service, slack, swarm
+from tests.fakes import dovecot, github, hosts, slack, swarm
 from tests.fakes.accounts import AccountServer
-from tests.fakes.postmark import PostmarkService
-from tests.fakes.resend import ResendService
-from tests.fakes.smtp import SmtpServer, Switches
 from tests.fakes.webhook import Behaviour, WebhookReceiver
-
-SENDER = "Criticizer <criticizer@reviews.test>"
-ARCHIVE = "archive@reviews.test"
-TIMEOUT_SECONDS = 0.5  # until a provider that is silent counts as silent
-DIGEST = ", digest"  # in a rig's name
-REVIEWS_TOGETHER = 3
-LINE_COMMENTS = 2  # of a review, where its provider makes them before its own comment
-NORMAL = "normal"
-SILENT = "accepts, then silence"
-RESET = "accepts, then resets"
-BROKEN = "5xx after accepting"
-NOT_TAKEN = "5xx, not accepted"
-REFUSES = "refuses"
-SLOWER = "429 or 4yz"
-LAGS = "silence, index lags"
-LOST = "silence, look-up lost"
-KEY = "silence, answers the key again"
-BEHAVIOURS = (NORMAL, SILENT, RESET, BROKEN, NOT_TAKEN, REFUSES, SLOWER, LAGS, LOST, KEY)
-
-LIMITS = Limits(2.0, TIMEOUT_SECONDS, 5.0)
-
-
-class Hook:
-    """Is called with every message that a server takes over, before the server answers."""
-
-    def __init__(self) -> None:
-        self.then: Callable[[], None] | None = None
-
-    def __call__(self) -> None:
-        if self.then is not None:
-            self.then()
-
-
-class Ledger(list[Any]):
-    """A server's list of what it took over."""
-
-    def __init__(self, hook: Hook) -> None:
-        super().__init__()
-        self._hook = hook
-
-    def append(self, entry: Any) -> None:
-        super().append(entry)
-        self._hook()
-
-
-@dataclass
-class Rig:
-    """`behave` has what the server can do; `lag_seconds` is kept by those whose index lags.
-
-    `together`: so many reviews, of a job each, are told in one message.
-    """
-
-    name: str
-    spec: tuple[str, ...]  # what `provider_of` makes the provider of
-    recipient: Callable[[int], str]
-    tokens: Callable[[], Iterable[str]]  # one for each time that a recipient sees a message
-    behave: Mapping[str, Callable[[], object]]
-    calm: Callable[[], None]
-    hook: Hook = field(default_factory=Hook)
-    together: int = 1
-
-    def arrived(self) -> Counter[str]:
-        return Counter(self.tokens())
 
 
 def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
@@ -111,7 +62,6 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
         archive = None
         if rest:
             scale = float(rest[1])
-            smtp._PROBES_APART_SECONDS = 60.0 * scale
             archive = replace(
                 ArchiveConfig.parse(rest[0], ARCHIVE),
                 attempt_seconds=120 * scale,
@@ -145,108 +95,6 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
     if host := host_of(name):
         return hosts.provider_on(name, hosts.host_at(host, where, key=rest[0], limits=LIMITS))
     return Swarm(SwarmConfig(where, swarm.USER, (swarm.TICKET,), LIMITS))
-
-
-def _mailbox(number: int) -> str:
-    return f"mail:ann{number}@example.com"
-
-
-# -- one function a provider -------------------------------------------------------------------
-
-
-def _maildir(stack: ExitStack, folder: Path, scale: float) -> Rig:
-    directory = folder / "maildir"
-
-    def tokens() -> Iterable[str]:
-        return (path.name.split(".")[1] for path in directory.glob("new/*"))
-
-    return Rig("maildir", ("maildir", str(directory)), _mailbox, tokens, {NORMAL: _nothing}, _nothing)
-
-
-class _Smtp(SmtpServer):
-    """Misbehaves once, then as it did before."""
-
-    once: Switches | None = None
-
-    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        once, self.once = self.once, None
-        if once is None:
-            return await super().handle_DATA(server, session, envelope)
-        usual, self.switches = self.switches, once
-        answering = asyncio.ensure_future(super().handle_DATA(server, session, envelope))
-        await asyncio.sleep(0)  # it has read the switches by now
-        self.switches = usual
-        return await answering
-
-
-def _smtp(stack: ExitStack, folder: Path, scale: float) -> Rig:
-    return _over_smtp(stack, "smtp", _Smtp(), lambda server: ("smtp", str(server.port)), {})
-
-
-def _archived(stack: ExitStack, folder: Path, scale: float) -> Rig:
-    pem = folder / "archive.pem"
-    _write_certificate(pem)
-    imap = stack.enter_context(dovecot.Dovecot(pem))
-    lag = [0.0]
-
-    def deliver(raw: bytes) -> None:
-        if not lag[0]:
-            imap.deliver(raw)
-            return
-        late = threading.Timer(lag[0], imap.deliver, [raw])
-        late.daemon = True
-        late.start()
-
-    def lags(server: _Smtp) -> None:
-        server.once = Switches(then="hang")
-        lag[0] = 400 * scale
-
-    def calm() -> None:
-        lag[0] = 0.0
-
-    server = _Smtp(archive=ARCHIVE, deliver=deliver)
-    spec = ("smtp+archive", imap.url, str(scale))
-    return _over_smtp(
-        stack, "smtp+archive", server, lambda s: (spec[0], str(s.port), *spec[1:]), {LAGS: lags}, calm
-    )
-
-
-def _over_smtp(
-    stack: ExitStack,
-    name: str,
-    server: _Smtp,
-    spec: Callable[[_Smtp], tuple[str, ...]],
-    more: Mapping[str, Callable[[_Smtp], None]],
-    also_calm: Callable[[], None] = lambda: None,
-) -> Rig:
-    hook = Hook()
-    server.accepted = Ledger(hook)
-    stack.enter_context(server)
-
-    def once(switches: Switches) -> Callable[[], object]:
-        return lambda: setattr(server, "once", switches)
-
-    def calm() -> None:
-        server.once, server.switches = None, Switches()
-        also_calm()
-
-    return Rig(
-        name,
-        spec(server),
-        _mailbox,
-        lambda: [mail.token for mail in list(server.accepted)],
-        {
-            NORMAL: _nothing,
-            SILENT: once(Switches(then="hang")),
-            RESET: once(Switches(then="drop")),
-            NOT_TAKEN: once(Switches(accept=False, then="drop")),
-            REFUSES: lambda: setattr(server, "switches", Switches(rcpt="550 5.1.1 no such user")),
-            SLOWER: once(Switches(final="451 4.3.0 try again later")),
-            **{behaviour: _bound(act, server) for behaviour, act in more.items()},
-        },
-        calm,
-        hook,
-    )
 
 
 def _webhook(stack: ExitStack, folder: Path, scale: float) -> Rig:
@@ -291,7 +139,7 @@ def _hooked(stack: ExitStack, name: str) -> Rig:
         receiver.always(Behaviour())
 
     behave: dict[str, Callable[[], object]] = {
-        NORMAL: _nothing,
+        NORMAL: nothing,
         SILENT: once(Behaviour(process=True, hang=True)),
         RESET: once(Behaviour(process=True, reset=True)),
         BROKEN: once(Behaviour(status=500, process=True)),
@@ -310,105 +158,6 @@ def _hooked(stack: ExitStack, name: str) -> Rig:
         calm,
         hook,
     )
-
-
-def _resend(stack: ExitStack, folder: Path, scale: float) -> Rig:
-    hook = Hook()
-    service = ResendService()
-    service.accepted = Ledger(hook)
-    stack.enter_context(service)
-    running = mail_service.Act(
-        409, b'{"name": "concurrent_idempotent_requests", "message": "in progress"}', accept=False
-    )
-    behave = _hosted(service)
-    behave[REFUSES] = lambda: setattr(service, "refuse", (422, {"name": "validation_error", "message": "no"}))
-    behave[KEY] = lambda: service.script(mail_service.Act(accept=True, hang=True), running)
-
-    def calm() -> None:
-        service._scripted.clear()
-        service.refuse = None
-
-    return Rig("resend", ("resend", service.url), _mailbox, service.tokens, behave, calm, hook)
-
-
-class _Postmark(PostmarkService):
-    """Its index shows a mail `lag_seconds` after it was accepted; `lost` searches are not answered."""
-
-    def __init__(self) -> None:
-        self.lag_seconds, self.lost = 0.0, 0
-        self.accepted_at: list[float] = []
-        super().__init__()
-
-    @property
-    def hidden(self) -> int:
-        shown_before = time.monotonic() - self.lag_seconds
-        return sum(moment > shown_before for moment in self.accepted_at[-50:]) if self.lag_seconds else 0
-
-    @hidden.setter
-    def hidden(self, value: int) -> None:
-        """The double's own switch is not used."""
-
-    @property
-    def look_up_act(self) -> mail_service.Act | None:
-        if self.lost <= 0:
-            return None
-        self.lost -= 1
-        return mail_service.Act(503)
-
-    @look_up_act.setter
-    def look_up_act(self, value: object) -> None:
-        """The double's own switch is not used."""
-
-
-def _postmark(stack: ExitStack, folder: Path, scale: float) -> Rig:
-    hook = Hook()
-    service = _Postmark()
-
-    def noted() -> None:
-        service.accepted_at.append(time.monotonic())
-        hook()
-
-    noting = Hook()
-    noting.then = noted
-    service.accepted = Ledger(noting)
-    stack.enter_context(service)
-    behave = _hosted(service)
-    refusal = (422, {"ErrorCode": 300, "Message": "Invalid 'To' address."})
-    behave[REFUSES] = lambda: setattr(service, "refuse", refusal)
-
-    def silence(**changes: float) -> Callable[[], None]:
-        def act() -> None:
-            service.script(mail_service.Act(accept=True, hang=True))
-            for name, value in changes.items():
-                setattr(service, name, value)
-
-        return act
-
-    behave[LAGS] = silence(lag_seconds=600 * scale)
-    behave[LOST] = silence(lost=2)
-
-    def calm() -> None:
-        service._scripted.clear()
-        service.refuse = None
-        service.lag_seconds, service.lost = 0.0, 0
-
-    return Rig("postmark", ("postmark", service.url), _mailbox, service.tokens, behave, calm, hook)
-
-
-def _hosted(service: mail_service.MailService) -> dict[str, Callable[[], object]]:
-    act = mail_service.Act
-
-    def once(what: mail_service.Act) -> Callable[[], object]:
-        return lambda: service.script(what)
-
-    return {
-        NORMAL: _nothing,
-        SILENT: once(act(accept=True, hang=True)),
-        RESET: once(act(accept=True, reset=True)),
-        BROKEN: once(act(500, accept=True)),
-        NOT_TAKEN: once(act(500)),
-        SLOWER: once(act(429, headers={"retry-after": "1"})),
-    }
 
 
 class _Everything:
@@ -470,7 +219,7 @@ class _Kept(dict[int, Any]):
         self._hook()
 
 
-def _on_host(channel: str) -> _Make:
+def _on_host(channel: str) -> MakeRig:
     """Return the rig of a code host: each number has a repository, and its owner limits of its own."""
     name = host_of(channel.removesuffix(hosts.CHECK))
 
@@ -520,7 +269,7 @@ def _of_host(
         archive(archived=False)
 
     return {
-        NORMAL: _nothing,
+        NORMAL: nothing,
         SILENT: once(then="hang"),
         RESET: once(then="reset"),
         BROKEN: once(status=500),
@@ -545,7 +294,7 @@ def _documented(
         return behave
 
     behave: dict[str, Callable[[], object]] = {
-        NORMAL: _nothing,
+        NORMAL: nothing,
         SILENT: once(then="hang"),
         RESET: once(then="reset"),
         BROKEN: once(status=500),
@@ -564,25 +313,7 @@ def _calm(server: Any, default: object) -> None:
     server.default, server.lost, server.lag_seconds = default, 0, 0.0
 
 
-def _bound(act: Callable[[_Smtp], None], server: _Smtp) -> Callable[[], None]:
-    return lambda: act(server)
-
-
-def _nothing() -> None:
-    """Behave."""
-
-
-def _write_certificate(pem: Path) -> None:
-    from tests.notifications.samples import tls_contexts
-
-    tls_contexts(pem.parent)
-    (pem.parent / "127.0.0.1.pem").rename(pem)
-
-
-_Make = Callable[[ExitStack, Path, float], Rig]
-
-
-def _digest(make: _Make) -> _Make:
+def _digest(make: MakeRig) -> MakeRig:
     def made(stack: ExitStack, folder: Path, scale: float) -> Rig:
         rig = make(stack, folder, scale)
         return replace(rig, name=f"{rig.name}{DIGEST}", together=REVIEWS_TOGETHER)
@@ -591,12 +322,12 @@ def _digest(make: _Make) -> _Make:
 
 
 CHECK_CHANNELS = tuple(f"{name}{hosts.CHECK}" for name in hosts.SERVERS)
-RIGS: Mapping[str, _Make] = {
-    "maildir": _maildir,
-    "smtp": _smtp,
-    "smtp+archive": _archived,
-    "resend": _resend,
-    "postmark": _postmark,
+RIGS: Mapping[str, MakeRig] = {
+    "maildir": matrix_mail_rigs.maildir,
+    "smtp": matrix_mail_rigs.smtp,
+    "smtp+archive": matrix_mail_rigs.archived,
+    "resend": matrix_mail_rigs.resend,
+    "postmark": matrix_mail_rigs.postmark,
     "webhook": _webhook,
     "webhook, not idempotent": _webhook_once,
     "slack": _slack,
@@ -604,7 +335,7 @@ RIGS: Mapping[str, _Make] = {
     **{channel: _on_host(channel) for channel in (*HOST_CHANNELS, *CHECK_CHANNELS)},
 }
 # Mail alone has digests.
-DIGEST_RIGS: Mapping[str, _Make] = {
+DIGEST_RIGS: Mapping[str, MakeRig] = {
     f"{name}{DIGEST}": _digest(RIGS[name])
     for name in ("maildir", "smtp", "smtp+archive", "resend", "postmark")
 }

@@ -10,34 +10,28 @@ under every other their beginnings and ends, in each phase of the delivery.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
-from uuid import uuid5
+from typing import Any
 
 import django
-from django.utils import timezone
 
 from benchmarks import matrix_rigs
-from benchmarks.matrix_rigs import BROKEN, NORMAL, NOT_TAKEN, REFUSES, RESET, SLOWER, Rig
-from benchmarks.matrix_worker import ACCEPTED
+from benchmarks.matrix_jobs import prepared_digest, prepared_job
+from benchmarks.matrix_rig import BROKEN, NORMAL, NOT_TAKEN, REFUSES, RESET, SLOWER, Rig
+from benchmarks.matrix_worker import ACCEPTED, TIME_SCALE, Workers
 
-TIME_SCALE = 0.0005  # of every wait for an index or an archive; a network's timeouts stay as they are
 _LINES_PER_POINT = 10  # normal behaviour is cheap: its limit allows for every line
 _LIVES = 15  # of the worker that comes after, of 20 s: what is not told then is stuck, on a slow machine too
 CHAOS = (RESET, BROKEN, NOT_TAKEN, SLOWER)
@@ -72,64 +66,6 @@ def verdict_of(status: str, arrived: int, *, is_marked: bool, refuses: bool, may
     if status == "uncertain":
         return "truthful" if may_hold else "needless hold"
     return "loss"  # stuck: nobody would ever be told
-
-
-class Workers:
-    """A process that forks workers; one at a time."""
-
-    def __init__(self, errors: IO[str], environment: Mapping[str, str] = os.environ) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.matrix_worker"],
-            env={**environment, "MATRIX_TIME_SCALE": str(TIME_SCALE)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,  # a group, which `close` ends whole
-        )
-        self._errors = errors
-        self._pid = 0
-        self._known = threading.Event()
-
-    def close(self) -> None:
-        """End the process and a worker that it runs: nothing that was interrupted is waited for."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with suppress(BrokenPipeError), self._process:
-            """Its pipes are closed, and its end is waited for."""
-
-    def run(self, **order: object) -> dict[str, Any]:
-        """Run one order to its end and return what became of it."""
-        self.start(**order)
-        return self.wait()
-
-    def start(self, **order: object) -> None:
-        assert self._process.stdin is not None
-        self._known.clear()
-        print(json.dumps(order), file=self._process.stdin, flush=True)
-        self._pid = int(self._read()["pid"])
-        self._known.set()
-
-    def wait(self) -> dict[str, Any]:
-        ended = self._read()
-        self._known.clear()
-        assert not ended["error"], Path(self._errors.name).read_text()[-4000:]
-        return ended
-
-    def kill(self) -> None:
-        """Kill the worker of the order that runs, where there is one."""
-        if self._known.wait(5):
-            try:
-                os.kill(self._pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, Path(self._errors.name).read_text()[-4000:]
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
 
 _DELIVERIES_PER_LIFE = 12
@@ -320,9 +256,8 @@ class Bench:
         began = time.monotonic()
         kills = 0
         left = jobs
-        life_seconds = (
-            0.2  # of a worker: so long that it makes about a dozen deliveries, whatever the machine
-        )
+        # Of a worker: so long that it makes about a dozen deliveries, whatever the machine.
+        life_seconds = 0.2
         while left:
             before = len(left)
             self.workers.start(**self.order(*left[:200]))
@@ -353,61 +288,6 @@ class Bench:
             "statuses": dict(statuses),
             "strangers": sum(times for token, times in arrived.items() if token not in known),
         }
-
-
-def prepared_digest(rig: Rig, series: str, number: int) -> list[int]:
-    """Make jobs with a prepared delivery each, in one digest that is due; return their ids."""
-    from django.db.models.functions import Now
-
-    from notifications.models import Digest
-
-    jobs = [prepared_job(rig, f"{series}-{one}", number, digest_minutes=10) for one in range(rig.together)]
-    Digest.objects.filter(deliveries__job_id__in=jobs).update(due_at=Now())
-    return jobs
-
-
-def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0) -> int:
-    """Make a job with one prepared delivery to the rig's recipient of that number; return its id."""
-    from notifications.delivery import prepare, snapshot
-    from notifications.recipients import split
-    from reviews.models import ReviewJob
-    from tests.notifications.samples import reviewed
-
-    changelist, recipient = f"{series}-{number}", rig.recipient(number)
-    job = ReviewJob.objects.create(
-        changelist_id=changelist,
-        idempotency_key=f"key-{changelist}",
-        request_sha256=hashlib.sha256(changelist.encode()).hexdigest(),
-        recipients=[recipient],
-        deadline_at=timezone.now() + timedelta(days=1),
-    )
-    token = snapshot.token_for(changelist, recipient, 1)
-    message = replace(
-        reviewed(2), token=token, address=split(recipient)[1], created_at_epoch=int(time.time())
-    )
-    if "#" in recipient:  # a pull request takes the review of its own pull request only
-        data: Any = message.payload["data"]
-        place = {"path": "app.py", "line": 14, "start_line": 12, "side": "new", "replacement": ""}
-        pull = {
-            "changelist_id": recipient.replace("-review:", ":"),
-            "pull_request": {"repository_id": number + 1, "head_sha": "1" * 40},
-            "findings": [{**finding, "in_diff": place} for finding in data["findings"]],
-        }
-        message = replace(message, payload={**message.payload, "data": {**data, **pull}})
-    if recipient.startswith("swarm:"):
-        at_line: Any = message.payload["data"]
-        place = {
-            "path": "//depot/main/app.py", "line": 14, "start_line": 12, "side": "new", "replacement": "",
-            "content": ["lock.acquire()"],
-        }  # fmt: skip
-        findings = [
-            {**finding, "identity": str(uuid5(token, str(n))), "in_diff": place}
-            for n, finding in enumerate(at_line["findings"])
-        ]
-        message = replace(message, payload={**message.payload, "data": {**at_line, "findings": findings}})
-    wish = {recipient: digest_minutes} if digest_minutes else {}
-    prepare.create_deliveries(job.pk, changelist, 1, {recipient: message}, digest_minutes=wish)
-    return job.pk
 
 
 @contextmanager

@@ -17,12 +17,15 @@ import inspect
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
 
 import django
 
@@ -36,6 +39,7 @@ DOUBT = "in reconciliation"
 _MARKS = {"store.mark_sent", "store.record_failure", "store.back_fill", "check_runs._record"}
 PHASES = (BEFORE, WRITTEN, ACCEPTED, ANSWERED, MARKED, DOUBT)
 _PATIENCE_SECONDS = 20.0  # of one life
+TIME_SCALE = 0.0005  # of every wait for an index or an archive; a network's timeouts stay as they are
 
 
 class Tracer:
@@ -210,6 +214,62 @@ def fork(order: dict[str, Any]) -> None:
     print(json.dumps(ended), flush=True)
 
 
+class Workers:
+    """The process of this module, as another one gives it orders: one worker at a time."""
+
+    def __init__(self, errors: IO[str], environment: Mapping[str, str] = os.environ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.matrix_worker"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,  # a group, which `close` ends whole
+        )
+        self._errors = errors
+        self._pid = 0
+        self._known = threading.Event()
+
+    def close(self) -> None:
+        """End the process and a worker that it runs: nothing that was interrupted is waited for."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError), self._process:
+            """Its pipes are closed, and its end is waited for."""
+
+    def run(self, **order: object) -> dict[str, Any]:
+        """Run one order to its end and return what became of it."""
+        self.start(**order)
+        return self.wait()
+
+    def start(self, **order: object) -> None:
+        assert self._process.stdin is not None
+        self._known.clear()
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        self._pid = int(self._read()["pid"])
+        self._known.set()
+
+    def wait(self) -> dict[str, Any]:
+        ended = self._read()
+        self._known.clear()
+        assert not ended["error"], Path(self._errors.name).read_text()[-4000:]
+        return ended
+
+    def kill(self) -> None:
+        """Kill the worker of the order that runs, where there is one."""
+        if self._known.wait(5):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, Path(self._errors.name).read_text()[-4000:]
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # what interrupts the whole run says nothing here
     django.setup()
@@ -219,7 +279,7 @@ def main() -> None:
     from criticizer.codehosts.registry import HOSTS
 
     # Below what an installation may set: what is waited for here answers within milliseconds.
-    settings.RETRY_TIME_SCALE = float(os.environ["MATRIX_TIME_SCALE"])
+    settings.RETRY_TIME_SCALE = TIME_SCALE
     settings.RATE_LIMITS = dict.fromkeys(HOSTS, 1000.0)
     # Once, not in every fork.
     import benchmarks.matrix_checks  # noqa: F401

@@ -27,7 +27,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.figures import Figure, Must, say
+from benchmarks.figures import Figure, say
+from benchmarks.review_figure import figure_of
 from criticizer.redaction import Redactor
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.instructions import system_prompt
@@ -171,9 +172,9 @@ def definitions() -> Iterator[tuple[Figure, object]]:
     for name, (seen_names, names_of, seen_lines, lines_of) in counts.items():
         say(f"{name} context: {seen_names} of {names_of} definitions, {seen_lines} of {lines_of} lines")
     seen_names, names_of, seen_lines, lines_of = counts["with"]
-    yield _figure("definition visible", seen_names / names_of, ">=", 0.8), 0.88
-    yield _figure("all definitions of a line visible", seen_lines / lines_of, ">=", 0.65), 0.75
-    yield _figure("text against today's prompt, median", statistics.median(ratios), "<=", 2.5, "times"), 2.0
+    yield figure_of("definition visible", seen_names / names_of, ">=", 0.8), 0.88
+    yield figure_of("all definitions of a line visible", seen_lines / lines_of, ">=", 0.65), 0.75
+    yield figure_of("text against today's prompt, median", statistics.median(ratios), "<=", 2.5, "times"), 2.0
 
 
 def questions() -> Iterator[tuple[Figure, object]]:
@@ -218,8 +219,8 @@ def _questions(limits: ReviewLimits, most: float, least_alike: float) -> Iterato
     finders, asked, same_chars = (sum(column) for column in zip(*counts, strict=True))
     window = f"at {limits.max_input_tokens:,} tokens"
     name = f"text of verifying against finding, {len(counts)} full parts {window}"
-    yield _figure(name, asked / finders, "<=", most), 0.3
-    yield _figure(f"identical beginning of verifying {window}", same_chars / asked, ">=", least_alike), 0.8
+    yield figure_of(name, asked / finders, "<=", most), 0.3
+    yield figure_of(f"identical beginning of verifying {window}", same_chars / asked, ">=", least_alike), 0.8
 
 
 def _sources(suffix: str) -> list[tuple[str, str]]:
@@ -274,7 +275,7 @@ def heads() -> Iterator[tuple[Figure, object]]:
                 " ".join(hunk.text.text.split("\n")[0] for chunk in made for hunk in chunk.hunks),
             )
     say(f"enclosing heads by indentation alone: {good['without'] / total:.1%} of {total} lines")
-    yield _figure("enclosing heads shown or named", good["with"] / total, ">=", 0.98), 0.99
+    yield figure_of("enclosing heads shown or named", good["with"] / total, ">=", 0.98), 0.99
 
 
 def _change(file: FileChange) -> Change:
@@ -300,9 +301,4 @@ def outlines() -> Iterator[tuple[Figure, object]]:
             taken = (time.thread_time() - began) * 1000 * 100_000 / len(text)
             spent[number] = min(spent[number], taken)
     say(f"outlines of {len(spent)} files: median {statistics.median(spent):.1f} ms for 100 kB")
-    yield _figure("outline of 100 kB, p95", statistics.quantiles(spent, n=20)[-1], "<=", 20.0, "ms"), 10.0
-
-
-def _figure(name: str, value: float, sign: str, bound: float, unit: str = "share") -> Figure:
-    must = Must("value", sign, bound) if bound else None  # type: ignore[arg-type]
-    return Figure(f"review_quality: {name}", value, unit, must=must)
+    yield figure_of("outline of 100 kB, p95", statistics.quantiles(spent, n=20)[-1], "<=", 20.0, "ms"), 10.0

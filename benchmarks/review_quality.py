@@ -9,7 +9,6 @@ where the data is present. Oracle: seeded defects that the whole pipeline shows.
 from __future__ import annotations
 
 import gzip
-import html
 import itertools
 import json
 import os
@@ -18,8 +17,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -28,13 +26,13 @@ import django
 import structlog
 from django.conf import settings
 
-from benchmarks import review_context, review_units
-from benchmarks.figures import Figure, Must, say
+from benchmarks import review_anchors, review_context, review_units
+from benchmarks.figures import Figure, say
+from benchmarks.review_anchors import PATH
+from benchmarks.review_figure import figure_of
 from criticizer.redaction import RedactedText, Redactor
-from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.answer import MAX_ANSWER_CHARS, UnusableAnswer, parse_answer
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.chunks import Chunk, pack
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.merging import merged
 from reviews.reviewers.prepare import prepare
@@ -42,7 +40,6 @@ from reviews.reviewers.prompt import longer_text, request_text
 from reviews.reviewers.prompt_leaks import words_in
 from reviews.reviewers.truncation import longest_gap, may_be_window, was_cut
 from reviews.sources.base import Action, FileChange
-from reviews.sources.diffs import diff_file, render
 from tests.fakes.llm import SmallWindow
 from tests.reviewers.answer_corpus import AROUND, FINDINGS, FORMS, NO_ANSWERS
 from tests.reviewers.build import change as change_of
@@ -52,27 +49,12 @@ ROOT = Path(__file__).resolve().parents[1]
 JUDGED = ROOT.parent / "shared" / "data" / "review" / "martian_judged.json.gz"
 JUDGE = "openai_gpt-5.2"
 COMMITS = 300
-LINES = 2_000
-LINES_OF_OTHER_HINTS = 300
-LINES_OF_A_FILE = 12
 REQUESTS = 500
 CALLS = 20
 DAMAGED = 10_000
 WINDOWS = (2_000, 4_000, 8_000)  # of servers that cut, in tokens
 UNIT_FILES = 200
 WORD = r"^Word: (\w+)$"
-PATH = "//depot/p/file"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """An added line with its neighbours on the new side, and the line it replaced if that is known."""
-
-    chunk: Chunk
-    hunk: str
-    numbers: tuple[int, ...]  # of this line and of those that follow in the hunk
-    texts: tuple[str, ...]
-    replaced: str
 
 
 def _git(*arguments: str) -> str:
@@ -92,157 +74,6 @@ def _changes() -> Iterator[FileChange]:
                 if 0 < len(new) < 60_000:
                     kind = Action.EDIT if old else Action.ADD
                     yield FileChange(path=PATH, action=kind, old_text=old, new_text=new)
-
-
-def _targets(source: random.Random) -> Iterator[Target]:
-    for change in _changes():
-        diff = diff_file(change)
-        rendered = render(diff)
-        if not diff.hunks:
-            continue
-        redacted = Redactor().redact_all([rendered.text])
-        chunks = list(pack([diff], [rendered], redacted, [1], 24_000))
-        lines = [
-            (chunk, hunk, k)
-            for chunk in chunks
-            for hunk in chunk.hunks
-            for k, line in enumerate(hunk.lines)
-            if line.kind == "+" and line.text.strip()
-        ]
-        for chunk, hunk, k in source.sample(lines, min(LINES_OF_A_FILE, len(lines))):
-            new = [line for line in hunk.lines[k:] if line.side is hunk.lines[k].side][:4]
-            old = [
-                line
-                for line in hunk.lines
-                if line.kind == "-" and line.position == hunk.lines[k].position - 1
-            ]
-            yield Target(
-                chunk,
-                hunk.name,
-                tuple(line.number for line in new),
-                tuple(line.text for line in new),
-                old[0].text if old else "",
-            )
-
-
-def _two(t: Target, count: int = 2) -> str | None:
-    return (
-        "\n".join(t.texts[:count])
-        if len(t.texts) >= count and all(x.strip() for x in t.texts[:count])
-        else None
-    )
-
-
-def _marked(t: Target, count: int, write: Callable[[int, str], str]) -> str | None:
-    if len(t.texts) < count:
-        return None
-    return "\n".join(
-        write(number, text) for number, text in zip(t.numbers[:count], t.texts[:count], strict=True)
-    )
-
-
-def _elided(t: Target) -> str | None:
-    text = t.texts[0].strip()
-    third = len(text) // 3
-    return f"{text[:third]} ... {text[-third:]}" if third >= 10 else None
-
-
-def _elided_lines(t: Target) -> str | None:
-    good = len(t.texts) >= 3 and len(t.texts[0].strip()) >= 8 and len(t.texts[2].strip()) >= 8
-    return f"{t.texts[0]}\n    ...\n{t.texts[2]}" if good else None
-
-
-def _half(t: Target) -> str | None:
-    text = t.texts[0].strip()
-    return text[: len(text) * 2 // 3] if len(text) >= 24 else None
-
-
-WAYS: dict[str, Callable[[Target], str | None]] = {
-    "exact": lambda t: t.texts[0],
-    "trimmed": lambda t: t.texts[0].strip(),
-    "tabs": lambda t: t.texts[0].replace("    ", "\t"),
-    "indented otherwise": lambda t: "  " + t.texts[0].lstrip(),
-    "single spaces": lambda t: " ".join(t.texts[0].split()),
-    "no-break spaces": lambda t: t.texts[0].replace(" ", "\u00a0"),
-    "as printed": lambda t: f"{t.numbers[0]:>5} +{t.texts[0]}",
-    "plus": lambda t: f"+{t.texts[0]}",
-    "plus and space": lambda t: f"+ {t.texts[0].strip()}",
-    "number and colon": lambda t: f"{t.numbers[0]}: {t.texts[0]}",
-    "number and bar": lambda t: f"{t.numbers[0]:>4} | {t.texts[0]}",
-    "line in words": lambda t: f"Line {t.numbers[0]}: {t.texts[0].strip()}",
-    "backticks": lambda t: f"`{t.texts[0].strip()}`",
-    "fenced": lambda t: f"```python\n{t.texts[0]}\n```",
-    "in quotes": lambda t: f'"{t.texts[0].strip()}"',
-    "other quotes": lambda t: t.texts[0].replace('"', "'"),
-    "typographic quotes": lambda t: t.texts[0].replace('"', "\u201d").replace("'", "\u2019"),
-    "escaped": lambda t: t.texts[0].replace('"', '\\"'),
-    "entities": lambda t: html.escape(t.texts[0]),
-    "no last sign": lambda t: t.texts[0].rstrip(" ;,:"),
-    "semicolon added": lambda t: t.texts[0].rstrip() + ";",
-    "two thirds": _half,
-    "cut": lambda t: f"{half}..." if (half := _half(t)) else None,
-    "elided": _elided,
-    "two lines": _two,
-    "three lines": lambda t: _two(t, 3),
-    "two lines, marked": lambda t: _marked(t, 2, lambda n, x: f"+{x}"),
-    "three lines as printed": lambda t: _marked(t, 3, lambda n, x: f"{n:>5} +{x}"),
-    "joined": lambda t: " ".join(x.strip() for x in t.texts[:2]) if _two(t) else None,
-    "joined by a written line feed": lambda t: "\\n".join(t.texts[:2]) if _two(t) else None,
-    "lines left out": _elided_lines,
-    "replaced and replacement": lambda t: f"-{t.replaced}\n+{t.texts[0]}" if t.replaced.strip() else None,
-}
-
-
-def _landed(target: Target, quote: str, **fields: object) -> int | None:
-    raw = {
-        **FINDINGS[0],
-        "file": PATH,
-        "quote": quote,
-        "hunk": target.hunk,
-        "side": "new",
-        "line": None,
-        **fields,
-    }
-    (finding,) = anchor({"findings": [raw]}, target.chunk, {0: PATH}, [PATH]).findings or (None,)
-    return finding.line if finding is not None else None
-
-
-def _anchors(targets: Sequence[Target], source: random.Random) -> Iterator[tuple[Figure, object]]:
-    hints: dict[str, Callable[[Target], int | None]] = {
-        "with its line": lambda t: t.numbers[0],
-        "line off by up to 2": lambda t: max(1, t.numbers[0] + source.choice((-2, -1, 1, 2))),
-        "without a line": lambda t: None,
-    }
-    step = max(1, len(targets) // LINES_OF_OTHER_HINTS)
-    for name, hint in hints.items():
-        right = other = total = 0
-        for way, write in WAYS.items():
-            good = wrong = seen = 0
-            for target in targets if name == "with its line" else targets[::step]:
-                quote = write(target)
-                if quote is None:
-                    continue
-                line = _landed(target, quote, line=hint(target))
-                seen += 1
-                good += line == target.numbers[0]
-                wrong += line is not None and line != target.numbers[0]
-            say(f"{name}: {way}: {good / max(1, seen):.1%} right, {wrong / max(1, seen):.2%} other ({seen})")
-            if way == "exact" and name == "with its line":
-                yield _figure("exact quotes on their line", good / seen, ">=", 0.99), 0.997
-            right, other, total = right + good, other + wrong, total + seen
-        is_hinted = name == "with its line"
-        yield (
-            _figure(f"anchor matrix, {name}: right line", right / total, ">=", 0.95 if is_hinted else 0),
-            (0.975 if is_hinted else None),
-        )
-        bound, goal = {"with its line": (0.002, 0.0005), "line off by up to 2": (0.005, None)}.get(
-            name, (1, None)
-        )
-        yield _figure(f"anchor matrix, {name}: another line", other / total, "<=", bound), goal
-
-
-def _figure(name: str, value: float, sign: str, bound: float, unit: str = "share") -> Figure:
-    return Figure(f"review_quality: {name}", value, unit, must=Must("value", sign, bound) if bound else None)  # type: ignore[arg-type]
 
 
 def _kept(text: str) -> bool:
@@ -352,9 +183,9 @@ def _windows() -> Iterator[tuple[Figure, object]]:
                 if window in WINDOWS:  # which such a server reports
                     round_cut += 1
                     noticed += was_cut(expected, said, characters, window) or may_be_window(window)
-    yield _figure(f"cut requests of {round_cut} noticed", noticed / round_cut, ">=", 1.0), 1.0
-    yield _figure(f"cut requests of {cut} noticed without token counts", told / cut, ">=", 1.0), 1.0
-    yield _figure(f"false alarms of {2 * len(requests)} full requests", alarms, "<=", 0.5, "requests"), 0
+    yield figure_of(f"cut requests of {round_cut} noticed", noticed / round_cut, ">=", 1.0), 1.0
+    yield figure_of(f"cut requests of {cut} noticed without token counts", told / cut, ">=", 1.0), 1.0
+    yield figure_of(f"false alarms of {2 * len(requests)} full requests", alarms, "<=", 0.5, "requests"), 0
     counts = [(len(system) + len(user), _pieces(f"{system}\n{user.text}")) for user in requests]
     errors = []
     for first in range(len(counts) - CALLS):
@@ -365,16 +196,16 @@ def _windows() -> Iterator[tuple[Figure, object]]:
         characters, tokens = counts[first + CALLS]
         errors.append(abs(characters / ratio - tokens) / tokens)
     name = f"error of the estimated tokens after {CALLS} calls"
-    yield _figure(name, sum(errors) / len(errors), "<=", 0.08), 0.05
+    yield figure_of(name, sum(errors) / len(errors), "<=", 0.08), 0.05
 
 
 def _second_opinion() -> Iterator[tuple[Figure, object]]:
     """Yield what agreement is worth with a model whose noise is independent from pass to pass."""
     precision, recall, agreed_precision, agreed_recall = agreement(400)
-    yield _figure("second opinion: precision of one pass", precision, ">=", 0), 0
-    yield _figure("second opinion: recall of one pass", recall, ">=", 0), 0
-    yield _figure("second opinion: precision of two of three passes", agreed_precision, ">=", 0.9), 0.95
-    yield _figure("second opinion: recall of two of three passes", agreed_recall, ">=", 0.4), 0.45
+    yield figure_of("second opinion: precision of one pass", precision, ">=", 0), 0
+    yield figure_of("second opinion: recall of one pass", recall, ">=", 0), 0
+    yield figure_of("second opinion: precision of two of three passes", agreed_precision, ">=", 0.9), 0.95
+    yield figure_of("second opinion: recall of two of three passes", agreed_recall, ">=", 0.4), 0.45
 
 
 def _oracle() -> Iterator[tuple[Figure, object]]:
@@ -389,7 +220,7 @@ def _oracle() -> Iterator[tuple[Figure, object]]:
         ("precision", 0.80, 0.90),
         ("line_accuracy", 0.95, 0.99),
     ):
-        yield _figure(f"oracle {name}", measured[name], ">=", must), goal
+        yield figure_of(f"oracle {name}", measured[name], ">=", must), goal
 
 
 def _figures() -> Iterator[tuple[Figure, object]]:
@@ -397,26 +228,22 @@ def _figures() -> Iterator[tuple[Figure, object]]:
     kept, answers = sum(map(all, forms.values())), len(FORMS) * len(AROUND)
     say(f"{sum(map(sum, forms.values()))} of {answers} answers kept")
     yield (
-        _figure(f"answer forms of {len(FORMS)} kept without a second call", kept / len(FORMS), ">=", 0.9),
+        figure_of(f"answer forms of {len(FORMS)} kept without a second call", kept / len(FORMS), ">=", 0.9),
         0.975,
     )
     yield (
-        _figure(f"damaged answers of {DAMAGED} that end the review", _broken(random.Random(2)), "<=", 0.5),
+        figure_of(f"damaged answers of {DAMAGED} that end the review", _broken(random.Random(2)), "<=", 0.5),
         0,
     )
-    yield _figure("reading an answer of 400 kB", _reading(), "<=", 50, "ms"), 40
+    yield figure_of("reading an answer of 400 kB", _reading(), "<=", 50, "ms"), 40
     invented = sum(_invented(text) for text in NO_ANSWERS.values())
-    yield _figure("findings invented", invented, "<=", 0.5, "findings"), 0
-    source = random.Random(1)
-    targets = list(itertools.islice(_targets(source), LINES))
-    say(f"{len(targets)} added lines")
-    if targets:
-        yield from _anchors(targets, source)
+    yield figure_of("findings invented", invented, "<=", 0.5, "findings"), 0
+    yield from review_anchors.figures(_changes())
     if JUDGED.exists():
         same, different = recorded_pairs()
-        yield _figure(f"{len(same)} same-defect pairs merged, by words", merged_share(same), ">=", 0.4), 0.5
+        yield figure_of(f"{len(same)} same-defect pairs merged, by words", merged_share(same), ">=", 0.4), 0.5
         yield (
-            _figure(
+            figure_of(
                 f"{len(different)} different pairs merged, by words", merged_share(different), "<=", 0.035
             ),
             0.03,

@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.figures import Figure, Must, say
+from benchmarks.figures import Figure, say
+from benchmarks.review_figure import figure_of
 from criticizer.redaction import Redactor
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import ReviewLimits, prepare
@@ -72,13 +73,13 @@ def figures(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
     shares = [_second(files, random.Random(seed)) for seed in range(SEEDS)]
     name = f"input tokens of a version with {CHANGED} of {FILES} files changed"
     say(f"second versions: {', '.join(f'{share:.1%}' for share in shares)}")
-    yield _figure(f"{name}, mean of {SEEDS}", sum(shares) / len(shares), 0.10), 0.09
-    yield _figure(f"{name}, worst of {SEEDS}", max(shares), 0.14), 0.12
+    yield figure_of(f"{name}, mean of {SEEDS}", sum(shares) / len(shares), "<=", 0.10), 0.09
+    yield figure_of(f"{name}, worst of {SEEDS}", max(shares), "<=", 0.14), 0.12
     shelf = _shelf(files, random.Random(0))
-    yield _figure("calls of an equal version", _calls(shelf, shelf), 0.5, "calls"), 0
+    yield figure_of("calls of an equal version", _calls(shelf, shelf), "<=", 0.5, "calls"), 0
     many = [added(f"//depot/dev/f{n}.py", f"value_{n} = {n}\n") for n in range(COPIES)]
     copies = [replace(file, path=file.path.replace("/dev/", "/release/")) for file in many]
-    yield _figure(f"calls of an integration of {COPIES} files", _calls(many, copies), 0.5, "calls"), 0
+    yield figure_of(f"calls of an integration of {COPIES} files", _calls(many, copies), "<=", 0.5, "calls"), 0
 
 
 def prefixes(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
@@ -99,8 +100,7 @@ def prefixes(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
                 earlier.append(text)
     for kind, (same, total) in shares.items():
         name = f"prefix of {kind} that was sent before, at {SMALL.max_input_tokens:,} tokens"
-        bound = Must("value", ">=", 0.40)
-        yield Figure(f"review_quality: {name}", same / total, "share", must=bound), 0.45
+        yield figure_of(name, same / total, ">=", 0.40), 0.45
 
 
 def rules() -> Iterator[tuple[Figure, object]]:
@@ -118,18 +118,14 @@ def rules() -> Iterator[tuple[Figure, object]]:
         for index in range(FILES):
             rules_of(prepared.text.rules, [index])
         seconds.append(time.perf_counter() - started)
-    name = f"review_quality: rules of {FILES} files found among {RULES}, median"
-    yield Figure(name, 1000 * statistics.median(seconds), "ms", must=Must("value", "<=", 5)), 2
+    name = f"rules of {FILES} files found among {RULES}, median"
+    yield figure_of(name, 1000 * statistics.median(seconds), "<=", 5, "ms"), 2
 
 
 def _alike(one: str, other: str) -> int:
     """Return how many characters two texts begin with alike."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def _figure(name: str, value: float, bound: float, unit: str = "share") -> Figure:
-    return Figure(f"review_quality: {name}", value, unit, must=Must("value", "<=", bound))
 
 
 def _shelf(files: Sequence[FileChange], source: random.Random) -> list[FileChange]:

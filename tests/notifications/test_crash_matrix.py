@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from benchmarks import matrix, matrix_run
-from benchmarks.matrix_rigs import BROKEN, KEY, LAGS, NORMAL, NOT_TAKEN, REFUSES, RESET, SILENT, why_missing
+from benchmarks import matrix, matrix_run, matrix_worker
+from benchmarks.matrix_rig import BROKEN, KEY, LAGS, NORMAL, NOT_TAKEN, REFUSES, RESET, SILENT
+from benchmarks.matrix_rigs import why_missing
 from benchmarks.matrix_worker import ACCEPTED, ANSWERED, BEFORE, WRITTEN
 from tests.stack import eventually, process_environment
 
@@ -34,7 +35,7 @@ def start(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("workers")
     environment = process_environment(folder, CRITICIZER_DATA_DIR=str(settings.DATA_DIR))
     with (folder / "errors").open("w+") as errors:
-        workers = matrix_run.Workers(errors, environment)
+        workers = matrix_worker.Workers(errors, environment)
         try:
             yield lambda name: matrix_run.bench(name, workers)
         finally:
@@ -214,7 +215,7 @@ def test_workers_that_are_interrupted_are_ended_with_what_they_run(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     with (tmp_path / "errors").open("w+") as errors:
-        workers = matrix_run.Workers(errors)
+        workers = matrix_worker.Workers(errors)
         eventually(begun.exists)
         workers.close()
     worker = int(begun.read_text())
