@@ -109,6 +109,7 @@ def test_each_promotion_of_the_database_is_told_once(world: World, mailbox: Smtp
     assert "PostgreSQL was restarted since" in " ".join(text(mailbox).split())
 
 
+@pytest.mark.long
 def test_a_promotion_is_told_with_the_time_of_the_last_commit_that_is_kept(
     world: World, mailbox: SmtpServer
 ) -> None:

@@ -218,13 +218,15 @@ def stat_mode(path: Path) -> int:
     ("answer", "error_class", "is_retried"),
     [
         ("401 Unauthorized", ErrorClass.AUTH_DENIED, False),
-        ("403 Forbidden", ErrorClass.PERMISSION_DENIED, False),
+        pytest.param("403 Forbidden", ErrorClass.PERMISSION_DENIED, False, marks=pytest.mark.long),
         ("404 Not Found", ErrorClass.NOT_FOUND, False),
         ("200 OK", ErrorClass.UPSTREAM_UNAVAILABLE, True),  # a page of a proxy
         ("302 Found", ErrorClass.POLICY_REJECTED, False),
-        ("307 Temporary Redirect", ErrorClass.POLICY_REJECTED, False),
+        pytest.param("307 Temporary Redirect", ErrorClass.POLICY_REJECTED, False, marks=pytest.mark.long),
         ("429 Too Many Requests", ErrorClass.RATE_LIMITED, True),
-        ("500 Internal Server Error", ErrorClass.UPSTREAM_UNAVAILABLE, True),
+        pytest.param(
+            "500 Internal Server Error", ErrorClass.UPSTREAM_UNAVAILABLE, True, marks=pytest.mark.long
+        ),
         ("503 Service Unavailable", ErrorClass.UPSTREAM_UNAVAILABLE, True),
     ],
 )

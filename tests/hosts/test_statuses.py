@@ -101,7 +101,14 @@ def test_a_review_that_was_cancelled_before_its_status_was_set_has_none(server: 
     assert server.statuses == []
 
 
-@pytest.mark.parametrize("act", [Act(then="reset"), Act(status=502), Act(keep=False, status=502)])
+@pytest.mark.parametrize(
+    "act",
+    [
+        Act(then="reset"),
+        pytest.param(Act(status=502), marks=pytest.mark.long),
+        Act(keep=False, status=502),
+    ],
+)
 def test_a_lost_answer_or_a_crash_before_the_record_leaves_the_right_status(
     server: AccountServer, act: Act
 ) -> None:

@@ -791,7 +791,7 @@ FOUND, SILENT = Reply(answer=FINDING), Reply(answer={**FINDING, "findings": []})
     [
         (ONE, SILENT, ["not_reported_again"], "0 new, 0 still there, 1 not reported again"),
         (AGAIN, SILENT, ["fixed"], "0 new, 0 still there, 1 fixed"),
-        (ONE, FOUND, ["new", "still_there"], "0 new, 1 still there"),
+        pytest.param(ONE, FOUND, ["new", "still_there"], "0 new, 1 still there", marks=pytest.mark.long),
     ],
 )
 def test_a_finding_is_fixed_only_if_its_lines_changed(

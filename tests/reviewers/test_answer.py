@@ -185,7 +185,13 @@ PIECES = r"""{   [   "   {"a":   {"findings":[{"quote":"   \\"   '   /*   ```{  
 {"findings":[{"file":"a","problem":"b","line":1}]}   {"a":{"line":["""
 
 
-@pytest.mark.parametrize("piece", re.split(r"\n| {3}", PIECES))
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param(piece, marks=pytest.mark.long if number % 2 else ())
+        for number, piece in enumerate(re.split(r"\n| {3}", PIECES))
+    ],
+)
 def test_hostile_text_costs_time_in_proportion_to_its_length(piece: str) -> None:
     piece = piece.replace("\\n", "\n")
     for start in ("", '{"findings": [{"file": "'):

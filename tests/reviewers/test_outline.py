@@ -82,12 +82,12 @@ def test_a_head_is_never_cut() -> None:
     [
         ("a.py", "(" * 900_000),
         ("a.cs", "> [" + "! ! " * 40_000),
-        ("a.go", "* " * 80_000),
+        pytest.param("a.go", "* " * 80_000, marks=pytest.mark.long),
         ("a.py", "class A:\n" + "  x = [\n" * 90_000),
-        ("a.py", "x = '''" + "y\n" * 400_000),
-        ("a.js", "//\n" * 60_000 + "function f() {}\n"),
+        pytest.param("a.py", "x = '''" + "y\n" * 400_000, marks=pytest.mark.long),
+        pytest.param("a.js", "//\n" * 60_000 + "function f() {}\n", marks=pytest.mark.long),
         ("a.js", "function f(){" * 60_000 + "}" * 60_000),
-        ("a.cpp", "namespace a{" * 60_000 + "}" * 60_000),
+        pytest.param("a.cpp", "namespace a{" * 60_000 + "}" * 60_000, marks=pytest.mark.long),
     ],
 )
 def test_a_file_that_takes_too_long_has_no_outline(path: str, text: str) -> None:

@@ -18,6 +18,7 @@ from reviews.reviewers.prompt import request_text
 from reviews.reviewers.prompt_leaks import words_in
 from reviews.reviewers.splitting import Part
 from reviews.reviewers.truncation import Window, was_cut, words_of
+from tests import skips
 from tests.fakes.llm import FakeLlm, Recorded, Reply, SmallWindow, error
 from tests.reviewers.build import added, change, edited
 from tests.reviewers.test_answer import answer_of, raw_finding
@@ -52,7 +53,9 @@ def test_a_request_that_the_server_cut_is_asked_about_again_in_halves_until_all_
     assert coverage(outcome)[FILE] == (CoverageStatus.REVIEWED, "")
 
 
-@pytest.mark.parametrize("at", ["head", "middle", "tail"])
+@pytest.mark.parametrize(
+    "at", ["middle", *(pytest.param(at, marks=pytest.mark.long) for at in ("head", "tail"))]
+)
 def test_what_does_not_fit_even_in_small_parts_is_never_reviewed(at: str) -> None:
     server = SmallWindow(1_100, at, findings=[raw_finding()])
     with FakeLlm(respond=server) as llm:
@@ -164,7 +167,7 @@ def test_a_server_without_token_counts_cuts_nothing_unnoticed(at: str) -> None:
     with FakeLlm(respond=SmallWindow(None)) as llm:
         review(llm, BIG, LIMITS)
         (whole,) = sizes(llm)
-    for missing in (2, 9, 60, 150, 400, 1_000, 3_000):
+    for missing in (2, 9, 60, 150, 400, 1_000, 3_000) if skips.is_all() else (2, 60, 3_000):
         server = Countless(whole + 1 - missing, at, tokens=len)
         with FakeLlm(respond=server) as llm:
             outcome = review(llm, BIG, LIMITS)

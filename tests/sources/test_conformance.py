@@ -146,18 +146,29 @@ def test_raw_names_are_encoded_once(world: World) -> None:
     assert found == {f"{world.root}d/{encode_path(name)}": f"{name}\n" for name in names}
 
 
+TEXTS = {
+    "utf-8": ("é\n".encode(), "é\n", "utf-8", False),
+    "mark": (b"\xef\xbb\xbfa\n", "a\n", "utf-8-sig", False),
+    "utf-16": ("é\n".encode("utf-16"), "é\n", "utf-16", False),
+    "cp1252": (b"caf\xe9\n", "café\n", "cp1252", False),
+    "crlf": (b"a\r\nb\r\n", "a\nb\n", "utf-8", True),
+    "no end": (b"no end", "no end", "utf-8", False),
+    "empty": (b"", "", "utf-8", False),
+}
+
+
 @pytest.mark.parametrize(
-    ("content", "text", "encoding", "crlf"),
+    ("world", "content", "text", "encoding", "crlf"),
     [
-        ("é\n".encode(), "é\n", "utf-8", False),
-        (b"\xef\xbb\xbfa\n", "a\n", "utf-8-sig", False),
-        ("é\n".encode("utf-16"), "é\n", "utf-16", False),
-        (b"caf\xe9\n", "café\n", "cp1252", False),
-        (b"a\r\nb\r\n", "a\nb\n", "utf-8", True),
-        (b"no end", "no end", "utf-8", False),
-        (b"", "", "utf-8", False),
+        pytest.param(
+            source, *fields, id=f"{source.__name__}-{name}",
+            marks=() if number % 3 == place else pytest.mark.long,  # `make test` tries each once
+        )
+        for place, source in enumerate((Perforce, Shelf, Git))
+        for number, (name, fields) in enumerate(TEXTS.items())
     ],
-)
+    indirect=["world"],
+)  # fmt: skip
 def test_text_is_decoded_the_same_way(
     world: World, content: bytes, text: str, encoding: str, crlf: bool
 ) -> None:
