@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
@@ -71,12 +73,16 @@ class GitObject:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The server that a command may speak to, and what it may cost. `settings` may hold its credential."""
+    """The server that a command may speak to, and what it may cost. `settings` may hold its credential.
+
+    `ends_at`, by `time.monotonic`, is for all commands that speak to it together.
+    """
 
     protocol: str
     settings: tuple[tuple[str, str], ...] = field(repr=False)
     cpu_seconds: int
     max_file_bytes: int  # of each file it writes: a pack is one
+    ends_at: float = inf
 
 
 class GitCommand:
@@ -110,6 +116,9 @@ class GitCommand:
         more than CPU_SECONDS: it would need them again.
         """
         seconds = min(timeout_seconds or self._timeout_seconds, self._timeout_seconds)
+        if remote and (seconds := min(seconds, remote.ends_at - time.monotonic())) <= 0:
+            detail = "the host answered too slowly, each time that it was asked"
+            raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.SOURCE, detail)
         cpu_seconds = remote.cpu_seconds if remote else CPU_SECONDS
         result = run(
             [str(self._executable), subcommand, *arguments],

@@ -51,6 +51,7 @@ log = structlog.get_logger(__name__)
 FETCH_SECONDS = 240.0
 FETCH_CPU_SECONDS = 180
 MAX_PACK_BYTES = 2_000_000_000
+MORE_SECONDS = 30.0  # all requests of a fetch may take together, beyond the time of each
 LOCK_SECONDS = 300.0  # another fetch of the same repository
 # The greatest depth is the whole history. git refuses any depth where a server does not speak smart HTTP,
 # before it asks for an object.
@@ -151,6 +152,7 @@ class Mirror:
             raise misconfigured("the address of a repository holds more than host and path")
         self._config = config
         self._protocol = parts.scheme
+        self._ends_at = 0.0  # of what is asked now: how often the host is asked depends on its answers
 
     def fetched(self, references: Sequence[str], wanted: Sequence[str]) -> GitCommand:
         """Fetch references and those commits of `wanted` that they did not bring; return git on the mirror.
@@ -159,6 +161,7 @@ class Mirror:
         NOT_FOUND when the host no longer has the first, and as `_FAULTS` say.
         """
         with self._locked():
+            self._ends_at = time.monotonic() + self._config.timeout_seconds + MORE_SECONDS
             if mirror_space.is_too_large(self._config.directory):
                 shutil.rmtree(self._config.directory)
             git = self._opened()
@@ -191,6 +194,7 @@ class Mirror:
         else:
             with self._locked():
                 git = self._opened()
+        self._ends_at = time.monotonic() + self._config.timeout_seconds + MORE_SECONDS
         token = ""
         for _ in range(2):  # a token may end before its time
             refused, token = token, self._config.token(token)
@@ -311,7 +315,7 @@ class Mirror:
             register_own_secrets([token, login])
             # In the environment of the child only, and for this address only.
             settings.append((f"http.{self._config.url}.extraHeader", f"Authorization: Basic {login}"))
-        return Remote(self._protocol, tuple(settings), FETCH_CPU_SECONDS, MAX_PACK_BYTES)
+        return Remote(self._protocol, tuple(settings), FETCH_CPU_SECONDS, MAX_PACK_BYTES, self._ends_at)
 
     def _opened(self) -> GitCommand:
         """Return git on the mirror, made where it is missing. Under the lock: what a killed git left goes."""

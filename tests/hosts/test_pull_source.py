@@ -430,6 +430,22 @@ def test_a_host_whose_references_do_not_end_is_given_up(
     assert list(paths(fetched(config, head, repository.base))) == ["src/b.py"]
 
 
+def test_a_host_that_is_late_each_time_has_one_time_for_all_it_is_asked(
+    repository: PullRequests, config: MirrorConfig, host: GitHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.branch("topic")
+    head = repository.pull(7, {"src/b.py": "two = 2\n"})
+    for gone in ("refs/heads/main", "refs/pull/7/head"):  # each is asked for again, by itself
+        repository.bare.git("update-ref", "-d", gone)
+    repository.push("refs/heads/other", repository.base)
+    host.accepts = lambda password: time.sleep(0.4) is None and password == TOKEN
+    monkeypatch.setattr(mirror, "MORE_SECONDS", 0.0)
+    failure = failure_of(replace(config, timeout_seconds=2.0), head, repository.base)
+    assert (type(failure), failure.error_class) == (RetryableFailure, ErrorClass.NETWORK_TIMEOUT)
+    host.accepts = None
+    assert list(paths(fetched(config, head, repository.base))) == ["src/b.py"]
+
+
 def endless_references(_: bytes) -> Iterator[bytes]:
     for first in count(0, 1000):
         lines = (f"{first:040x} refs/heads/{'a' * 180}-{number}\n" for number in range(first, first + 1000))
