@@ -72,6 +72,8 @@ def test_pages_of_a_review_break_no_axe_rule(visit: Visit) -> None:
         f"/configurations/{scenes.configuration().pk}/",
         f"/reviews/{delivery.job_id}/findings/{delivery.job.findings.get(severity='critical').pk}/",
     ]
+    # A running review is on the same page as one that ended.
+    paths = paths if IS_ALL else [path for path in paths if path != f"/reviews/{running.pk}/"]
     assert violations(visit, paths, scenes.bob()) == []
 
 

@@ -20,6 +20,7 @@ from reviews.models import FindingRow, ReviewJob
 from reviews.web import finding_list
 from tests import emptying, factories
 from tests.pages.test_verdicts import client_of, reviewer
+from tests.security.unrendered import unread
 
 pytestmark = pytest.mark.django_db
 
@@ -46,13 +47,15 @@ def found(title: str, file: str = MAIN, changelist: str = "", **fields: Any) -> 
 
 
 def titles(client: Client, query: str = "") -> set[str]:
-    answer = client.get(f"/findings/{query}")
+    with unread():
+        answer = client.get(f"/findings/{query}")
     assert answer.status_code == 200
     return {row.title for row in answer.context["page"].rows}
 
 
 def changes(client: Client, query: str = "") -> set[str]:
-    page = client.get(f"/{query}").context["page"]
+    with unread():
+        page = client.get(f"/{query}").context["page"]
     return {row.job.title.removeprefix("Change of ") for row in page.rows}
 
 

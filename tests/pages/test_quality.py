@@ -19,6 +19,7 @@ from reviews.web import quality
 from tests import factories, skips
 from tests.pages.test_finding_list import MAIN, SECRET, found
 from tests.pages.test_verdicts import client_of, reviewer
+from tests.security.unrendered import unread
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +30,8 @@ def bob() -> Client:
 
 
 def shown(client: Client, query: str = "") -> quality.Quality:
-    answer = client.get(f"/quality/{query}")
+    with unread():
+        answer = client.get(f"/quality/{query}")
     assert answer.status_code == 200
     page: quality.Quality = answer.context["quality"]
     return page
@@ -41,7 +43,8 @@ def tiles(client: Client, query: str = "") -> dict[str, str]:
 
 def rows(client: Client, link: str) -> list[Any]:
     """Return the rows of the list that a link leads to."""
-    answer = client.get(link)
+    with unread():
+        answer = client.get(link)
     assert answer.status_code == 200
     assert answer.context["form"].is_valid()
     return list(answer.context["page"].rows)

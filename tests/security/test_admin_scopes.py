@@ -18,7 +18,7 @@ from notifications.models import Delivery, Digest
 from reviews.models import ViewerScope
 from tests import factories, skips
 from tests.security.addresses import admin_addresses
-from tests.security.unrendered import as_seen_by
+from tests.security.unrendered import unread
 from tests.security.world import review_rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_remembered_people")]
@@ -165,7 +165,7 @@ def test_actions_change_nothing_outside_the_scope(mallory: Client, rows: dict[st
             form = {"action": action.name, "_selected_action": [rows[HIDDEN][table], rows[MIXED][table]]}
             if table not in WHOLE_ONLY and our_admins()[table].scope.why == "":
                 form["_selected_action"] = [rows[HIDDEN][table]]
-            with as_seen_by("C"):
+            with unread():
                 asked = mallory.post(address, form)
                 assert not (asked.context or {}).get("selection"), (table, action.name)
                 signed = (root.post(address, form).context or {}).get("selection")
@@ -186,7 +186,7 @@ def test_posts_to_pages_of_hidden_rows_change_nothing(
     for mark in (HIDDEN, MIXED):
         known = {table: pk for table, pk in rows[mark].items() if mark == HIDDEN or table in WHOLE_ONLY}
         for address in admin_addresses(known, only_rows=True):
-            with as_seen_by("C"):
+            with unread():
                 mallory.post(address, form)
     assert {table: everything(table) for table in rows[HIDDEN]} == before
 
