@@ -297,7 +297,9 @@ def copied(row: Any, number: int | None = None, **fields: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("windows", [(60, 200), pytest.param((25, 80), marks=pytest.mark.long), (2,)])
+@pytest.mark.parametrize(
+    "windows", [*(pytest.param(each, marks=pytest.mark.long) for each in ((60, 200), (25, 80))), (2,)]
+)
 def test_pages_by_keys_are_those_of_the_whole_search(
     root: Client, monkeypatch: pytest.MonkeyPatch, windows: tuple[int, ...]
 ) -> None:

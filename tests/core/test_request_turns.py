@@ -120,7 +120,7 @@ def test_addresses_and_clients_take_turns(served: Served) -> None:
 
 
 @pytest.mark.parametrize("served", [1], indirect=True)
-@pytest.mark.parametrize("made_up", ["key", "address"])
+@pytest.mark.parametrize("made_up", [pytest.param("key", marks=pytest.mark.long), "address"])
 def test_made_up_keys_and_addresses_get_no_turn_before_a_request_that_waits(
     served: Served, made_up: str
 ) -> None:

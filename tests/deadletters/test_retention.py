@@ -279,6 +279,7 @@ def test_letters_kept_by_a_batch_or_restore_raise_no_expiry_alert() -> None:
     assert OperatorAlert.objects.get().title.startswith("1 dead letters")
 
 
+@pytest.mark.long
 def test_retention_queries_use_their_indexes() -> None:
     """At two hundred thousand letters that takes milliseconds, and a look at all of them does not."""
     for number in range(100):  # so many that it matters to the planner which index has fewer of them

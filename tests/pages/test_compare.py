@@ -351,6 +351,7 @@ def test_a_page_says_where_the_steps_of_matching_were_not_enough(
     assert text.index(f">{files[0]}<") < text.index(said) < text.index(f">{files[1]}<")
 
 
+@pytest.mark.long
 def test_words_of_hostile_lines_cost_a_page_no_more_than_its_budget(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

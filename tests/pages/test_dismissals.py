@@ -97,6 +97,7 @@ def test_a_restart_stores_no_match_twice_and_undoes_no_verdict() -> None:
     assert FindingEvent.objects.count() == 3
 
 
+@pytest.mark.long
 def test_matching_costs_a_review_one_bounded_query() -> None:
     for number in range(30):
         verdicts.give(review(f"//depot/main/{number}.py").findings.get(), "wrong", "ann")

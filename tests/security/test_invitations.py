@@ -278,6 +278,7 @@ def test_others_may_not_invite_and_an_old_password_is_asked_for(root: Client, se
     assert root.get(FORM).status_code == 302
 
 
+@pytest.mark.long
 def test_the_buttons_are_shown_to_those_who_may_invite_and_for_accounts_that_may_be_invited(
     root: Client, server: SmtpServer
 ) -> None:
