@@ -31,7 +31,7 @@ import structlog
 from benchmarks.figures import Figure, Must
 from reviews.drift.change import compare
 from reviews.drift.claims import Kind, Verdict
-from reviews.drift.extraction import all_claims_of, is_document, page_of
+from reviews.drift.extraction import claims_of, is_document, page_of
 from reviews.drift.fetching import DocumentVerifier, Root, Sight
 from reviews.drift.git_tree import GitTree, renames_between
 from reviews.drift.walk import scan
@@ -99,7 +99,7 @@ def _lines_of(files: Files) -> dict[tuple[str, str, str], set[int]]:
     found: dict[tuple[str, str, str], set[int]] = {}
     for path, text in files.items():
         page = page_of(path, text.encode()) if is_document(path) else None
-        for claim in all_claims_of(path, page) if page else ():
+        for claim in claims_of(path, page) if page else ():
             found.setdefault((path, claim.kind.value, claim.subject), set()).add(claim.line)
     return found
 

@@ -25,7 +25,7 @@ from criticizer.resilience.failures import PermanentFailure
 from reviews.artifacts import redactor
 from reviews.exports import path_in_repository
 from reviews.models import Artifact, LinterResultRow, ReviewJob
-from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_key
+from reviews.recipients.scopes import Scope, scope_of_key
 from reviews.reviewers.checks.hidden import addresses_reviewer
 from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prepared_codec import FileDiffText
@@ -181,7 +181,7 @@ def _reported(
     return Reported(file, row.line, row.end_line, row.rule, row.message, text)
 
 
-def visible(job_id: int, scope: Scope = EVERYTHING) -> QuerySet[LinterResultRow]:
+def visible(job_id: int, scope: Scope) -> QuerySet[LinterResultRow]:
     """Return the results on changed lines in files of a scope."""
     return LinterResultRow.objects.filter(scope.files(), job=job_id, place=Place.CHANGED)
 

@@ -102,7 +102,7 @@ class Said:
 NOTHING_SAID = Said()
 
 
-def said_about(identities: Iterable[UUID], scope: Scope = EVERYTHING) -> dict[UUID, Said]:
+def said_about(identities: Iterable[UUID], scope: Scope) -> dict[UUID, Said]:
     """Return what is said about findings, by their identity, in one query; nothing about the others."""
     wanted = set(identities)
     if not wanted:

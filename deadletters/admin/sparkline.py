@@ -13,9 +13,9 @@ DAYS = 14
 _BAR, _GAP, _HEIGHT = 5, 1, 22  # user units of the drawing
 
 
-def counts_by_day(counted: Mapping[date, int], today: date, days: int = DAYS) -> list[int]:
-    """Return `days` counts, the oldest first; a day without an entry counts 0."""
-    return [counted.get(today - timedelta(days=back), 0) for back in reversed(range(days))]
+def counts_by_day(counted: Mapping[date, int], today: date) -> list[int]:
+    """Return DAYS counts, the oldest first; a day without an entry counts 0."""
+    return [counted.get(today - timedelta(days=back), 0) for back in reversed(range(DAYS))]
 
 
 def sentence(counts: Sequence[int]) -> str:

@@ -155,7 +155,7 @@ def _note(artifact: Artifact, fault: str) -> int:
     return 1
 
 
-def find_orphans(max_files: int = MAX_WALKED) -> Verified:
+def find_orphans() -> Verified:
     """Report files without a row, and delete those older than the TTL of their storage.
 
     Raises what `artifacts.store` raises when the storage cannot be listed.
@@ -176,7 +176,7 @@ def find_orphans(max_files: int = MAX_WALKED) -> Verified:
             for name in names:
                 if name not in known:
                     seen.orphaned += _orphan(namespace, name, is_raw=is_raw, days=days)
-            if seen.files >= max_files:
+            if seen.files >= MAX_WALKED:
                 log.warning("artifact_walk_cut", files=seen.files)
                 return seen
     return seen

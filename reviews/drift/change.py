@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from reviews.drift import paths, routes, verify
 from reviews.drift.claims import Claim, Form, Judgement, Kind, Reason, Verdict, uncheckable
 from reviews.drift.extraction import MAX_CLAIMS as MAX_CLAIMS_OF_DOCUMENT
-from reviews.drift.extraction import all_claims_of
+from reviews.drift.extraction import claims_of
 from reviews.drift.index import Index, documents_in
 from reviews.drift.needles import MAX_NEEDLES, needles
 from reviews.drift.page import Page
@@ -69,7 +69,7 @@ class Report:
 
     def read(self, document: str, page: Page) -> list[Claim]:
         """Return the claims of a document, within its bound; count it, and what is left out of it."""
-        claims = all_claims_of(document, page)
+        claims = claims_of(document, page)
         self.documents += 1
         self.left_out += page.left_out + max(0, len(claims) - MAX_CLAIMS_OF_DOCUMENT)
         self.cut += page.cut
@@ -185,7 +185,7 @@ class _Comparison:
         self.report.changed.append(document)
         old_path = self._came_from.get(document, document)
         old_page = self._base.page(old_path) if old_path in self._base.entries else None
-        old = {claim.key: claim for claim in all_claims_of(old_path, old_page)} if old_page else {}
+        old = {claim.key: claim for claim in claims_of(old_path, old_page)} if old_page else {}
         return [(claim, old.get(claim.key)) for claim in claims]
 
     def _verify(self, claim: Claim, old: Claim | None) -> None:

@@ -73,12 +73,7 @@ def page_of(path: str, data: bytes) -> Page | None:
 
 
 def claims_of(path: str, page: Page) -> list[Claim]:
-    """Return the claims of a document in the order of their lines, each once, at most MAX_CLAIMS."""
-    return all_claims_of(path, page)[:MAX_CLAIMS]
-
-
-def all_claims_of(path: str, page: Page) -> list[Claim]:
-    """Return the claims of a document, however many there are."""
+    """Return the claims of a document in the order of their lines, each once, however many there are."""
     found: dict[tuple[str, ...], Claim] = {}
     for claim in sorted(_claims(path, page), key=lambda one: one.line):
         found.setdefault(claim.key, claim)

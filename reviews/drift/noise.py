@@ -73,10 +73,6 @@ def is_history(document: str) -> bool:
     return bool(_HISTORIES.match(posixpath.basename(document)) or _DECISIONS.search(document))
 
 
-def is_decision(document: str) -> bool:
-    return bool(_DECISIONS.search(document) or "docs/architecture/" in document)
-
-
 def is_unasserted(sentence: str, section: str) -> bool:
     """Say whether a sentence does not state what is so now: history, plans, examples, other projects."""
     prose = _INLINE_CODE.sub("", sentence)  # `DELETE /users` deletes nothing

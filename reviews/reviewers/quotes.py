@@ -82,8 +82,8 @@ class SideText:
         """Return the index of the line that holds a character. Empty lines hold none."""
         return bisect_right(self.starts, offset) - 1
 
-    def occurrences(self, needle: str, begin: int = 0) -> Iterator[int]:
-        at = self.joined.find(needle, begin)
+    def occurrences(self, needle: str) -> Iterator[int]:
+        at = self.joined.find(needle)
         for _ in range(MAX_PLACES):
             if at < 0:
                 return

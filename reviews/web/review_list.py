@@ -168,7 +168,7 @@ def _page(jobs: QuerySet[ReviewJob], scope: Scope, after: str, before: str) -> L
     )
 
 
-def listed(jobs: Sequence[ReviewJob], scope: Scope = EVERYTHING) -> list[ListedJob]:
+def listed(jobs: Sequence[ReviewJob], scope: Scope) -> list[ListedJob]:
     """Add to each job what its row shows, in a few queries whatever their number."""
     ids = [job.pk for job in jobs]
     found = FindingRow.objects.filter(scope.findings(), job__in=ids)

@@ -176,7 +176,7 @@ class Results:
         return [view.row for view in self.findings.rows] if is_whole else None
 
 
-def versions_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[ReviewJob]:
+def versions_of(job: ReviewJob, scope: Scope) -> list[ReviewJob]:
     """Return the newest versions of the job's changelist, newest first."""
     same = job.versions().filter(scope.of_jobs()).only("id", "review_version", "status")
     return list(same.order_by("-review_version")[:MAX_VERSIONS])

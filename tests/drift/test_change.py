@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reviews.drift import grammar_code, verify
 from reviews.drift.change import MAX_CLAIMS, Drifted, Report, compare
 from reviews.drift.claims import Claim, Judgement, Reason, Verdict
-from reviews.drift.extraction import claims_of, page_of
+from reviews.drift.extraction import page_of
 from reviews.drift.index import Index
 from reviews.drift.walk import scan
 from tests import skips
@@ -291,7 +291,7 @@ def test_hostile_documents_are_read_without_an_exception() -> None:
         for path in ("a.md", "a.rst"):
             page = page_of(path, text[: 100_000 if skips.is_all() else 8_000].encode())
             assert page is not None
-            assert len(claims_of(path, page)) <= 200
+            assert len(Report().read(path, page)) <= 200
 
 
 @settings(max_examples=skips.examples(150), deadline=None)
@@ -300,7 +300,7 @@ def test_hostile_documents_are_read_without_an_exception() -> None:
 )
 def test_any_text_is_read(text: str, path: str) -> None:
     page = page_of(path, text.encode())
-    assert page is None or len(claims_of(path, page)) <= 200
+    assert page is None or len(Report().read(path, page)) <= 200
 
 
 @settings(max_examples=skips.examples(100), deadline=None)
