@@ -144,7 +144,7 @@ def hook_line(mode: str) -> Trouble:
         world.hook = f"webhook:http://127.0.0.1:{line.port}/hook"
         usual = notification_config.WebhookConfig
         if mode == "silent":
-            short = functools.partial(usual, total_timeout_seconds=0.3)
+            short = functools.partial(usual, total_timeout_seconds=1.0)
             world.monkeypatch.setattr(notification_config, "WebhookConfig", short)
 
         def end() -> None:
