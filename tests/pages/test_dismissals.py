@@ -21,7 +21,7 @@ from reviews.extents import Extent, NotAccepted, NotAllowed
 from reviews.intake import api_keys
 from reviews.models import FindingEvent, FindingRow, ReviewJob
 from reviews.recipients import verdict_links, visibility
-from reviews.recipients.scopes import Scope
+from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reports import report_of
 from reviews.stages.versions import keep_critical_shown
 from tests import factories
@@ -240,7 +240,7 @@ def test_a_key_is_no_second_person_and_neither_is_who_says_something_else() -> N
     assert verdict is not None
     assert verdict.kind == "useful"
     verdicts.give(row, "undone", "bob")
-    assert verdicts.said_about([row.identity])[row.identity].proposal is None
+    assert verdicts.said_about([row.identity], EVERYTHING)[row.identity].proposal is None
     with pytest.raises(NotAccepted, match="Nothing was taken back"):
         verdicts.give(row, "undone", "bob")
 
