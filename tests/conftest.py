@@ -19,6 +19,7 @@ from django.test import TransactionTestCase
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from criticizer.db.embedded import EmbeddedServer
+from criticizer.resilience import retry
 from criticizer.resilience.health_checks import CHECKS
 from tests import emptying, migrated, process_memory, skips
 
@@ -35,6 +36,8 @@ hypothesis.settings.load_profile("patient")
 
 def pytest_configure(config: pytest.Config) -> None:
     skips.register(config)
+    # One drawn near zero is over before a test has looked at what waits: every hundredth time.
+    retry.draw = lambda _, longest: longest
 
 
 def pytest_xdist_auto_num_workers() -> int:

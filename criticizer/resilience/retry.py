@@ -20,19 +20,19 @@ class Backoff:
         self,
         attempt: int,
         retry_after: float | None = None,
-        uniform: Callable[[float, float], float] = random.uniform,
+        uniform: Callable[[float, float], float] | None = None,
     ) -> float:
         """Return the seconds to wait after the failed `attempt` (1 is the first).
 
         `random(0, min(maximum, initial * multiplier^(attempt-1)))`, raised to `retry_after`
         where the upstream asks for more, never above `ceiling`. Raises ValueError when `attempt`
-        is below 1.
+        is below 1. `uniform` draws in place of `draw`.
         """
         if attempt < 1:
             raise ValueError(f"attempt counts from 1, not {attempt}")
         # The exponent is bounded first: 2.0 ** 5000 does not fit a float.
         bound = min(self.maximum, self.initial * self.multiplier ** min(attempt - 1, 64))
-        return min(max(uniform(0.0, bound), retry_after or 0.0), self.ceiling)
+        return min(max((uniform or draw)(0.0, bound), retry_after or 0.0), self.ceiling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class ConnectionProfile:
             yield min(self.base * 2.0**n, self.maximum) + uniform(0.0, self.jitter)
 
 
+draw = random.uniform
 BACKOFF = Backoff()
 CONNECTION = ConnectionProfile()
 MAX_ATTEMPTS_PER_STAGE = 5  # including the first

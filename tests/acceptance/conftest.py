@@ -13,8 +13,8 @@ import pytest
 from django.db import connection
 
 from criticizer.queue.lease_renewer import LeaseRenewer
-from criticizer.resilience.retry import Backoff
-from reviews.pipeline import async_executor, complete, executor
+from criticizer.resilience import retry
+from reviews.pipeline import async_executor, executor
 from tests.acceptance import line, stages
 from tests.acceptance.pulls import github as github
 from tests.acceptance.world import AFTER, BEFORE, World
@@ -25,13 +25,6 @@ from tests.sources.gitrepo import GitRepo
 
 # No lease runs out within a test, and a heartbeat's own connection would outlive the database.
 LEASE_RENEWER = LeaseRenewer(lambda held: held)
-
-
-class MiddleOfTheJitter(Backoff):
-    """The product's backoff with the middle of its range for luck."""
-
-    def delay(self, attempt: int, retry_after: float | None = None, uniform: Any = None) -> float:
-        return super().delay(attempt, retry_after, lambda low, high: (low + high) / 2)
 
 
 @pytest.fixture
@@ -78,7 +71,7 @@ def world(
     repository: GitRepo,
 ) -> Iterator[World]:
     stages.reset()
-    monkeypatch.setattr(complete, "BACKOFF", MiddleOfTheJitter())
+    monkeypatch.setattr(retry, "draw", lambda shortest, longest: (shortest + longest) / 2)
     monkeypatch.setattr(executor, "LEASE_RENEWER", LEASE_RENEWER)
     commit = f"git:demo@{repository.git('rev-parse', 'HEAD')}"
     depot = FakeDepot(tmp_path)

@@ -10,6 +10,7 @@ from email.utils import formatdate
 import pytest
 
 from criticizer.http_client import retry_after
+from criticizer.resilience import retry
 from criticizer.resilience.retry import BACKOFF
 
 
@@ -68,8 +69,9 @@ def test_ten_thousand_draws_fill_the_range_of_their_attempt(attempt: int, bound:
     assert all(900 < tenths[tenth] < 1_100 for tenth in range(10))  # full jitter is uniform from zero
 
 
-def test_nothing_about_the_waits_is_computed_in_advance() -> None:
+def test_nothing_about_the_waits_is_computed_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers, or one after a restart, never share a schedule."""
+    monkeypatch.setattr(retry, "draw", random.uniform)
     schedules = [[BACKOFF.delay(attempt) for attempt in range(1, 6)] for _ in range(100)]
     for delays in zip(*schedules, strict=True):
         assert len(set(delays)) == len(schedules)
