@@ -168,6 +168,15 @@ def test_a_lost_answer_is_uncertain_and_nothing_is_posted_twice(world: World, ac
     assert len(world.inline()) == 3
 
 
+def test_what_stands_there_is_not_posted_again(world: World) -> None:
+    """A promoted standby may lack the delivery that was sent: its message is sent as if it were new."""
+    sent = world.sent(PLACE, UNCHANGED)
+    number = world.reviews.send(sent)
+    assert world.reviews.send(sent) == number
+    assert reviewed_tokens_of(world.repo) == [str(sent.token)]
+    assert len(world.inline()) == 2
+
+
 def test_a_limit_within_the_threads_is_waited_for_and_the_rest_follows(gitlab: World) -> None:
     sent = gitlab.sent(PLACE, UNCHANGED)
     limit = Act(keep=False, status=429, headers={"Retry-After": "37"})

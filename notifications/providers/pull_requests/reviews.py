@@ -4,7 +4,8 @@ The comments' lines were found in our own diff, and only the head that was revie
 host refuses all the same is in the summary.
 
     reviews   GitHub, Gitea: taken as a whole or not at all. The host refuses one comment outside its diff
-              with all others, and does not say which: the review is posted once more without them
+              with all others, and does not say which: the review is posted once more without them. One
+              that stands there already, of which a promoted standby may know nothing, is not posted again
     threads   GitLab: each names its part of the message. What stands there from an earlier attempt is not
               posted again, and the message counts as sent when no part is missing (guarantee G400)
 """
@@ -69,6 +70,8 @@ class Reviews(PullRequests):
 
     def _review(self, message: Message, review: ReviewPayload, lines: Sequence[InlineComment]) -> str:
         repository, number = self._reviewed_head(message, review)
+        for standing in self._standing(repository, number, str(message.token), 1).values():
+            return str(standing)
         body = markdown.review_body(message, _marker(message, review, number))
         return str(self._host.post_review(repository, number, body, review.head_sha, lines))
 
