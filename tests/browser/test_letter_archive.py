@@ -62,7 +62,9 @@ def test_archive_pages_break_no_axe_rule_and_fit_their_width(visit: Visit) -> No
     }
     ann = scenes.ann(is_superuser=True)
     widths = (1280, 390) if IS_ALL else (390,)
-    assert violations(visit, list(paths.values()), ann, widths, must_fit=True) == []
+    # The page of a file is that of its letter without the letter; the damaged one has a part of it.
+    looked_at = list(paths.values()) if IS_ALL else [paths["list"], paths["letter"], paths["restore"]]
+    assert violations(visit, looked_at, ann, widths, must_fit=True) == []
     page = visit(paths["list"], ann)
     for name, path in paths.items() if PICTURES else ():
         page.goto(path)

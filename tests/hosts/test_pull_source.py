@@ -404,6 +404,7 @@ def test_a_repository_over_the_limit_is_refused_and_leaves_nothing_behind(
     assert list((config.directory / "objects" / "pack").glob("tmp_*")) == []
 
 
+@pytest.mark.long
 def test_what_is_small_on_the_wire_and_large_in_memory_is_refused(
     repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
