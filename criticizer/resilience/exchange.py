@@ -28,14 +28,13 @@ _until: ContextVar[float] = ContextVar("until", default=inf)
 
 
 @contextmanager
-def one_call(seconds: float | None = None) -> Iterator[None]:
-    """Give all exchanges of the block CALL_SECONDS, or fewer, together; an earlier deadline around it holds.
+def one_call() -> Iterator[None]:
+    """Give all exchanges of the block CALL_SECONDS together; an earlier deadline around it holds.
 
     What begins later raises RetryableFailure NETWORK_TIMEOUT, what is under way then fails as one that is
     not answered (guarantee G588).
     """
-    until = time.monotonic() + (CALL_SECONDS if seconds is None else seconds)
-    token = _until.set(min(until, _until.get()))
+    token = _until.set(min(time.monotonic() + CALL_SECONDS, _until.get()))
     try:
         yield
     finally:

@@ -16,23 +16,18 @@ class Backoff:
     maximum: float = 60.0
     ceiling: float = 300.0
 
-    def delay(
-        self,
-        attempt: int,
-        retry_after: float | None = None,
-        uniform: Callable[[float, float], float] | None = None,
-    ) -> float:
+    def delay(self, attempt: int, retry_after: float | None = None) -> float:
         """Return the seconds to wait after the failed `attempt` (1 is the first).
 
         `random(0, min(maximum, initial * multiplier^(attempt-1)))`, raised to `retry_after`
         where the upstream asks for more, never above `ceiling`. Raises ValueError when `attempt`
-        is below 1. `uniform` draws in place of `draw`.
+        is below 1.
         """
         if attempt < 1:
             raise ValueError(f"attempt counts from 1, not {attempt}")
         # The exponent is bounded first: 2.0 ** 5000 does not fit a float.
         bound = min(self.maximum, self.initial * self.multiplier ** min(attempt - 1, 64))
-        return min(max((uniform or draw)(0.0, bound), retry_after or 0.0), self.ceiling)
+        return min(max(draw(0.0, bound), retry_after or 0.0), self.ceiling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,13 @@ def _lower(low: float, high: float) -> float:
 @pytest.mark.parametrize(
     ("attempt", "bound"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60), (8, 60), (5000, 60)]
 )
-def test_delay_is_drawn_from_zero_to_the_doubled_bound(attempt: int, bound: float) -> None:
-    assert BACKOFF.delay(attempt, uniform=_upper) == bound
-    assert BACKOFF.delay(attempt, uniform=_lower) == 0
+def test_delay_is_drawn_from_zero_to_the_doubled_bound(
+    attempt: int, bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "draw", _upper)
+    assert BACKOFF.delay(attempt) == bound
+    monkeypatch.setattr(retry, "draw", _lower)
+    assert BACKOFF.delay(attempt) == 0
 
 
 @pytest.mark.parametrize(
@@ -43,14 +47,16 @@ def test_delay_is_drawn_from_zero_to_the_doubled_bound(attempt: int, bound: floa
     ],
 )
 def test_retry_after_raises_the_delay_up_to_the_ceiling(
-    drawn: float, retry_after: float | None, expected: float
+    drawn: float, retry_after: float | None, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert BACKOFF.delay(1, retry_after, uniform=lambda low, high: drawn) == expected
+    monkeypatch.setattr(retry, "draw", lambda low, high: drawn)
+    assert BACKOFF.delay(1, retry_after) == expected
 
 
-def test_each_attempt_draws_another_delay() -> None:
+def test_each_attempt_draws_another_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter([0.1, 0.7])
-    assert [BACKOFF.delay(1, uniform=lambda low, high: next(drawn)) for _ in range(2)] == [0.1, 0.7]
+    monkeypatch.setattr(retry, "draw", lambda low, high: next(drawn))
+    assert [BACKOFF.delay(1) for _ in range(2)] == [0.1, 0.7]
 
 
 def test_attempts_count_from_one() -> None:
@@ -59,9 +65,11 @@ def test_attempts_count_from_one() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "bound"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60)])
-def test_ten_thousand_draws_fill_the_range_of_their_attempt(attempt: int, bound: float) -> None:
-    draw = random.Random(attempt).uniform
-    delays = [BACKOFF.delay(attempt, uniform=draw) for _ in range(10_000)]
+def test_ten_thousand_draws_fill_the_range_of_their_attempt(
+    attempt: int, bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "draw", random.Random(attempt).uniform)
+    delays = [BACKOFF.delay(attempt) for _ in range(10_000)]
     assert all(0 <= delay <= bound for delay in delays)
     assert len(set(delays)) > 9_990  # drawn, not looked up
     assert statistics.fmean(delays) == pytest.approx(bound / 2, rel=0.02)
@@ -93,6 +101,9 @@ NOW = 1_700_000_000.0
         ("", 0.5),
     ],
 )
-def test_retry_after_is_honoured_in_both_forms_and_capped(header: str, expected: float) -> None:
+def test_retry_after_is_honoured_in_both_forms_and_capped(
+    header: str, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = retry_after({"retry-after": header}, lambda: NOW)
-    assert BACKOFF.delay(1, asked, uniform=lambda low, high: 0.5) == expected
+    monkeypatch.setattr(retry, "draw", lambda low, high: 0.5)
+    assert BACKOFF.delay(1, asked) == expected

@@ -99,9 +99,14 @@ def test_a_send_that_reads_a_list_without_end_is_given_up_and_repeated(
     assert outcomes(row) == [SendOutcome.NOT_SENT]
 
 
-def test_a_call_inside_another_has_no_more_time_and_gives_back_none(server: LoopbackServer) -> None:
+def test_a_call_inside_another_has_no_more_time_and_gives_back_none(
+    server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = TokenClient(TokenConfig(server.url, ("t",)), "/api/v1", "token", of_account("Gitea"))
-    with exchange.one_call(0), pytest.raises(RetryableFailure), exchange.one_call():
-        client.call("GET", "/comments")
+    monkeypatch.setattr(exchange, "CALL_SECONDS", 0.0)
+    with exchange.one_call():
+        monkeypatch.undo()
+        with pytest.raises(RetryableFailure), exchange.one_call():
+            client.call("GET", "/comments")
     with pytest.raises(UncertainFailure):  # the list is no object: it was asked for, and answered
         client.call("POST", "/comments")
