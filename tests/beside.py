@@ -1,4 +1,4 @@
-"""Work on a second connection, to test what waits for a lock."""
+"""A second connection, and work on one: to test what waits for a lock."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 from django.db import connection
 
 from criticizer.db import prepared
+
+
+def session() -> psycopg.Connection[Any]:
+    """Open another session on the test's database, which begins a transaction with its first statement."""
+    return psycopg.connect(**{**connection.get_connection_params(), "cursor_factory": None, "context": None})
 
 
 class Beside(threading.Thread):

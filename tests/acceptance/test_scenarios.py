@@ -33,6 +33,7 @@ from reviews.reviewers.coverage_texts import NOT_REVIEWED
 from reviews.reviewers.prepare import ReviewLimits
 from tests.acceptance import troubles
 from tests.acceptance.world import AFTER, BEFORE, MAIL, World
+from tests.beside import session
 from tests.fakes.llm import Recorded, Reply, error
 from tests.fakes.p4.server import added, edited
 from tests.fakes.webhook import Behaviour, Received, WebhookReceiver
@@ -315,7 +316,7 @@ def django_now() -> float:
 
 def lose_all_connections() -> None:
     """End every session on the test's database, as a restart of the server does."""
-    with troubles._elsewhere() as other:
+    with session() as other:
         other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -519,7 +520,7 @@ def test_scenario_20_a_review_that_runs_out_of_time_keeps_its_finished_parts(wor
     one_call_at_a_time(world)
 
     def out_of_time() -> Reply | None:
-        with troubles._elsewhere() as other:
+        with session() as other:
             other.execute("UPDATE jobs SET deadline_at = now() - interval '1 s'")
         return None
 

@@ -19,6 +19,7 @@ from reviews import config as review_config
 from reviews.models import ReviewJob
 from tests.acceptance import stages
 from tests.acceptance.world import World
+from tests.beside import session
 from tests.fakes.closed import closed_port
 from tests.fakes.llm import Reply, error
 from tests.fakes.p4.server import CONNECTION_REFUSED, UNKNOWN_HOST
@@ -195,27 +196,19 @@ def before(stage: str, happening: Callable[[World], object]) -> Trouble:
     return begin
 
 
-def _elsewhere() -> psycopg.Connection[Any]:
-    """Open another session on the test's database."""
-    parameters = connection.get_connection_params()
-    for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
-        parameters.pop(name, None)
-    return psycopg.connect(**parameters)
-
-
 def serialization_failure(world: World) -> None:
     """Update from an old snapshot what another session has changed since."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         cursor.execute("SELECT count(*) FROM api_keys")
-        with _elsewhere() as other:
+        with session() as other:
             other.execute("UPDATE api_keys SET name = 'another'")
         cursor.execute("UPDATE api_keys SET name = 'mine'")
 
 
 def deadlock(world: World) -> None:
     """Lock two rows in the opposite order of another session; this one is the victim."""
-    with transaction.atomic(), connection.cursor() as cursor, _elsewhere() as other:
+    with transaction.atomic(), connection.cursor() as cursor, session() as other:
         # Only this session looks for deadlocks in time, so it is the one that fails.
         other.execute("SET LOCAL deadlock_timeout = '60s'")
         cursor.execute("SET LOCAL deadlock_timeout = '10ms'")
@@ -246,7 +239,7 @@ def _waits_for_a_lock(cursor: Any, pid: int) -> bool:
 
 
 def lock_not_available(world: World) -> None:
-    with _elsewhere() as other, transaction.atomic(), connection.cursor() as cursor:
+    with session() as other, transaction.atomic(), connection.cursor() as cursor:
         other.execute("LOCK TABLE api_keys")
         cursor.execute("LOCK TABLE api_keys NOWAIT")
 
@@ -262,7 +255,7 @@ def connection_lost(world: World) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         pid = cursor.fetchone()[0]
-        with _elsewhere() as other:
+        with session() as other:
             other.execute("SELECT pg_terminate_backend(%s)", [pid])
         cursor.execute("SELECT 1")
 

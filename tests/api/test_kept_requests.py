@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import psycopg
 import pytest
 import structlog
 from django.db import OperationalError, connection, transaction
@@ -20,6 +19,7 @@ from reviews.models import ReviewJob, SourceEvent, StageRun
 from reviews.web import rerun
 from tests import factories
 from tests.api.conftest import ApiClient, review
+from tests.beside import session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -272,8 +272,7 @@ def test_what_a_lock_keeps_from_being_requested_again_waits_for_the_next_look(
 ) -> None:
     lost = post(trigger, "k1", "101")
     lose(lost)
-    parameters = {**connection.get_connection_params(), "cursor_factory": None, "context": None}
-    with psycopg.connect(**parameters) as other, connection.cursor() as cursor:
+    with session() as other, connection.cursor() as cursor:
         other.execute("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute("SET lock_timeout = 50")
         promote(2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +14,8 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.utils import ProgrammingError
 
-from criticizer.db import schema_locks
+from criticizer.db import prepared, schema_locks
+from tests.beside import Beside, session
 from tests.stack import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,32 +30,22 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def holds(lock: str) -> Iterator[psycopg.Connection[Any]]:
     """Open another session, in a transaction that has locked a table."""
-    parameters = connection.get_connection_params()
-    for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
-        parameters.pop(name, None)
-    with psycopg.connect(**parameters) as session:
-        session.execute("SET lock_timeout = '60s'")
-        session.execute(lock)
-        yield session
+    with session() as other:
+        other.execute("SET lock_timeout = '60s'")
+        other.execute(lock)
+        yield other
 
 
 @contextmanager
-def beside(session: psycopg.Connection[Any], work: Callable[[], object]) -> Iterator[None]:
-    """Run `work` in a thread of its own; after the block, end what `session` holds and await the work."""
-
-    def run() -> None:
-        try:
-            work()
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(run)
-        try:
-            yield
-        finally:
-            session.rollback()
-        done.result()
+def beside(holder: psycopg.Connection[Any], work: Callable[[], object]) -> Iterator[Beside]:
+    """Do some work beside the block, and end what `holder` holds with it."""
+    running = Beside(work)
+    try:
+        yield running
+    finally:
+        holder.rollback()
+        running.join()
+    assert running.result is None
 
 
 def test_a_writer_that_comes_while_migrate_waits_runs_before_it() -> None:
@@ -99,17 +89,12 @@ def test_an_index_that_keeps_nobody_waiting_waits_as_long_as_it_has_to() -> None
         with schema_locks.in_turns(connection, told.append), connection.cursor() as cursor:
             cursor.execute(made)
 
-    def waits_for_long() -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) = 1 FROM pg_stat_activity WHERE query = %s AND wait_event_type = 'Lock'"
-                " AND clock_timestamp() - query_start > interval '0.5 seconds'",
-                [made],
-            )
-            return bool(cursor.fetchone()[0])
-
-    with holds("LOCK TABLE jobs IN ROW EXCLUSIVE MODE") as writer, beside(writer, change):
-        eventually(waits_for_long)
+    waits_for_long = (
+        "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = %(pid)s AND wait_event_type = 'Lock'"
+        " AND clock_timestamp() - query_start > interval '0.5 seconds'"
+    )
+    with holds("LOCK TABLE jobs IN ROW EXCLUSIVE MODE") as writer, beside(writer, change) as building:
+        eventually(lambda: prepared.value(waits_for_long, {"pid": building.pid}))
     with connection.cursor() as cursor:
         cursor.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = 'jobs_probe'::regclass")
         assert cursor.fetchone() == (True,)

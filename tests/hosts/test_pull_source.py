@@ -404,17 +404,21 @@ def test_a_repository_over_the_limit_is_refused_and_leaves_nothing_behind(
     assert list((config.directory / "objects" / "pack").glob("tmp_*")) == []
 
 
+def assert_needs_memory(config: MirrorConfig, head: str, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as bounded:
+        bounded.setattr(git_command, "MAX_MEMORY_BYTES", 60_000_000)
+        failure = failure_of(config, head, base)
+    assert (type(failure), failure.error_class) == (PermanentFailure, ErrorClass.POLICY_REJECTED)
+    assert "memory" in failure.detail
+
+
 @pytest.mark.long
 def test_what_is_small_on_the_wire_and_large_in_memory_is_refused(
     repository: PullRequests, config: MirrorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.branch("topic")
     head = repository.pull(7, {"zeros.bin": bytes(120_000_000)})
-    monkeypatch.setattr(git_command, "MAX_MEMORY_BYTES", 60_000_000)
-    failure = failure_of(config, head, repository.base)
-    assert (type(failure), failure.error_class) == (PermanentFailure, ErrorClass.POLICY_REJECTED)
-    assert "memory" in failure.detail
-    monkeypatch.undo()
+    assert_needs_memory(config, head, repository.base, monkeypatch)
     assert list(paths(fetched(config, head, repository.base))) == ["zeros.bin"]
 
 
@@ -424,9 +428,7 @@ def test_a_host_whose_references_do_not_end_is_given_up(
     repository.branch("topic")
     head = repository.pull(7, {"src/b.py": "two = 2\n"})
     host.changes_references = endless_references
-    monkeypatch.setattr(git_command, "MAX_MEMORY_BYTES", 60_000_000)
-    failure = failure_of(config, head, repository.base)
-    assert (type(failure), failure.error_class) == (PermanentFailure, ErrorClass.POLICY_REJECTED)
+    assert_needs_memory(config, head, repository.base, monkeypatch)
     host.changes_references = None
     assert list(paths(fetched(config, head, repository.base))) == ["src/b.py"]
 
