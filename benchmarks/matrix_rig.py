@@ -62,7 +62,7 @@ class Ledger(list[Any]):
 class Rig:
     """`behave` has what the server can do; `lag_seconds` is kept by those whose index lags.
 
-    `together`: so many reviews, of a job each, are told in one message.
+    `together`: how many reviews, each of its own job, one message tells of.
     """
 
     name: str

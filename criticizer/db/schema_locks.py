@@ -1,4 +1,4 @@
-"""Changes of tables in service: nobody queues behind one for long."""
+"""Changes of tables that are in use: they let others go first."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def in_turns(connection: BaseDatabaseWrapper, on_wait: Callable[[str], None]) ->
 
     PostgreSQL grants the locks of a table in the order of asking: a change that waits for one long reader
     would hold up every request that comes after it. What its transaction has locked before stays locked
-    meanwhile. An index that is made CONCURRENTLY holds up nobody, and waits as long as it has to. `on_wait`
-    is called once for each statement that has to wait, with its text.
+    meanwhile. An index that is made CONCURRENTLY keeps no one waiting, and waits as long as it has to.
+    `on_wait` is called with the text of each statement that has to wait, once.
     """
 
     def limit(seconds: float) -> None:

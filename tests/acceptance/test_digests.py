@@ -201,7 +201,7 @@ def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: W
         for n in range(3)
     ]
     jobs = [world.job(change, *recipients, key=f"k-{change}") for change in changes]
-    # As those who subscribed: nobody else vouches for what an address may read.
+    # As if each had subscribed: their own rights decide what they may read.
     ReviewJob.objects.update(recipient_origins=dict.fromkeys(recipients, RecipientOrigin.OWN))
     world.work()
     assert all("plan" in str(world.delivery(job, to).payload) for job in jobs for to in recipients)

@@ -1,4 +1,4 @@
-"""Sockets on which a whole dialogue has one deadline, and its answers one size, whoever the other side is."""
+"""Sockets on which a whole dialogue has one deadline, and all answers in it one limit of size."""
 
 from __future__ import annotations
 
