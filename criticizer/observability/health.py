@@ -38,6 +38,7 @@ from rest_framework.settings import api_settings
 
 from criticizer import texts
 from criticizer.db import reconnect
+from criticizer.db.folded_migrations import partly_run
 from criticizer.models import WorkerCluster
 from criticizer.observability.metrics import bound_queries, registry
 from criticizer.queue import outbox
@@ -80,7 +81,8 @@ def is_migrated() -> bool:
     global _migrated
     if not _migrated:
         executor = MigrationExecutor(connection)
-        _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        _migrated = not (missing or partly_run(executor.loader))
     return _migrated
 
 

@@ -78,6 +78,15 @@ class Migration(migrations.Migration):
         ('reviews', '0038_linter_results'),
         ('reviews', '0039_skipped_paths'),
         ('reviews', '0040_coverage_names'),
+        ('reviews', '0002_code_host_names_and_refusals'),
+        ('reviews', '0003_scans'),
+        ('reviews', '0004_active_jobs_by_state'),
+        ('reviews', '0005_words_of_active_jobs'),
+        ('reviews', '0006_agent_tasks_below_directories'),
+        ('reviews', '0007_scanned_path_stays'),
+        ('reviews', '0008_ended_reviews_and_offered_stages'),
+        ('reviews', '0009_how_reviews_ended'),
+        ('reviews', '0010_indexes_without_the_state'),
     ]
 
     initial = True
@@ -329,7 +338,7 @@ class Migration(migrations.Migration):
             name='HostChange',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('host', models.CharField(choices=[('github', 'GitHub'), ('gitea', 'Gitea'), ('gitlab', 'GitLab')], max_length=16)),
+                ('host', models.CharField(max_length=16)),
                 ('repository_id', models.BigIntegerField()),
                 ('number', models.IntegerField()),
                 ('full_name', models.CharField(max_length=255)),
@@ -370,7 +379,7 @@ class Migration(migrations.Migration):
             name='HostDelivery',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('host', models.CharField(choices=[('github', 'GitHub'), ('gitea', 'Gitea'), ('gitlab', 'GitLab')], max_length=16)),
+                ('host', models.CharField(max_length=16)),
                 ('delivery_id', models.CharField(max_length=128)),
                 ('event', models.CharField(max_length=64)),
                 ('repository_id', models.BigIntegerField(blank=True, null=True)),
@@ -392,7 +401,7 @@ class Migration(migrations.Migration):
             name='HostInstallation',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('host', models.CharField(choices=[('github', 'GitHub'), ('gitea', 'Gitea'), ('gitlab', 'GitLab')], max_length=16)),
+                ('host', models.CharField(max_length=16)),
                 ('installation_id', models.BigIntegerField()),
                 ('account', models.CharField(blank=True, db_default='', max_length=255)),
                 ('status', models.CharField(choices=[('active', 'Active'), ('suspended', 'Suspended'), ('deleted', 'Uninstalled')], db_default='active', max_length=9)),
@@ -401,6 +410,21 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'installation',
                 'db_table': 'host_installations',
+            },
+        ),
+        migrations.CreateModel(
+            name='HostRefusal',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('host', models.CharField(max_length=16)),
+                ('reason', models.CharField(choices=[('none_set', 'No secret is set here'), ('unsigned', 'It was not signed'), ('wrong', 'Its signature fits no secret'), ('late', 'Its time is not near ours'), ('content_type', 'It is not JSON'), ('unreadable', 'It lacks a field')], max_length=16)),
+                ('delivery_id', models.CharField(blank=True, db_default='', max_length=128)),
+                ('remote_address', models.CharField(blank=True, db_default='', max_length=64)),
+                ('refused_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'verbose_name': 'refused webhook',
+                'db_table': 'host_refusals',
             },
         ),
         migrations.CreateModel(
@@ -517,7 +541,7 @@ class Migration(migrations.Migration):
                 ('from_scratch', models.BooleanField(db_default=False)),
                 ('series', models.CharField(blank=True, db_default='', max_length=32)),
                 ('scope_prefixes', models.JSONField(db_default=[])),
-                ('kind', models.CharField(blank=True, choices=[('submitted', 'submitted'), ('shelved', 'shelved')], db_default='', max_length=9)),
+                ('kind', models.CharField(blank=True, choices=[('submitted', 'submitted'), ('shelved', 'shelved'), ('scan', 'scan')], db_default='', max_length=9)),
                 ('status', models.CharField(choices=[('queued', 'Queued'), ('in_progress', 'In progress'), ('retryable_failed', 'Waiting to retry'), ('succeeded', 'Succeeded'), ('dead_lettered', 'Dead-lettered'), ('timed_out', 'Timed out'), ('cancelled', 'Cancelled'), ('superseded', 'Superseded')], db_default='queued', max_length=20)),
                 ('status_reason', models.CharField(blank=True, db_default='', max_length=512)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -536,6 +560,7 @@ class Migration(migrations.Migration):
                 ('configuration', models.JSONField(db_default=[], default=list)),
                 ('documents', models.JSONField(db_default={}, default=dict)),
                 ('context_files', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), blank=True, db_default=[], default=list, size=None)),
+                ('ended_as', models.CharField(blank=True, choices=[('queued', 'Queued'), ('in_progress', 'In progress'), ('retryable_failed', 'Waiting to retry'), ('succeeded', 'Succeeded'), ('dead_lettered', 'Dead-lettered'), ('timed_out', 'Timed out'), ('cancelled', 'Cancelled'), ('superseded', 'Superseded')], db_default='', editable=False, max_length=20)),
             ],
             options={
                 'verbose_name': 'review',
@@ -904,6 +929,10 @@ class Migration(migrations.Migration):
             model_name='hostinstallation',
             constraint=models.UniqueConstraint(fields=('host', 'installation_id'), name='host_installations_once'),
         ),
+        migrations.AddConstraint(
+            model_name='hostrefusal',
+            constraint=models.UniqueConstraint(fields=('host', 'reason'), name='host_refusals_once'),
+        ),
         migrations.AddField(
             model_name='hostversion',
             name='change',
@@ -925,15 +954,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='reviewjob',
-            index=models.Index(condition=models.Q(('status__in', ['queued', 'in_progress', 'retryable_failed'])), fields=['deadline_at'], name='jobs_active'),
-        ),
-        migrations.AddIndex(
-            model_name='reviewjob',
             index=models.Index(condition=models.Q(('finished_at__isnull', False)), fields=['-finished_at', '-id'], name='jobs_finished'),
-        ),
-        migrations.AddIndex(
-            model_name='reviewjob',
-            index=models.Index(condition=models.Q(('status__in', ['succeeded', 'queued', 'in_progress', 'retryable_failed']), _negated=True), fields=['status', '-created_at', '-id'], name='jobs_not_succeeded'),
         ),
         migrations.AddIndex(
             model_name='reviewjob',
@@ -957,15 +978,31 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='reviewjob',
-            constraint=models.UniqueConstraint(condition=models.Q(('status__in', ['queued', 'in_progress', 'retryable_failed'])), fields=('changelist_id', 'series'), name='jobs_one_active_version'),
-        ),
-        migrations.AddConstraint(
-            model_name='reviewjob',
             constraint=models.CheckConstraint(condition=models.Q(('review_version__gt', 0)), name='jobs_version_positive'),
         ),
         migrations.AddConstraint(
             model_name='reviewjob',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('status__in', ['queued', 'in_progress', 'retryable_failed'])), models.Q(models.Q(('status__in', ['queued', 'in_progress', 'retryable_failed']), _negated=True), ('finished_at__isnull', False)), _connector='OR'), name='jobs_final_is_finished'),
+        ),
+        migrations.AddIndex(
+            model_name='reviewjob',
+            index=models.Index(condition=models.Q(('finished_at__isnull', False)), fields=['-created_at', '-id'], name='jobs_ended_newest'),
+        ),
+        migrations.AddConstraint(
+            model_name='reviewjob',
+            constraint=models.UniqueConstraint(condition=models.Q(('finished_at__isnull', True)), fields=('changelist_id', 'series'), name='jobs_one_unfinished_version'),
+        ),
+        migrations.AddIndex(
+            model_name='reviewjob',
+            index=models.Index(condition=models.Q(('finished_at__isnull', True)), fields=['deadline_at', 'id'], name='jobs_unfinished_by_deadline'),
+        ),
+        migrations.AddIndex(
+            model_name='reviewjob',
+            index=models.Index(condition=models.Q(('ended_as', ''), _negated=True), fields=['ended_as', '-created_at', '-id'], name='jobs_ended_otherwise'),
+        ),
+        migrations.AddIndex(
+            model_name='reviewjob',
+            index=django.contrib.postgres.indexes.GinIndex(django.contrib.postgres.search.SearchVector('title', 'author', config='simple'), condition=models.Q(('finished_at__isnull', True), models.Q(('author', ''), ('title', ''), _negated=True)), name='jobs_words_unfinished'),
         ),
         migrations.AddField(
             model_name='repositoryconfiguration',
@@ -996,6 +1033,11 @@ class Migration(migrations.Migration):
             model_name='hostdelivery',
             name='job',
             field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='host_deliveries', to='reviews.reviewjob'),
+        ),
+        migrations.AddField(
+            model_name='hostdelivery',
+            name='comment',
+            field=models.BigIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
             model_name='findingrow',
@@ -1039,6 +1081,10 @@ class Migration(migrations.Migration):
         pgtrigger.migrations.AddTrigger(
             model_name='reviewjob',
             trigger=pgtrigger.compiler.Trigger(name='replayed_with_its_letter', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (NEW."status" = \'queued\' AND OLD."status" = \'dead_lettered\')', func="\n            IF NOT EXISTS (SELECT FROM public.dead_letters l\n                            WHERE l.job_id = NEW.id AND l.status = 'replaying') THEN\n              RAISE EXCEPTION 'job %: no letter of it is being replayed', NEW.id;\n            END IF;\n            RETURN NEW;", hash='33ef836a7aca2713a330146eeef0c4e5e0d75f4b', operation='UPDATE', pgid='pgtrigger_replayed_with_its_letter_bd665', table='jobs', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='reviewjob',
+            trigger=pgtrigger.compiler.Trigger(name='keeps_how_it_ended', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (NEW.ended_as <> CASE WHEN NEW.status IN ('dead_lettered', 'timed_out', 'cancelled', 'superseded') THEN NEW.status ELSE '' END)", func="NEW.ended_as := CASE WHEN NEW.status IN ('dead_lettered', 'timed_out', 'cancelled', 'superseded') THEN NEW.status ELSE '' END; RETURN NEW;", hash='214c7cc06c4c92b27a24a13d325d3fe3f5397fa3', operation='INSERT OR UPDATE', pgid='pgtrigger_keeps_how_it_ended_31cbf', table='jobs', when='BEFORE')),
         ),
         migrations.AddField(
             model_name='reviewunit',
@@ -1218,6 +1264,10 @@ class Migration(migrations.Migration):
             model_name='hostdelivery',
             constraint=models.UniqueConstraint(fields=('host', 'delivery_id'), name='host_deliveries_once'),
         ),
+        migrations.AddConstraint(
+            model_name='hostdelivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('comment__isnull', False)), fields=('host', 'repository_id', 'comment'), name='host_deliveries_comment'),
+        ),
         migrations.AddIndex(
             model_name='findingrow',
             index=models.Index(condition=models.Q(('excerpt__startswith', '[')), fields=['id'], name='findings_unsealed'),
@@ -1370,6 +1420,22 @@ class Migration(migrations.Migration):
             model_name='agenttask',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('lease_expires_at__isnull', False), ('status', 'in_progress'), models.Q(('claim_sha256', ''), _negated=True)), models.Q(models.Q(('status', 'in_progress'), _negated=True), ('lease_expires_at__isnull', True)), _connector='OR'), name='agent_tasks_claimed_are_leased'),
         ),
+        migrations.AddIndex(
+            model_name='agenttask',
+            index=models.Index(models.Func(models.F('directories'), output_field=models.TextField(), template="(split_part((%(expressions)s)[1], '/', 3))"), models.F('created_at'), models.F('ordinal'), models.F('id'), condition=models.Q(('status__in', ['pending', 'in_progress'])), name='agent_tasks_open_below_1'),
+        ),
+        migrations.AddIndex(
+            model_name='agenttask',
+            index=models.Index(models.Func(models.F('directories'), output_field=models.TextField(), template="(split_part((%(expressions)s)[1], '/', 3) || '/' || split_part((%(expressions)s)[1], '/', 4))"), models.F('created_at'), models.F('ordinal'), models.F('id'), condition=models.Q(('status__in', ['pending', 'in_progress'])), name='agent_tasks_open_below_2'),
+        ),
+        migrations.AddIndex(
+            model_name='agenttask',
+            index=models.Index(models.Func(models.F('directories'), output_field=models.TextField(), template="(split_part((%(expressions)s)[1], '/', 3) || '/' || split_part((%(expressions)s)[1], '/', 4) || '/' || split_part((%(expressions)s)[1], '/', 5))"), models.F('created_at'), models.F('ordinal'), models.F('id'), condition=models.Q(('status__in', ['pending', 'in_progress'])), name='agent_tasks_open_below_3'),
+        ),
+        migrations.AddIndex(
+            model_name='agenttask',
+            index=models.Index(fields=['expires_at'], name='agent_tasks_by_expiry'),
+        ),
         pgtrigger.migrations.AddTrigger(
             model_name='agenttask',
             trigger=pgtrigger.compiler.Trigger(name='status_fsm', sql=pgtrigger.compiler.UpsertTriggerSql(declare='DECLARE _is_valid_transition BOOLEAN;', func='SELECT CONCAT(OLD."status", \':\', NEW."status") = ANY(\'{pending:in_progress,in_progress:pending,in_progress:completed,in_progress:failed,pending:expired,pending:cancelled,in_progress:expired,in_progress:cancelled,completed:pending,failed:pending,expired:pending,cancelled:pending}\'::text[]) INTO _is_valid_transition; IF (_is_valid_transition IS FALSE AND OLD."status" IS DISTINCT FROM NEW."status") THEN RAISE EXCEPTION \'pgtrigger: Invalid transition of field "status" from "%" to "%" on table %\', OLD."status", NEW."status", TG_TABLE_NAME; ELSE RETURN NEW; END IF;', hash='a29122ecb7ec3ee635fa4899b15e7ae2f7d9cc79', operation='UPDATE', pgid='pgtrigger_status_fsm_57443', table='agent_tasks', when='BEFORE')),
@@ -1434,14 +1500,119 @@ class Migration(migrations.Migration):
             model_name='viewerscopeevent',
             trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='a5523ee5fd88abc8b315056aa5620b5c1553bf90', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_4edb6', table='reviews_viewerscopeevent', when='BEFORE')),
         ),
-        # Room for updates in place, and early vacuum.
+        migrations.CreateModel(
+            name='Scan',
+            fields=[
+                ('job', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='scan', serialize=False, to='reviews.reviewjob')),
+            ],
+            options={
+                'db_table': 'scans',
+            },
+        ),
+        migrations.CreateModel(
+            name='ScanTargetEvent',
+            fields=[
+                ('pgh_id', models.AutoField(primary_key=True, serialize=False)),
+                ('pgh_created_at', models.DateTimeField(auto_now_add=True)),
+                ('pgh_label', models.TextField(help_text='The event label.')),
+                ('id', models.BigIntegerField()),
+                ('path', models.CharField(help_text='Such as //app/... for the git repository app, or //app/docs/... for a folder of it.', max_length=1024)),
+                ('every_hours', models.PositiveIntegerField(default=0, help_text='How often it is scanned; 0: only when it is asked for.', validators=[django.core.validators.MaxValueValidator(8760)], verbose_name='every (hours)')),
+                ('recipients', models.TextField(blank=True, db_default='', help_text='Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: no one.')),
+                ('reason', models.CharField(help_text='Why it is scanned: a ticket or a sentence.', max_length=255)),
+            ],
+            options={
+                'verbose_name': 'scanned-path edit',
+                'abstract': False,
+            },
+        ),
+        migrations.CreateModel(
+            name='ScanDocument',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.CharField(max_length=64)),
+                ('path', models.CharField(max_length=1024)),
+                ('total', models.IntegerField(db_default=0)),
+                ('verified_at', models.DateTimeField(blank=True, null=True)),
+                ('unread', models.CharField(blank=True, db_default='', max_length=64)),
+                ('holds', models.IntegerField(db_default=0)),
+                ('refuted', models.IntegerField(db_default=0)),
+                ('ambiguous', models.IntegerField(db_default=0)),
+                ('uncheckable', models.IntegerField(db_default=0)),
+                ('claims', models.JSONField(db_default=[], default=list)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('scan', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='documents', to='reviews.scan')),
+            ],
+            options={
+                'db_table': 'scan_documents',
+                'ordering': ['id'],
+            },
+        ),
+        migrations.CreateModel(
+            name='ScanTarget',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('path', models.CharField(help_text='Such as //app/... for the git repository app, or //app/docs/... for a folder of it.', max_length=1024, unique=True)),
+                ('every_hours', models.PositiveIntegerField(default=0, help_text='How often it is scanned; 0: only when it is asked for.', validators=[django.core.validators.MaxValueValidator(8760)], verbose_name='every (hours)')),
+                ('recipients', models.TextField(blank=True, db_default='', help_text='Who is notified of each scan, one a line, such as mail:ann@example.com. Empty: no one.')),
+                ('reason', models.CharField(help_text='Why it is scanned: a ticket or a sentence.', max_length=255)),
+                ('next_at', models.DateTimeField(blank=True, editable=False, null=True)),
+                ('problem', models.CharField(blank=True, db_default='', editable=False, max_length=512)),
+            ],
+            options={
+                'verbose_name': 'scanned path',
+                'db_table': 'scan_targets',
+                'ordering': ['path'],
+                'indexes': [models.Index(condition=models.Q(('every_hours__gt', 0)), fields=['next_at'], name='scan_targets_scheduled')],
+            },
+        ),
+        migrations.AddField(
+            model_name='scan',
+            name='target',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='scans', to='reviews.scantarget'),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='scantarget',
+            trigger=pgtrigger.compiler.Trigger(name='insert_insert', sql=pgtrigger.compiler.UpsertTriggerSql(func='INSERT INTO "reviews_scantargetevent" ("every_hours", "id", "path", "pgh_context_id", "pgh_created_at", "pgh_label", "pgh_obj_id", "reason", "recipients") VALUES (NEW."every_hours", NEW."id", NEW."path", _pgh_attach_context(), NOW(), \'insert\', NEW."id", NEW."reason", NEW."recipients"); RETURN NULL;', hash='d8c7d0b96e0ec512732356cec590a1e385b4f483', operation='INSERT', pgid='pgtrigger_insert_insert_16a31', table='scan_targets', when='AFTER')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='scantarget',
+            trigger=pgtrigger.compiler.Trigger(name='update_update', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."every_hours" IS DISTINCT FROM (NEW."every_hours") OR OLD."id" IS DISTINCT FROM (NEW."id") OR OLD."path" IS DISTINCT FROM (NEW."path") OR OLD."reason" IS DISTINCT FROM (NEW."reason") OR OLD."recipients" IS DISTINCT FROM (NEW."recipients"))', func='INSERT INTO "reviews_scantargetevent" ("every_hours", "id", "path", "pgh_context_id", "pgh_created_at", "pgh_label", "pgh_obj_id", "reason", "recipients") VALUES (NEW."every_hours", NEW."id", NEW."path", _pgh_attach_context(), NOW(), \'update\', NEW."id", NEW."reason", NEW."recipients"); RETURN NULL;', hash='763ee8194747bc50b18c1e1a70f21505283e6065', operation='UPDATE', pgid='pgtrigger_update_update_4bcaf', table='scan_targets', when='AFTER')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='scantarget',
+            trigger=pgtrigger.compiler.Trigger(name='delete_delete', sql=pgtrigger.compiler.UpsertTriggerSql(func='INSERT INTO "reviews_scantargetevent" ("every_hours", "id", "path", "pgh_context_id", "pgh_created_at", "pgh_label", "pgh_obj_id", "reason", "recipients") VALUES (OLD."every_hours", OLD."id", OLD."path", _pgh_attach_context(), NOW(), \'delete\', OLD."id", OLD."reason", OLD."recipients"); RETURN NULL;', hash='1e16ba6ef9bbf8dcf65bc33590e79e8655c49400', operation='DELETE', pgid='pgtrigger_delete_delete_32e45', table='scan_targets', when='AFTER')),
+        ),
+        migrations.AddField(
+            model_name='scantargetevent',
+            name='pgh_context',
+            field=models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='pghistory.context'),
+        ),
+        migrations.AddField(
+            model_name='scantargetevent',
+            name='pgh_obj',
+            field=models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, to='reviews.scantarget'),
+        ),
+        migrations.AddConstraint(
+            model_name='scandocument',
+            constraint=models.UniqueConstraint(fields=('scan', 'digest'), name='scan_documents_once'),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='scantargetevent',
+            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='836d8baaff882fa78bc1e798c41e4227617cd18b', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_8b13c', table='reviews_scantargetevent', when='BEFORE')),
+        ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='scantarget',
+            trigger=pgtrigger.compiler.Trigger(name='path_stays', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."path" IS DISTINCT FROM (NEW."path"))', func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='d6b1f56f9258c1323f357e1cf4f2869c1dd5b586', operation='UPDATE', pgid='pgtrigger_path_stays_62e62', table='scan_targets', when='BEFORE')),
+        ),
+        # Room on each page for updates in place, which write to no index, and early vacuum.
         *(
             migrations.RunSQL(
-                f"ALTER TABLE {table} SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0,"
+                f"ALTER TABLE {table} SET (fillfactor = {fillfactor}, autovacuum_vacuum_scale_factor = 0,"
                 " autovacuum_vacuum_threshold = 1000)",
                 migrations.RunSQL.noop,
             )
-            for table in ("jobs", "stage_runs")
+            for table, fillfactor in (("jobs", 90), ("stage_runs", 80))
         ),
         migrations.RunSQL(
             "CREATE FUNCTION refuse_truncate() RETURNS trigger LANGUAGE plpgsql AS $$\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 from django.db import connection
 
@@ -51,21 +49,3 @@ def test_rare_reviews_are_listed_from_their_index() -> None:
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE jobs; SET LOCAL enable_seqscan = off")
         assert "jobs_ended_otherwise" in listed.explain()
-
-
-def test_reviews_that_ended_before_the_column_was_there_are_filled_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    migration = import_module("reviews.migrations.0010_indexes_without_the_state")
-    monkeypatch.setattr(migration, "_AT_ONCE", 2)
-    for status in JobStatus:
-        factories.ReviewJobFactory(status=status)
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")  # no trigger: as it was before
-        cursor.execute("UPDATE jobs SET ended_as = ''")
-        cursor.execute("SET LOCAL session_replication_role = origin")
-    assert set(ended_as().values()) == {""}
-    with connection.schema_editor(atomic=False) as editor:
-        migration.fill(None, editor)
-        migration.fill(None, editor)  # it was cut off, and the migration is run again
-    assert ended_as() == {status: status.value if status in RARE_JOB else "" for status in JobStatus}

@@ -7,6 +7,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from criticizer.db.compatibility import Finding, Verdict, judge
+from criticizer.db.folded_migrations import refuse_partly_run
 
 
 class Command(BaseCommand):
@@ -14,6 +15,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: object, **options: object) -> None:
         executor = MigrationExecutor(connection)
+        refuse_partly_run(executor.loader)
         graph = executor.loader.graph
         plan = [step for step, _ in executor.migration_plan(graph.leaf_nodes())]
         if not plan:

@@ -12,9 +12,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.commands import migrate
 from django.db import connections
+from django.db.migrations.loader import MigrationLoader
 
 from criticizer.db import schema_locks
 from criticizer.db.error_hints import refuse_pooler
+from criticizer.db.folded_migrations import refuse_partly_run
 from criticizer.db.privileges import as_owner, grant, harden
 from criticizer.queue.advisory_locks import Holder, Lock, awaited
 
@@ -30,6 +32,7 @@ class Command(migrate.Command):
             awaited(Lock.MIGRATE, self._tell),
             schema_locks.in_turns(connection, self._tell_of_a_lock),
         ):
+            refuse_partly_run(MigrationLoader(connection))
             super().handle(*args, **options)
             harden(connection)
             grant(connection, settings.APPLICATION_ROLE)
