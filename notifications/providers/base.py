@@ -100,7 +100,6 @@ class Capabilities:
     looks_elsewhere: bool = False  # look-ups use another server, with a circuit of its own
     absence: str = ""  # proof of absence, for the table in the docs
     max_bytes: int | None = None  # of one message as sent
-    batch: int = 1  # messages per call
 
 
 class Provider(Protocol):

@@ -17,21 +17,15 @@ from django.db.models import Max
 
 from criticizer.codehosts.registry import HOSTS
 from criticizer.resilience import gate
-from criticizer.resilience.failures import (
-    Component,
-    DependencyUnavailable,
-    ErrorClass,
-    Failure,
-    RetryableFailure,
-)
+from criticizer.resilience.failures import DependencyUnavailable, Failure
 from notifications.rendering import Ending
 from reviews import config, pipeline
 from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import FindingRow, HostChange, ReviewJob, Scan, ScanTarget
 from reviews.models.jobs import SCAN
+from reviews.sources.failures import misconfigured, not_found, unavailable
 from reviews.sources.git import GitSource
-from reviews.sources.git_command import misconfigured, not_found
 from reviews.sources.mirror import Mirror
 from reviews.sources.pull import commit_id
 from reviews.sources.registry import listing_of, source_for
@@ -159,8 +153,7 @@ def _asked(dependency: str, name: str) -> Iterator[None]:
     except DependencyUnavailable as waiting:
         if isinstance(waiting.__cause__, Failure):
             raise waiting.__cause__ from None  # it was called, and this is what it said
-        detail = f"{name} is not called at the moment"
-        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail) from waiting
+        raise unavailable(f"{name} is not called at the moment") from waiting
 
 
 def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:

@@ -164,7 +164,7 @@ class SubmittedChanges(_Server):
             yield StreamStep((), _at(before))
         place, floor = int(before.place), int(before.state["floor"])
         first = max(floor, place - LOOK_BACK) + 1
-        numbers, _ = self.listing.submitted_from(first, paths, PER_RUN)
+        numbers = self.listing.submitted_from(first, paths, PER_RUN)
         for chunk in _chunks(numbers):
             unknown = source_events.unannounced(Kind.CHANGE, map(str, chunk))
             events = self.events(Kind.CHANGE, [number for number in chunk if str(number) in unknown])

@@ -73,8 +73,8 @@ class Decoded:
     oddity: str = ""  # why other tools may not read it as text
 
 
-def decode(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | SkipReason:
-    """Decode a file: byte order mark, then strict UTF-8, then the fallback.
+def decode(data: bytes) -> Decoded | SkipReason:
+    """Decode a file: byte order mark, then strict UTF-8, then FALLBACK_ENCODING.
 
     Returns BINARY for data that is not text and UNREADABLE for text in an unknown encoding.
     """
@@ -88,7 +88,7 @@ def decode(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | SkipReas
         if encoding is not None:
             return SkipReason.UNREADABLE
         try:
-            text, encoding = data.decode(fallback), fallback
+            text, encoding = data.decode(FALLBACK_ENCODING), FALLBACK_ENCODING
         except UnicodeDecodeError:
             return SkipReason.UNREADABLE
         # Every byte string is nearly some cp1252 text: control characters give a binary away.
@@ -104,7 +104,7 @@ def _decoded(text: str, encoding: str, oddity: str = "") -> Decoded:
     return Decoded(text.replace("\r\n", "\n") if crlf else text, encoding, crlf, oddity)
 
 
-def decode_odd(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | None:
+def decode_odd(data: bytes) -> Decoded | None:
     """Decode what must be text by its name or its base, but is not by `decode`.
 
     NUL bytes and what cannot be decoded are shown by a character. Returns None for what is mostly no text.
@@ -122,7 +122,7 @@ def decode_odd(data: bytes, fallback: str = FALLBACK_ENCODING) -> Decoded | None
     text = data.replace(b"\0", b"").decode("utf-8", "replace")
     encoding = "utf-8"
     if DAMAGE_SHOWN in text:
-        text, encoding = data.decode(fallback, "replace"), fallback
+        text, encoding = data.decode(FALLBACK_ENCODING, "replace"), FALLBACK_ENCODING
     else:
         text = data.decode("utf-8")
     # A few NUL bytes are shown where they stand; many would take the words apart for every reader.
@@ -157,20 +157,23 @@ def _ascii_share(text: str) -> float:
     return sum(match.end() - match.start() for match in _ASCII.finditer(text)) / max(len(text), 1)
 
 
-def skipped(
-    listed: ListedFile, reason: SkipReason, detail: str = "", *, size_bytes: int | None = None
-) -> FileChange:
-    """Return the entry of a file whose content is not reviewed. `detail` is one short sentence."""
+def _entry(listed: ListedFile, size_bytes: int | None) -> FileChange:
     return FileChange(
         path=listed.path,
         action=listed.action,
         file_type=listed.file_type,
         old_path=listed.old_path,
         old_file_type=listed.old_file_type,
-        size_bytes=listed.size_bytes if size_bytes is None else size_bytes,
-        skipped=reason,
-        skip_detail=detail,
+        size_bytes=size_bytes,
     )
+
+
+def skipped(
+    listed: ListedFile, reason: SkipReason, detail: str = "", *, size_bytes: int | None = None
+) -> FileChange:
+    """Return the entry of a file whose content is not reviewed. `detail` is one short sentence."""
+    size_bytes = listed.size_bytes if size_bytes is None else size_bytes
+    return replace(_entry(listed, size_bytes), skipped=reason, skip_detail=detail)
 
 
 def file_change(
@@ -178,7 +181,6 @@ def file_change(
     old: bytes | None,
     new: bytes | None,
     *,
-    fallback: str = FALLBACK_ENCODING,
     transform: Callable[[str], str] = lambda text: text,
     note: str = "",
 ) -> FileChange:
@@ -188,17 +190,17 @@ def file_change(
     when the content is reviewed after all.
     """
     size_bytes = len(new) if new is not None else len(old or b"")
-    before, after = _side(old, fallback, transform), _side(new, fallback, transform)
+    before, after = _side(old, transform), _side(new, transform)
     oddity = ""
     if isinstance(after, SkipReason) and (
         TEXT_NAME.search(listed.path) or isinstance(before, Decoded) or is_nearly_text(new or b"")
     ):
         oddity = "its content is no text"
-        if (read := decode_odd(new or b"", fallback)) is not None:
+        if (read := decode_odd(new or b"")) is not None:
             after = replace(read, text=transform(read.text))
     if isinstance(before, SkipReason) and isinstance(after, Decoded):
         # What stood there before hides nothing of what stands there now.
-        read = decode_odd(old or b"", fallback)
+        read = decode_odd(old or b"")
         before, note = (read, note) if read else (None, "the old side is no text: shown as wholly new")
     for side, result in (("new", after), ("old", before)):
         if isinstance(result, SkipReason):
@@ -210,18 +212,12 @@ def file_change(
     shown = after or before
     if shown is None:
         return skipped(listed, SkipReason.UNREADABLE, "the server holds neither side any more")
-    reason, detail = _not_worth_reading(listed, before, after, same_bytes=old == new)
-    if reason is not None:
-        return skipped(listed, reason, detail, size_bytes=size_bytes)
+    if detail := _why_identical(listed, before, after, same_bytes=old == new):
+        return skipped(listed, SkipReason.IDENTICAL, detail, size_bytes=size_bytes)
     if _are_lfs_pointers(before, after):
         return replace(skipped(listed, SkipReason.BINARY, IN_LFS, size_bytes=size_bytes), in_lfs=True)
-    return FileChange(
-        path=listed.path,
-        action=listed.action,
-        file_type=listed.file_type,
-        old_path=listed.old_path,
-        old_file_type=listed.old_file_type,
-        size_bytes=size_bytes,
+    return replace(
+        _entry(listed, size_bytes),
         old_text=before.text if before else None,
         new_text=after.text if after else None,
         encoding=shown.encoding,
@@ -233,10 +229,10 @@ def file_change(
     )
 
 
-def _side(data: bytes | None, fallback: str, transform: Callable[[str], str]) -> Decoded | SkipReason | None:
+def _side(data: bytes | None, transform: Callable[[str], str]) -> Decoded | SkipReason | None:
     if data is None:
         return None
-    result = decode(data, fallback)
+    result = decode(data)
     return replace(result, text=transform(result.text)) if isinstance(result, Decoded) else result
 
 
@@ -252,17 +248,17 @@ def _link_target(side: bytes) -> str | None:
     return None if "\n" in target or len(target) > 1024 else link_target(target)
 
 
-def _not_worth_reading(
+def _why_identical(
     listed: ListedFile, before: Decoded | None, after: Decoded | None, *, same_bytes: bool
-) -> tuple[SkipReason | None, str]:
-    texts = [side.text for side in (before, after) if side is not None]
-    if len(texts) == 2 and texts[0] == texts[1]:
-        if not same_bytes:
-            return SkipReason.IDENTICAL, "only line ends, encoding or keywords changed"
-        if listed.old_file_type is not None and listed.old_file_type != listed.file_type:
-            return SkipReason.IDENTICAL, f"only the type changed: {listed.old_file_type} → {listed.file_type}"
-        return SkipReason.IDENTICAL, "the content did not change"
-    return None, ""
+) -> str:
+    """Return why there is nothing to read where both sides have the same text, or ""."""
+    if before is None or after is None or before.text != after.text:
+        return ""
+    if not same_bytes:
+        return "only line ends, encoding or keywords changed"
+    if listed.old_file_type is not None and listed.old_file_type != listed.file_type:
+        return f"only the type changed: {listed.old_file_type} → {listed.file_type}"
+    return "the content did not change"
 
 
 def _are_lfs_pointers(before: Decoded | None, after: Decoded | None) -> bool:

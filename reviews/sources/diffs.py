@@ -21,6 +21,8 @@ from reviews.sources.base import Action, FileChange, SkipReason
 
 MAX_LINES_PER_SIDE = 20_000
 MAX_BYTES_PER_SIDE = 1_000_000
+CONTEXT_LINES = 3
+ENCLOSING_LINES = 10
 NO_NEWLINE = "\\ No newline at end of file"
 
 # Upper bound of difflib's inner steps for one region (about a second on a slow core).
@@ -88,15 +90,10 @@ class RenderedDiff:
     places: tuple[tuple[int, ...], ...]
 
 
-def diff_file(
-    file: FileChange,
-    context: int = 3,
-    enclosing: int = 10,
-    section_at: Callable[[int], str] | None = None,
-) -> FileDiff:
+def diff_file(file: FileChange, section_at: Callable[[int], str] | None = None) -> FileDiff:
     """Return the hunks between both sides of a file.
 
-    `context` lines surround each change; a hunk is extended upward by at most `enclosing`
+    `CONTEXT_LINES` lines surround each change; a hunk is extended upward by at most `ENCLOSING_LINES`
     lines when that reaches the definition it lies in. `section_at` returns the section of a hunk that
     starts at a line of the new side; without it, lines that start in the first column decide. A side
     above `MAX_LINES_PER_SIDE` or `MAX_BYTES_PER_SIDE` gives a `too_large` result without hunks.
@@ -108,10 +105,10 @@ def diff_file(
     if _is_too_large(old_text) or _is_too_large(new_text):
         return not_compared(file)
     old, new = split_lines(old_text), split_lines(new_text)
-    hunks = _hunks(old, new, _equal_blocks(old, new), context, enclosing)
+    hunks = _hunks(old, new, _equal_blocks(old, new))
     if section_at is not None:
         hunks = (replace(hunk, section=_one_line(section_at(hunk.new_start))) for hunk in hunks)
-    return FileDiff(path=file.path, action=file.action, old_path=file.old_path, hunks=tuple(hunks))
+    return replace(base, hunks=tuple(hunks))
 
 
 def not_compared(file: FileChange) -> FileDiff:
@@ -267,19 +264,17 @@ def _line(kind: str, raw: str, old_no: int | None, new_no: int | None) -> DiffLi
     return DiffLine(kind, raw[:-1] if ends else raw, old_no, new_no, ends)
 
 
-def _hunks(
-    old: Sequence[str], new: Sequence[str], blocks: Sequence[Block], context: int, enclosing: int
-) -> Iterator[Hunk]:
+def _hunks(old: Sequence[str], new: Sequence[str], blocks: Sequence[Block]) -> Iterator[Hunk]:
     rows = _rows(old, new, blocks)
     ranges: list[tuple[int, int]] = []
     for index, row in enumerate(rows):
         if row.kind == " ":
             continue
-        start, end = max(0, index - context), min(len(rows), index + context + 1)
+        start, end = max(0, index - CONTEXT_LINES), min(len(rows), index + CONTEXT_LINES + 1)
         if ranges and start <= ranges[-1][1]:
             ranges[-1] = (ranges[-1][0], end)
         else:
-            start = _start_of_definition(rows, start, enclosing)
+            start = _start_of_definition(rows, start)
             if ranges and start <= ranges[-1][1]:
                 ranges[-1] = (ranges[-1][0], end)
             else:
@@ -315,8 +310,8 @@ def _opens_section(row: DiffLine) -> bool:
     return is_head and row.kind != "-" and len(row.text) <= _MAX_SECTION_CHARS
 
 
-def _start_of_definition(rows: Sequence[DiffLine], start: int, enclosing: int) -> int:
-    for index in range(start, max(-1, start - enclosing - 1), -1):
+def _start_of_definition(rows: Sequence[DiffLine], start: int) -> int:
+    for index in range(start, max(-1, start - ENCLOSING_LINES - 1), -1):
         if index < len(rows) and rows[index].kind != " ":
             break
         if index < len(rows) and _opens_section(rows[index]):

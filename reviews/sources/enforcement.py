@@ -11,9 +11,10 @@ from typing import Literal, NoReturn
 
 import structlog
 
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from criticizer.resilience.failures import ErrorClass
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, FileChange
+from reviews.sources.failures import permanent
 from reviews.sources.paths import printable
 
 log = structlog.get_logger()
@@ -60,12 +61,8 @@ def refuse(
             stage=stage,
         )
         on_violation(violation)
-    raise PermanentFailure(
-        ErrorClass.PATH_DENIED,
-        Component.INTERNAL,
-        "the changelist touches paths outside the allow-list",
-        context={"denied_paths": len(outside), "check": stage},
-    )
+    detail = "the changelist touches paths outside the allow-list"
+    raise permanent(ErrorClass.PATH_DENIED, detail, denied_paths=len(outside), check=stage)
 
 
 def without_old_side(file: FileChange) -> FileChange:

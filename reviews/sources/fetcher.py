@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import ErrorClass
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import (
     Action,
@@ -25,8 +25,9 @@ from reviews.sources.base import (
 )
 from reviews.sources.content import skipped
 from reviews.sources.enforcement import CheckedAt, SecurityViolation, denied, refuse
+from reviews.sources.failures import not_found, permanent, retryable
 from reviews.sources.paths import storable
-from reviews.sources.registry import depot_prefix, validate_changelist_id
+from reviews.sources.registry import checked_id, depot_prefix
 from reviews.sources.remarks import MOVED_IN
 
 log = structlog.get_logger()
@@ -76,9 +77,7 @@ class ChangeFetcher:
                 return change
             log.info("shelf_replaced", changelist=changelist_id)
             listed = again
-        raise RetryableFailure(
-            ErrorClass.WRITE_CONFLICT, Component.SOURCE, "the shelf was replaced each time it was being read"
-        )
+        raise retryable(ErrorClass.WRITE_CONFLICT, "the shelf was replaced each time it was being read")
 
     def look(self, changelist_id: str) -> int:
         """List a change and check every path, reading no content; return how many files it has.
@@ -89,10 +88,7 @@ class ChangeFetcher:
 
     def _begin(self, changelist_id: str) -> tuple[str, AllowList]:
         """Return the canonical id and the allow-list as the server compares names."""
-        try:
-            changelist_id = validate_changelist_id(changelist_id)
-        except ValueError as error:
-            raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, str(error)) from error
+        changelist_id = checked_id(changelist_id)
         prefix = depot_prefix(changelist_id)
         if prefix is not None and not self.allow_list.may_touch(prefix):
             outside = [(prefix, "nothing below it is in the allow-list")]
@@ -109,9 +105,7 @@ class ChangeFetcher:
         listed = self.source.describe(changelist_id)
         files = [file for file in listed.files if self._is_readable(file.path)]
         if not files and self.may_read is not None:
-            raise PermanentFailure(
-                ErrorClass.NOT_FOUND, Component.SOURCE, "no file of the change is in the requester's scope"
-            )
+            raise not_found("no file of the change is in the requester's scope")
         self._check(changelist_id, (file.path for file in listed.files), allow_list, "query")
         return replace(listed, files=tuple(self._without_denied_source(file, allow_list) for file in files))
 
@@ -138,9 +132,7 @@ class ChangeFetcher:
         changelist_id, allow_list = self._begin(change.changelist_id)
         listed = self._describe(changelist_id, allow_list)
         if listed.version_key != change.version_key:
-            raise RetryableFailure(
-                ErrorClass.WRITE_CONFLICT, Component.SOURCE, "the shelf was replaced when it was being read"
-            )
+            raise retryable(ErrorClass.WRITE_CONFLICT, "the shelf was replaced when it was being read")
         moved = {storable(file.path): _as_added(file) for file in listed.files}
         files = [moved[path] for path in moved if path in wanted]
         read = self._read(replace(listed, files=tuple(files)), allow_list)
@@ -218,9 +210,7 @@ class ChangeFetcher:
         """Check that a source read exactly the paths it was given, all of them allowed."""
         self._check(changelist_id, _paths_of(found), allow_list, "file")
         if [(file.path, file.old_path) for file in asked] != [(file.path, file.old_path) for file in found]:
-            raise PermanentFailure(
-                ErrorClass.INTERNAL_BUG, Component.INTERNAL, "a source read other files than the given ones"
-            )
+            raise permanent(ErrorClass.INTERNAL_BUG, "a source read other files than the given ones")
 
     def _check(
         self, changelist_id: str, paths: Iterable[str], allow_list: AllowList, stage: CheckedAt

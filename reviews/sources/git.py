@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources import git_search
 from reviews.sources.base import (
     Action,
@@ -21,7 +20,8 @@ from reviews.sources.base import (
     version_key_of,
 )
 from reviews.sources.content import file_change, link_change, skipped
-from reviews.sources.git_command import MAX_OUTPUT_BYTES, SHA, GitCommand, GitObject, misconfigured, not_found
+from reviews.sources.failures import misconfigured, not_found, too_large
+from reviews.sources.git_command import MAX_OUTPUT_BYTES, SHA, GitCommand, GitObject
 from reviews.sources.paths import encode_path, printable, storable
 
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -29,6 +29,7 @@ _COMMIT_ID = re.compile(r"git:(?P<name>[A-Za-z0-9._-]+)@(?P<sha>[0-9a-f]{40})")
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # known to every git, stored or not
 _NO_OBJECT = "0" * 40
 _TYPES = {"100644": "text", "100664": "text", "100755": "text+x", "120000": "symlink", "160000": "submodule"}
+_ACTIONS = {"A": Action.ADD, "C": Action.ADD, "D": Action.DELETE, "R": Action.RENAME}
 _MAX_MESSAGE_BYTES = 1_000_000
 # Contents are compared for renames up to these sums; beyond, only equal ones are found, by their ids.
 _RENAME_BYTES = 8_000_000
@@ -145,20 +146,15 @@ class GitSource:
 
     def head(self, branch: str) -> str:
         """Return the newest commit of a branch. Raises PermanentFailure CONFIG_INVALID without one."""
-        name = f"refs/heads/{branch}"
-        result = self._git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        sha = result.stdout.decode("ascii", "replace").strip()
-        if result.exit_code != 0 or not SHA.fullmatch(sha):
-            raise misconfigured("the repository has no such branch: correct GIT_WATCH", branch=branch)
-        return sha
+        if sha := self._git.commit_of(f"refs/heads/{branch}"):
+            return sha
+        raise misconfigured("the repository has no such branch: correct GIT_WATCH", branch=branch)
 
     def default_head(self) -> str:
         """Return the commit of HEAD. Raises PermanentFailure NOT_FOUND while there is none."""
-        result = self._git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        sha = result.stdout.decode("ascii", "replace").strip()
-        if result.exit_code != 0 or not SHA.fullmatch(sha):
-            raise not_found("the repository's HEAD leads to no commit")
-        return sha
+        if sha := self._git.commit_of("HEAD"):
+            return sha
+        raise not_found("the repository's HEAD leads to no commit")
 
     def commits(self, head: str, *, after: str | None, count: int | None = None) -> list[str] | None:
         """Return the commits up to `head` along first parents, oldest first: a merge counts as one.
@@ -294,43 +290,28 @@ class GitSource:
             f"--find-renames={similarity}", "-l0", base, sha, "--",
         )  # fmt: skip
         if result.truncated:
-            raise PermanentFailure(
-                ErrorClass.POLICY_REJECTED,
-                Component.INTERNAL,
-                "the commit's listing is larger than this installation reads",
-                context={"limit_bytes": MAX_OUTPUT_BYTES},
-            )
+            detail = "the commit's listing is larger than this installation reads"
+            raise too_large(detail, limit_bytes=MAX_OUTPUT_BYTES)
         if result.exit_code != 0:
             raise self._git.failure(result)
         tokens = iter(result.stdout.decode("utf-8", "surrogateescape").split("\0"))
         files = []
         for token in tokens:
             if token.startswith(":"):
-                old_mode, new_mode, old_sha, new_sha, status = token[1:].split(" ")
-                first = next(tokens)
-                second = next(tokens) if status[0] in "RC" else None
-                files.append(self._listed(old_mode, new_mode, old_sha, new_sha, status[0], first, second))
+                status, old_path = token.rpartition(" ")[2][0], next(tokens)
+                path = next(tokens) if status in "RC" else old_path
+                files.append(self._listed(token, status, old_path, path))
         return files
 
-    def _listed(
-        self,
-        old_mode: str,
-        new_mode: str,
-        old_sha: str,
-        new_sha: str,
-        status: str,
-        first: str,
-        second: str | None,
-    ) -> ListedFile:
-        action = {"A": Action.ADD, "C": Action.ADD, "D": Action.DELETE, "R": Action.RENAME}.get(
-            status, Action.EDIT
-        )
+    def _listed(self, token: str, status: str, old_path: str, path: str) -> ListedFile:
+        old_mode, new_mode, old_sha, new_sha, _ = token[1:].split(" ")
+        action = _ACTIONS.get(status, Action.EDIT)
         has_old = status not in "AC"
         return ListedFile(
-            path=self._path(second if second is not None else first),
+            path=self._path(path),
             action=action,
             file_type=_TYPES.get(old_mode if action is Action.DELETE else new_mode, "text"),
-            old_path=self._path(first) if action is Action.RENAME else None,
+            old_path=self._path(old_path) if action is Action.RENAME else None,
             old_file_type=_TYPES.get(old_mode, "text") if has_old else None,
             digest=old_sha if action is Action.DELETE else new_sha,
             old_revision=old_sha if has_old and old_sha != _NO_OBJECT else None,

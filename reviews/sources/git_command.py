@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
-from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
+from reviews.sources.failures import misconfigured, place_of, retryable, too_large, unavailable
 from reviews.sources.paths import printable
 
 SHA = re.compile(r"[0-9a-f]{40}")
@@ -26,9 +27,10 @@ MAX_OUTPUT_BYTES = 64_000_000
 MAX_MEMORY_BYTES = 2_000_000_000
 NEEDS_MEMORY = r"[Oo]ut of memory, \w+ failed"
 NEEDS_MEMORY_DETAIL = "git needs more memory than this installation gives it for one change"
-# Messages of git (LC_ALL=C): first match wins. The machine or its file system failed; files may not be
-# read; objects of the commit are missing or damaged.
-_FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
+# Messages of git (LC_ALL=C): first match wins.
+Faults = Sequence[tuple[str, type[Failure], ErrorClass, str]]
+# The machine or its file system failed; files may not be read; objects of the commit are missing or damaged.
+_FAULTS: Faults = (
     (NEEDS_MEMORY, PermanentFailure, ErrorClass.POLICY_REJECTED, NEEDS_MEMORY_DETAIL),
     (
         r"Resource temporarily unavailable|Cannot allocate memory|[Oo]ut of memory|Too many open files"
@@ -118,7 +120,7 @@ class GitCommand:
         seconds = min(timeout_seconds or self._timeout_seconds, self._timeout_seconds)
         if remote and (seconds := min(seconds, remote.ends_at - time.monotonic())) <= 0:
             detail = "the host answered too slowly, each time that it was asked"
-            raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.SOURCE, detail)
+            raise retryable(ErrorClass.NETWORK_TIMEOUT, detail)
         cpu_seconds = remote.cpu_seconds if remote else CPU_SECONDS
         result = run(
             [str(self._executable), subcommand, *arguments],
@@ -133,19 +135,12 @@ class GitCommand:
         )
         facts: dict[str, object] = {"subcommand": subcommand, "exit": result.exit_code}
         if result.exit_code == -signal.SIGXCPU:
-            raise PermanentFailure(
-                ErrorClass.POLICY_REJECTED,
-                Component.INTERNAL,
-                f"git needs more than {cpu_seconds} s of processor time for this commit",
-                context=facts,
-            )
+            raise too_large(f"git needs more than {cpu_seconds} s of processor time for this commit", **facts)
         if result.timed_out:
-            facts["timeout_seconds"] = seconds
             detail = "git did not finish in its time"
-            raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, Component.SOURCE, detail, context=facts)
+            raise retryable(ErrorClass.NETWORK_TIMEOUT, detail, **facts, timeout_seconds=seconds)
         if result.exit_code < 0 and not result.truncated:
-            detail = "git was killed in the middle of its work"
-            raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail, context=facts)
+            raise unavailable("git was killed in the middle of its work", **facts)
         return result
 
     def output(
@@ -166,17 +161,14 @@ class GitCommand:
 
     def failure(self, result: CommandResult) -> Failure:
         """Return the failure for git's error message."""
-        first_line = next((line for line in result.stderr.splitlines() if line.strip()), "")
-        facts: dict[str, object] = {
-            "repository": self._name,
-            "exit": result.exit_code,
-            "git_message": printable(first_line, 300),
-        }
-        for pattern, failure, error_class, detail in _FAULTS:
-            if re.search(pattern, result.stderr):
-                place = Component.INTERNAL if error_class is ErrorClass.POLICY_REJECTED else Component.SOURCE
-                return failure(error_class, place, detail, context=facts)
-        return misconfigured("git cannot read the repository: check GIT_REPOSITORIES", **facts)
+        facts = {"repository": self._name, **facts_of(result)}
+        known = known_fault(_FAULTS, result.stderr, facts)
+        return known or misconfigured("git cannot read the repository: check GIT_REPOSITORIES", **facts)
+
+    def commit_of(self, name: str) -> str:
+        """Return the commit that a reference leads to, or ""; git says nothing of one that is none."""
+        result = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return result.text.strip()
 
     def has_commit(self, sha: str) -> bool:
         """Return whether the repository holds a commit; False for text that is no id."""
@@ -206,9 +198,7 @@ class GitCommand:
             start = data.find(b"\n", position) + 1
             end = start + objects[sha].size_bytes
             if not data.startswith(f"{sha} ".encode(), position) or len(data) <= end:
-                raise RetryableFailure(
-                    ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, "git ended in the middle of its answer"
-                )
+                raise unavailable("git ended in the middle of its answer")
             contents[sha] = data[start:end]
             position = end + 1
         return contents
@@ -290,12 +280,18 @@ def make_bare(executable: str | Path, directory: Path) -> CommandResult:
     )  # fmt: skip
 
 
-def not_found(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
+def facts_of(result: CommandResult) -> dict[str, object]:
+    """Return how a command ended, with the first line that git said about it."""
+    first_line = next((line for line in result.stderr.splitlines() if line.strip()), "")
+    return {"exit": result.exit_code, "git_message": printable(first_line, 300)}
 
 
-def misconfigured(detail: str, **context: object) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail, context=context)
+def known_fault(faults: Faults, said: str, facts: Mapping[str, object]) -> Failure | None:
+    """Return the failure that git's words mean, by the first row whose pattern they match."""
+    for pattern, failure, error_class, detail in faults:
+        if re.search(pattern, said):
+            return failure(error_class, place_of(error_class), detail, context=facts)
+    return None
 
 
 def _lines(shas: Sequence[str]) -> bytes:

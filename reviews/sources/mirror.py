@@ -33,18 +33,19 @@ from criticizer.resilience.failures import (
 )
 from criticizer.workers.subprocesses import CommandResult
 from reviews.sources import mirror_space
+from reviews.sources.failures import misconfigured, not_found, unavailable
 from reviews.sources.git_command import (
     NEEDS_MEMORY,
     NEEDS_MEMORY_DETAIL,
     SHA,
+    Faults,
     GitCommand,
     GitObject,
     Remote,
+    facts_of,
+    known_fault,
     make_bare,
-    misconfigured,
-    not_found,
 )
-from reviews.sources.paths import printable
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +58,7 @@ LOCK_SECONDS = 300.0  # another fetch of the same repository
 # before it asks for an object.
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
           "--no-auto-maintenance", "--force", "--depth=2147483647", "--end-of-options")  # fmt: skip
+_LIST = ("ls-remote", "--quiet", "--end-of-options")
 _NO_COMMIT = f"{1:040x}"
 
 
@@ -71,7 +73,7 @@ _DUMB = re.compile(r"dumb http transport")
 _DAMAGED = re.compile(r"corrupt|bad object|inflate|object file .* is empty|packfile .*cannot|not a git repo")
 _REMOTE_LINE = re.compile(r"^remote:.*$", re.MULTILINE)
 _RECEIVED = re.compile(r"fsck error|index-pack")
-_FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
+_FAULTS: Faults = (
     (NEEDS_MEMORY, PermanentFailure, ErrorClass.POLICY_REJECTED, NEEDS_MEMORY_DETAIL),
     (r"returned error: 429|[Rr]ate limit", RetryableFailure, ErrorClass.RATE_LIMITED,
      "the host limits our fetches"),
@@ -110,10 +112,6 @@ _FAULTS: tuple[tuple[str, type[Failure], ErrorClass, str], ...] = (
     (r"invalid index-pack", PermanentFailure, ErrorClass.POLICY_REJECTED,
      "the repository is larger than this installation fetches, or git refuses its objects"),
 )  # fmt: skip
-_PLACES = {
-    ErrorClass.POLICY_REJECTED: Component.INTERNAL,
-    ErrorClass.CONFIG_INVALID: Component.CONFIGURATION,
-}
 _IS_MISSING = frozenset({ErrorClass.NOT_FOUND, ErrorClass.CONFIG_INVALID})
 # What a token that was made a moment ago may meet before every server of the host knows it.
 _MAY_BE_LAG = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED, ErrorClass.NOT_FOUND})
@@ -176,9 +174,7 @@ class Mirror:
                     self._fetch_all(git, references, wanted)
                 except _Damaged:
                     detail = "a new mirror cannot be read either: check the disk of the data directory"
-                    raise RetryableFailure(
-                        ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail
-                    ) from None
+                    raise unavailable(detail) from None
             os.utime(self._config.directory)
             mirror_space.keep_small(git, self._config.directory)
         return git
@@ -195,22 +191,9 @@ class Mirror:
             with self._locked():
                 git = self._opened()
         self._ends_at = time.monotonic() + self._config.timeout_seconds + MORE_SECONDS
-        token = ""
-        for _ in range(2):  # a token may end before its time
-            refused, token = token, self._config.token(token)
-            remote = self._remote(token)
-            result = git.run(
-                "ls-remote", "--quiet", "--end-of-options", self._config.url, "HEAD", remote=remote
-            )
-            if result.exit_code == 0:
-                break
-            failure = _failure(result, self._config.url)
-            if failure.error_class is not ErrorClass.AUTH_DENIED or token == refused:
-                raise failure
-        else:
-            raise failure
+        result, remote = self._asked(git, *_LIST, self._config.url, "HEAD")
         self._check_is_smart(git, remote)
-        sha = result.stdout.decode("ascii", "replace").partition("\t")[0]
+        sha = result.text.partition("\t")[0]
         if not SHA.fullmatch(sha):
             raise not_found("the repository's default branch has no commit")
         return sha
@@ -219,9 +202,7 @@ class Mirror:
         """Return the commit of a reference as it was last fetched; "" where there is none."""
         if not (self._config.directory / "HEAD").is_file():
             return ""
-        name = kept_as(reference)
-        found = self._command().run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        return found.stdout.decode("ascii", "replace").strip()
+        return self._command().commit_of(kept_as(reference))
 
     def _command(self) -> GitCommand:
         directory = self._config.directory
@@ -245,18 +226,26 @@ class Mirror:
 
     def _fetch(self, git: GitCommand, refspecs: Sequence[str]) -> bool:
         """Fetch; return False when the host has one of the references or commits no longer."""
+        result, _ = self._asked(git, *_FETCH, self._config.url, *refspecs)
+        return result.exit_code == 0
+
+    def _asked(self, git: GitCommand, *command: str) -> tuple[CommandResult, Remote]:
+        """Run a command on the host, again with another token, or later, where that may help.
+
+        It fails only where the host has something no longer (_GONE). Raises as `_FAULTS` say.
+        """
         pauses = iter(self._config.lag_pauses_seconds)
         token, is_renewed = self._config.token(""), False
         while True:
             remote = self._remote(token)
-            result = git.run(*_FETCH, self._config.url, *refspecs, remote=remote)
+            result = git.run(*command, remote=remote)
             if result.exit_code == 0:
-                return True
+                return result, remote
             is_gone = _GONE.search(result.stderr) is not None
             if is_gone or _DUMB.search(result.stderr):
                 self._check_has_reference(git, remote)
             if is_gone:
-                return False
+                return result, remote
             failure = _failure(result, self._config.url)
             if token and not is_renewed and failure.error_class is ErrorClass.AUTH_DENIED:
                 is_renewed = True  # a token may end before its time: an owner suspends the App for a moment
@@ -285,16 +274,12 @@ class Mirror:
         is asked for first, as there may be many references; it may name a branch that does not exist.
         """
         for asked in (["HEAD"], []):
-            result = git.run(
-                "ls-remote", "--quiet", "--end-of-options", self._config.url, *asked,
-                max_bytes=1000, remote=remote,
-            )  # fmt: skip
+            result = git.run(*_LIST, self._config.url, *asked, max_bytes=1000, remote=remote)
             if result.stdout:
                 return
             if result.exit_code != 0:
                 raise _failure(result, self._config.url)
-        detail = "the host's git server answered without a branch: a proxy may answer in its place"
-        raise RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail)
+        raise unavailable("the host's git server answered without a branch: a proxy may answer in its place")
 
     def _remote(self, token: str) -> Remote:
         settings = [
@@ -367,8 +352,9 @@ class _MirrorCommand(GitCommand):
 
 
 def made_anew() -> RetryableFailure:
-    detail = "the mirror lacks objects that were fetched: it was made anew meanwhile, or is damaged"
-    return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail)
+    return unavailable(
+        "the mirror lacks objects that were fetched: it was made anew meanwhile, or is damaged"
+    )
 
 
 class _Damaged(Exception):
@@ -387,10 +373,5 @@ def _failure(result: CommandResult, url: str) -> Failure:
     # What arrives damaged (index-pack), or is damaged on the host, says nothing of the mirror.
     if _DAMAGED.search(_REMOTE_LINE.sub("", said)) and not _RECEIVED.search(said):
         raise _Damaged
-    lines = [line for line in result.stderr.splitlines() if line.strip()]
-    facts = {"exit": result.exit_code, "git_message": printable(lines[0] if lines else "", 300)}
-    for pattern, failure, error_class, detail in _FAULTS:
-        if re.search(pattern, said):
-            return failure(error_class, _PLACES.get(error_class, Component.SOURCE), detail, context=facts)
-    detail = "the fetch failed"
-    return RetryableFailure(ErrorClass.UPSTREAM_UNAVAILABLE, Component.SOURCE, detail, context=facts)
+    facts = facts_of(result)
+    return known_fault(_FAULTS, said, facts) or unavailable("the fetch failed", **facts)

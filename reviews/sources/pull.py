@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from criticizer.codehosts.registry import HOSTS
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
+from criticizer.resilience.failures import ErrorClass
 from reviews.sources.base import Change
+from reviews.sources.failures import not_found, permanent
 from reviews.sources.git import GitSource
-from reviews.sources.git_command import GitCommand, not_found
+from reviews.sources.git_command import GitCommand
 from reviews.sources.mirror import Mirror, MirrorConfig, kept_as, made_anew
 
 _MAX_MESSAGES_BYTES = 200_000
@@ -65,79 +67,72 @@ class PullHead:
     mirror: MirrorConfig
 
 
-class CommitSource(GitSource):
-    """One commit of a hosted repository, for a scan: from its mirror, which the first question fetches."""
+class _HostedSource(GitSource):
+    """One change of a hosted repository, read from a mirror, which the first question fetches.
 
-    def __init__(self, changelist_id: str, mirror: MirrorConfig) -> None:
+    Depot paths are `//<host>/<owner>/<repository>/<encoded path>`. `wanted`: its commit, then others that
+    `references` may not bring.
+    """
+
+    unit = "commit"
+
+    def __init__(
+        self, changelist_id: str, mirror: MirrorConfig, references: Sequence[str], wanted: Sequence[str]
+    ) -> None:
         """Raise PermanentFailure as `Mirror` does. No command runs yet."""
-        prefix = commit_prefix(changelist_id)
+        prefix = depot_prefix(changelist_id) or commit_prefix(changelist_id)
         assert prefix is not None
         self.name = changelist_id.partition(":")[0]
         self._depot = prefix.strip("/")
-        self._id, self._sha = changelist_id, changelist_id.rpartition("@")[2]
+        self._id, self._fetches, self._wanted = changelist_id, references, wanted
         self._mirror = Mirror(mirror)
-        self._opened: GitCommand | None = None
 
-    @property
+    @cached_property
     def _git(self) -> GitCommand:  # type: ignore[override]
-        if self._opened is None:
-            self._opened = self._mirror.fetched([], [self._sha])
-        return self._opened
+        return self._mirror.fetched(self._fetches, self._wanted)
+
+    def check_health(self) -> None:
+        """Fetch the change."""
+        self.look_up(self._id)
 
     def look_up(self, changelist_id: str) -> str:
         """Fetch the commit and return its id. Raises as `Mirror.fetched`."""
-        if changelist_id != self._id:
-            raise not_found("this is another commit")
-        self._git.output("cat-file", "-e", self._sha)
-        return self._sha
-
-    def _sha_of(self, changelist_id: str) -> str:
-        return self.look_up(changelist_id)
-
-
-class PullSource(GitSource):
-    """One version of one pull request (`Source`): what merging its head would change (guarantee G244).
-
-    Read from a mirror, which the first question fetches. Depot paths are
-    `//<host>/<owner>/<repository>/<encoded path>`.
-    """
-
-    def __init__(self, pull: PullHead) -> None:
-        """Raise PermanentFailure as `Mirror` does. No command runs yet."""
-        prefix = depot_prefix(pull.changelist_id)
-        assert prefix is not None
-        self.name = pull.changelist_id.partition(":")[0]
-        self._depot = prefix.strip("/")
-        self._pull = pull
-        self._mirror = Mirror(pull.mirror)
-        self._opened: GitCommand | None = None
-
-    @property
-    def _git(self) -> GitCommand:  # type: ignore[override]
-        if self._opened is None:
-            pull = self._pull
-            references = [pull.reference, f"refs/heads/{pull.base_ref}"]
-            self._opened = self._mirror.fetched(references, [pull.head_sha, pull.base_sha])
-        return self._opened
-
-    def newest_head(self) -> str:
-        """Return the pull request's head as it was last fetched; "" where that is not known."""
-        return self._mirror.commit_of(self._pull.reference)
-
-    def check_health(self) -> None:
-        """Fetch the pull request."""
-        self.look_up(self._pull.changelist_id)
-
-    def look_up(self, changelist_id: str) -> str:
-        """Fetch the head and return its id. Raises as `Mirror.fetched`."""
         sha = self._sha_of(changelist_id)
         self._git.output("cat-file", "-e", sha)
         return sha
 
     def _sha_of(self, changelist_id: str) -> str:
-        if changelist_id != self._pull.changelist_id:
-            raise not_found("this is another pull request")
-        return self._pull.head_sha
+        if changelist_id != self._id:
+            raise not_found(f"this is another {self.unit}")
+        return self._wanted[0]
+
+
+class CommitSource(_HostedSource):
+    """One commit of a hosted repository, for a scan."""
+
+    def __init__(self, changelist_id: str, mirror: MirrorConfig) -> None:
+        super().__init__(changelist_id, mirror, [], [changelist_id.rpartition("@")[2]])
+
+    def _sha_of(self, changelist_id: str) -> str:
+        """Return the commit's id, which the mirror has still: a scan asks for long."""
+        sha = super()._sha_of(changelist_id)
+        self._git.output("cat-file", "-e", sha)
+        return sha
+
+
+class PullSource(_HostedSource):
+    """One version of one pull request (`Source`): what merging its head would change (guarantee G244)."""
+
+    unit = "pull request"
+
+    def __init__(self, pull: PullHead) -> None:
+        references = [pull.reference, f"refs/heads/{pull.base_ref}"]
+        super().__init__(pull.changelist_id, pull.mirror, references, [pull.head_sha, pull.base_sha])
+        self._pull = pull
+
+    def newest_head(self) -> str:
+        """Return the pull request's head as it was last fetched; "" where that is not known."""
+        return self._mirror.commit_of(self._pull.reference)
 
     def order_of(self, change: Change) -> int | None:
         """Return 0: what is read is the branch's own (see `Source.order_of`)."""
@@ -169,9 +164,8 @@ class PullSource(GitSource):
             raise made_anew()
         if not (self._mirror.commit_of(branch) or self._git.has_commit(self._pull.base_sha)):
             raise not_found("the host no longer has the branch that the pull request is for")
-        raise PermanentFailure(
+        raise permanent(
             ErrorClass.POLICY_REJECTED,
-            Component.INTERNAL,
             "the pull request changes nothing, is merged by now, or shares no history with its branch",
         )
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from criticizer.codehosts.registry import in_words
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.sources import pull
 from reviews.sources.base import Source
+from reviews.sources.failures import misconfigured, not_found
 from reviews.sources.git import BRANCHES, REPOSITORY_NAME, GitSource
 from reviews.sources.perforce.client import PerforceConfig
 from reviews.sources.perforce.listing import P4Listing
@@ -51,6 +51,14 @@ def validate_changelist_id(value: object) -> str:
     )
 
 
+def checked_id(changelist_id: str) -> str:
+    """Return the canonical form as `validate_changelist_id`. Raises PermanentFailure NOT_FOUND."""
+    try:
+        return validate_changelist_id(changelist_id)
+    except ValueError as error:
+        raise not_found(str(error)) from error
+
+
 def depot_prefix(changelist_id: str) -> str | None:
     """Return the depot directory that holds all of a change, known from its id alone, or None."""
     found = _GIT_ID.fullmatch(changelist_id)
@@ -83,26 +91,16 @@ def source_for(changelist_id: str, config: SourcesConfig, *, git_timeout_seconds
     Raises PermanentFailure NOT_FOUND for an id of neither form or of an unknown repository,
     and CONFIG_INVALID for a source that is not configured or cannot work.
     """
-    try:
-        changelist_id = validate_changelist_id(changelist_id)
-    except ValueError as error:
-        raise PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, str(error)) from error
-    found = _GIT_ID.fullmatch(changelist_id)
+    found = _GIT_ID.fullmatch(checked_id(changelist_id))
     if found is None:
         if config.perforce is None:
-            raise PermanentFailure(
-                ErrorClass.CONFIG_INVALID,
-                Component.CONFIGURATION,
-                "no Perforce server is configured: set P4PORT, P4USER and perforce in CHANGE_SOURCES",
+            raise misconfigured(
+                "no Perforce server is configured: set P4PORT, P4USER and perforce in CHANGE_SOURCES"
             )
         return _perforce(config.perforce)
     repository = config.git.get(found[1])
     if repository is None:
-        raise PermanentFailure(
-            ErrorClass.NOT_FOUND,
-            Component.SOURCE,
-            f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES",
-        )
+        raise not_found(f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES")
     return GitSource(
         found[1],
         repository,

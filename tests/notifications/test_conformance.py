@@ -107,7 +107,6 @@ def test_capabilities_are_declared_and_make_sense(rig: Rig) -> None:
     assert min(can.settle_seconds, can.look_spacing_seconds, can.key_window_seconds) >= 0
     assert can.looks == 1 or can.look_spacing_seconds > 0
     assert can.retention_seconds > can.settle_seconds + can.looks * can.look_spacing_seconds
-    assert can.batch == 1  # the protocol sends one message a call
     assert can.max_bytes is None or can.max_bytes > 1000
 
 

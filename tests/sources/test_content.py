@@ -50,10 +50,6 @@ def test_content_that_is_not_text_gives_the_reason(data: bytes, reason: SkipReas
     assert decode(data) is reason
 
 
-def test_another_fallback_can_be_configured() -> None:
-    assert decode("日本".encode("shift_jis"), "shift_jis") == Decoded("日本", "shift_jis", False)
-
-
 def test_an_edit_has_both_sides() -> None:
     found = change(b"a\n", b"b\r\n")
     assert (found.old_text, found.new_text, found.crlf, found.skipped, found.size_bytes) == (

@@ -88,7 +88,7 @@ def test_git_accepts_the_rendered_diff(tmp_path: Path) -> None:
 
 
 def test_places_of_a_rendered_diff_find_every_line_again() -> None:
-    diff = diff_file(edited("f.py", "a\nb\nc\nlast", "a\nB\nc\nlast2"), enclosing=0)
+    diff = diff_file(edited("f.py", "a\nb\nc\nlast", "a\nB\nc\nlast2"))
     shown = render(diff)
     lines = shown.text.split("\n")
 

@@ -33,7 +33,7 @@ def test_submits_are_listed_from_a_number_upward(depot: FakeDepot) -> None:
     numbers = [submit(depot, name) for name in "abcd"]
     submit(depot, "elsewhere", "other")
     depot.shelve(added("//depot/main/s", "s\n"))
-    assert listing(depot).submitted_from(numbers[1], MAIN, 10) == (numbers[1:], True)
+    assert listing(depot).submitted_from(numbers[1], MAIN, 10) == numbers[1:]
     (call,) = depot.calls("changes")
     assert call.argv == [
         "-zprog=criticizer", "-ztag", "-Mj",
@@ -54,15 +54,14 @@ def test_no_change_is_jumped_over_when_one_path_has_more_than_may_be_listed(depo
     main = [submit(depot, f"m{n}") for n in range(4)]
     libs = submit(depot, "l", "libs")
     both = [*MAIN, "//depot/libs/..."]
-    first, is_all = listing(depot).submitted_from(1, both, 3)
-    assert (first, is_all) == (main[:3], False)
-    assert listing(depot).submitted_from(main[2] + 1, both, 3) == ([main[3], libs], True)
+    assert listing(depot).submitted_from(1, both, 3) == main[:3]
+    assert listing(depot).submitted_from(main[2] + 1, both, 3) == [main[3], libs]
 
 
 def test_a_path_the_server_refuses_does_not_hide_the_others(depot: FakeDepot) -> None:
     number = submit(depot, "a")
     depot.misbehave("changes", contains="//nodepot/", times=9, replace=True, messages=["foreign_usage"])
-    assert listing(depot).submitted_from(1, ["//nodepot/...", *MAIN], 10) == ([number], True)
+    assert listing(depot).submitted_from(1, ["//nodepot/...", *MAIN], 10) == [number]
     with pytest.raises(PermanentFailure):
         listing(depot).submitted_from(1, ["//nodepot/..."], 10)
 
@@ -75,7 +74,7 @@ def test_unreachable_server_raises_instead_of_an_empty_list(depot: FakeDepot) ->
     with pytest.raises(Failure) as caught:
         asked.submitted_from(1, MAIN, 10)
     assert caught.value.error_class is ErrorClass.NETWORK_UNREACHABLE
-    assert asked.submitted_from(1, MAIN, 10) == ([number], True)
+    assert asked.submitted_from(1, MAIN, 10) == [number]
 
 
 def test_a_shelf_has_the_key_that_its_fetch_will_have(depot: FakeDepot) -> None:

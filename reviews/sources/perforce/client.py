@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from criticizer.environment.secret import tickets_in
 from criticizer.redaction import register_own_secrets
-from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.resilience.rotating_secrets import RotatingSecrets
 from criticizer.workers.subprocesses import SEARCH_PATH, CommandResult, resolve_executable, run
-from reviews.sources.content import FALLBACK_ENCODING
+from reviews.sources.failures import misconfigured, permanent, retryable, too_large, unavailable
 from reviews.sources.perforce import records
 from reviews.sources.perforce.errors import Meaning, Outcome, Verdict, verdict_of, verdict_of_stderr
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 OLDEST_CLIENT = (2017, 1)  # older ones are not known to print JSON records
 _TRANSPORT = r"(?:(?:tcp|tcp4|tcp6|tcp46|tcp64|ssl|ssl4|ssl6|ssl46|ssl64):)?"
@@ -43,7 +45,6 @@ class PerforceConfig:
     home: Path
     tickets_files: Sequence[Path] = ()  # the next one is used when the ticket in the first is refused
     trust_file: Path | None = None
-    fallback_encoding: str = FALLBACK_ENCODING
     replica: bool = False
     allow_rsh: bool = False
     info_timeout_seconds: float = 10
@@ -94,9 +95,9 @@ class P4Client:
         try:
             validate_port(config.port, allow_rsh=config.allow_rsh)
         except ValueError as error:
-            raise _misconfigured(str(error)) from error
+            raise misconfigured(str(error)) from error
         if not _USER.fullmatch(config.user):
-            raise _misconfigured("P4USER is not a user name: set it to the service account")
+            raise misconfigured("P4USER is not a user name: set it to the service account")
         self.config = config
         self._executable = resolve_executable(config.executable)
         self._facts: ServerFacts | None = None
@@ -131,28 +132,26 @@ class P4Client:
         files = "".join(f"{argument}\n" for argument in batch).encode("utf-8", "surrogateescape")
         options = ["-zprog=criticizer", "-ztag", "-Mj", *(["-x", "-"] if files else [])]
 
-        def ask(tickets: Path | None) -> records.Answer:
-            result = self._run(
-                [*options, subcommand, *arguments],
-                subcommand=subcommand,
-                timeout_seconds=timeout_seconds or self.config.describe_timeout_seconds,
-                max_stdout_bytes=self.config.max_listing_bytes,
-                stdin=files,
-                with_charset=with_charset,
-                tickets=tickets,
-            )
+        def judged(result: CommandResult) -> records.Answer:
             if result.truncated:
-                raise PermanentFailure(
-                    ErrorClass.POLICY_REJECTED,
-                    Component.INTERNAL,
+                raise too_large(
                     "the server's listing is larger than this installation reads",
-                    context={"subcommand": subcommand, "limit_bytes": self.config.max_listing_bytes},
+                    subcommand=subcommand,
+                    limit_bytes=self.config.max_listing_bytes,
                 )
             answer = records.parse(result.stdout)
             self._raise_for(subcommand, result, answer)
             return answer
 
-        return self._tickets.call(ask)
+        return self._run(
+            [*options, subcommand, *arguments],
+            judged,
+            subcommand=subcommand,
+            timeout_seconds=timeout_seconds or self.config.describe_timeout_seconds,
+            max_stdout_bytes=self.config.max_listing_bytes,
+            stdin=files,
+            with_charset=with_charset,
+        )
 
     def print_file(
         self, path: str, revision: str, *, max_bytes: int, timeout_seconds: float | None = None
@@ -162,20 +161,14 @@ class P4Client:
         `path` is a depot path that has passed the allow-list, `revision` is `#n` or `@=n`.
         Raises for errors of the server; errors of the file are in the result.
         """
-        with_charset = self.facts().unicode
-
-        def ask(tickets: Path | None) -> Printed:
-            result = self._run(
-                ["-zprog=criticizer", "print", "-q", f"{path}{revision}"],
-                subcommand="print",
-                timeout_seconds=timeout_seconds or self.config.print_timeout_seconds,
-                max_stdout_bytes=max_bytes,
-                with_charset=with_charset,
-                tickets=tickets,
-            )
-            return self._printed(result)
-
-        return self._tickets.call(ask)
+        return self._run(
+            ["-zprog=criticizer", "print", "-q", f"{path}{revision}"],
+            self._printed,
+            subcommand="print",
+            timeout_seconds=timeout_seconds or self.config.print_timeout_seconds,
+            max_stdout_bytes=max_bytes,
+            with_charset=self.facts().unicode,
+        )
 
     def _printed(self, result: CommandResult) -> Printed:
         if result.truncated:
@@ -189,37 +182,38 @@ class P4Client:
             raise _killed("print", result)
         if result.exit_code != 0:
             # Parts of a file must not pass for the whole of it.
-            return Printed(
-                None,
-                verdict=Verdict(
-                    Outcome.PERMANENT, ErrorClass.SCHEMA_INVALID, "the server could not print it"
-                ),
-            )
+            detail = "the server could not print it"
+            return Printed(None, verdict=Verdict(Outcome.PERMANENT, ErrorClass.SCHEMA_INVALID, detail))
         return Printed(result.stdout)
 
     def _run(
         self,
         arguments: list[str],
+        judged: Callable[[CommandResult], T],
         *,
         subcommand: str,
         timeout_seconds: float,
         max_stdout_bytes: int,
         with_charset: bool,
-        tickets: Path | None,
         stdin: bytes = b"",
-    ) -> CommandResult:
-        result = run(
-            [str(self._executable), *arguments],
-            subcommand=subcommand,
-            environment=self._environment(tickets, with_charset=with_charset),
-            timeout_seconds=timeout_seconds,
-            max_stdout_bytes=max_stdout_bytes,
-            stdin=stdin,
-            cwd=self.config.home,
-        )
-        if result.timed_out:
-            raise self._timed_out(subcommand, timeout_seconds)
-        return result
+    ) -> T:
+        """Return what `judged` makes of a command's result, by the first ticket that is accepted."""
+
+        def ask(tickets: Path | None) -> T:
+            result = run(
+                [str(self._executable), *arguments],
+                subcommand=subcommand,
+                environment=self._environment(tickets, with_charset=with_charset),
+                timeout_seconds=timeout_seconds,
+                max_stdout_bytes=max_stdout_bytes,
+                stdin=stdin,
+                cwd=self.config.home,
+            )
+            if result.timed_out:
+                raise self._timed_out(subcommand, timeout_seconds)
+            return judged(result)
+
+        return self._tickets.call(ask)
 
     def _environment(self, tickets: Path | None, *, with_charset: bool) -> dict[str, str]:
         home = self.config.home
@@ -245,21 +239,18 @@ class P4Client:
         return environment
 
     def _check_version(self) -> None:
-        result = self._tickets.call(
-            lambda tickets: self._run(
-                ["-V"],
-                subcommand="version",
-                timeout_seconds=self.config.info_timeout_seconds,
-                max_stdout_bytes=100_000,
-                with_charset=False,
-                tickets=tickets,
-            )
+        found = self._run(
+            ["-V"],
+            lambda result: _VERSION.search(result.text),
+            subcommand="version",
+            timeout_seconds=self.config.info_timeout_seconds,
+            max_stdout_bytes=100_000,
+            with_charset=False,
         )
-        found = _VERSION.search(result.stdout.decode("utf-8", "replace"))
         if found is None:
-            raise _misconfigured("P4_EXECUTABLE does not tell its version: set it to the p4 command line")
+            raise misconfigured("P4_EXECUTABLE does not tell its version: set it to the p4 command line")
         if (int(found[1]), int(found[2])) < OLDEST_CLIENT:
-            raise _misconfigured(
+            raise misconfigured(
                 f"p4 {found[1]}.{found[2]} is too old: install {OLDEST_CLIENT[0]}.{OLDEST_CLIENT[1]} or newer"
             )
 
@@ -312,22 +303,19 @@ class P4Client:
 
     def _timed_out(self, subcommand: str, timeout_seconds: float) -> RetryableFailure:
         """Return the failure of a timeout, which counts as an outage only if the server is silent."""
-        alive = False
+        alive, detail = False, "the server does not answer"
         if subcommand not in ("info", "version"):
             try:
                 self.check_health()
-                alive = True
+                alive, detail = True, "the server answers, but not to this command within its time"
             except Failure as failure:
                 log.info("probe_failed", source="perforce", **failure.facts)
-        if alive:
-            detail = "the server answers, but not to this command within its time"
-        else:
-            detail = "the server does not answer"
-        return RetryableFailure(
+        return retryable(
             ErrorClass.NETWORK_TIMEOUT if alive else ErrorClass.NETWORK_UNREACHABLE,
-            Component.SOURCE,
             detail,
-            context={"subcommand": subcommand, "timeout_seconds": timeout_seconds, "server_alive": alive},
+            subcommand=subcommand,
+            timeout_seconds=timeout_seconds,
+            server_alive=alive,
         )
 
 
@@ -340,28 +328,21 @@ def unusable_answer(
     subcommand: str, answer: records.Answer, *, exit_code: int | None = None
 ) -> PermanentFailure:
     """Return the failure for an answer in an undocumented form."""
-    return PermanentFailure(
+    return permanent(
         ErrorClass.SCHEMA_INVALID,
-        Component.SOURCE,
         "p4 answered in a form that is not documented",
-        context={
-            "subcommand": subcommand,
-            "exit": exit_code,
-            "results": len(answer.results),
-            "messages": len(answer.messages),
-            "bad_lines": answer.bad_lines,
-        },
+        subcommand=subcommand,
+        exit=exit_code,
+        results=len(answer.results),
+        messages=len(answer.messages),
+        bad_lines=answer.bad_lines,
     )
 
 
 def _killed(subcommand: str, result: CommandResult) -> RetryableFailure:
-    return RetryableFailure(
-        ErrorClass.UPSTREAM_UNAVAILABLE,
-        Component.SOURCE,
+    return unavailable(
         "p4 ended in the middle of its answer",
-        context={"subcommand": subcommand, "exit": result.exit_code, "stdout_bytes": len(result.stdout)},
+        subcommand=subcommand,
+        exit=result.exit_code,
+        stdout_bytes=len(result.stdout),
     )
-
-
-def _misconfigured(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import ErrorClass, Failure
+from reviews.sources.failures import permanent, retryable
 from reviews.sources.paths import printable, storable
 from reviews.sources.perforce.records import Message
 
@@ -52,19 +53,9 @@ class Verdict:
             facts["server_message"] = printable(storable(server_text.strip().replace("\n", " / ")), 300)
         if self.outcome is Outcome.PAUSE:
             facts["pause"] = True
-        place = {
-            ErrorClass.CONFIG_INVALID: Component.CONFIGURATION,
-            ErrorClass.INTERNAL_BUG: Component.INTERNAL,
-        }.get(self.error_class, Component.SOURCE)
         if self.outcome is Outcome.TRANSIENT:
-            return RetryableFailure(
-                self.error_class,
-                place,
-                self.detail,
-                context=facts,
-                retry_after_seconds=self.retry_after_seconds,
-            )
-        return PermanentFailure(self.error_class, place, self.detail, context=facts)
+            return retryable(self.error_class, self.detail, self.retry_after_seconds, **facts)
+        return permanent(self.error_class, self.detail, **facts)
 
 
 _E = ErrorClass

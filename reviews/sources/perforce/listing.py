@@ -60,8 +60,8 @@ class P4Listing:
         }
         return sorted(found, reverse=True)[:count]
 
-    def submitted_from(self, first: int, paths: Sequence[str], limit: int) -> tuple[list[int], bool]:
-        """Return the submitted changes from number `first` upward, ascending, and whether that is all.
+    def submitted_from(self, first: int, paths: Sequence[str], limit: int) -> list[int]:
+        """Return the submitted changes from number `first` upward, ascending.
 
         At most `limit`. Changes that are left out have higher numbers.
         """
@@ -75,7 +75,7 @@ class P4Listing:
                 last = listed[-1] if last is None else min(last, listed[-1])
         # A server that does not know -e answers from the beginning.
         numbers = sorted(number for number in found if number >= first and (last is None or number <= last))
-        return numbers[:limit], last is None and len(numbers) <= limit
+        return numbers[:limit]
 
     def shelved(self, limit: int) -> list[int]:
         """Return the numbers of the newest changes that have a shelf, newest first."""

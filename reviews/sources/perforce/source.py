@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import PermanentFailure
 from reviews.sources.base import (
     Action,
     Change,
@@ -22,11 +22,12 @@ from reviews.sources.base import (
     SkipReason,
 )
 from reviews.sources.content import TEXT_NAME, file_change, link_change, skipped
+from reviews.sources.failures import not_found, unavailable
 from reviews.sources.paths import storable
 from reviews.sources.perforce.client import P4Client, PerforceConfig, Printed, meaning_of, unusable_answer
 from reviews.sources.perforce.errors import Meaning
 from reviews.sources.perforce.listing import P4Listing, content_key
-from reviews.sources.perforce.moves import find_sources
+from reviews.sources.perforce.moves import MoveSource, find_sources
 from reviews.sources.perforce.records import Answer, indexed, number_in
 from reviews.sources.perforce.reviewers import P4Reviewers
 from reviews.sources.perforce.search import DepotSearch
@@ -80,7 +81,7 @@ class PerforceSource(DepotSearch):
         Files that protections hide from the service account are not in the listing.
         """
         if not CHANGE_NUMBER.fullmatch(changelist_id):
-            raise _not_found("this is not a changelist number")
+            raise not_found("this is not a changelist number")
         record = self._record(changelist_id, "describe", "-s", changelist_id)
         if record.get("status") == "submitted":
             status = ChangeStatus.SUBMITTED
@@ -90,7 +91,7 @@ class PerforceSource(DepotSearch):
             status = ChangeStatus.SHELVED
         rows = [row for row in indexed(record) if "depotFile" in row]
         if not rows:
-            raise _not_found(
+            raise not_found(
                 "nothing is shelved in this pending changelist: shelve it first"
                 if status is ChangeStatus.SHELVED
                 else "the changelist has no files, or none that the service account may list"
@@ -124,13 +125,8 @@ class PerforceSource(DepotSearch):
             return record
         if meaning_of(answer) is Meaning.UNKNOWN_CHANGE:
             if self._config.replica:
-                raise RetryableFailure(
-                    ErrorClass.UPSTREAM_UNAVAILABLE,
-                    Component.SOURCE,
-                    "the replica does not know this changelist yet",
-                    retry_after_seconds=30,
-                )
-            raise _not_found("the server does not know this changelist")
+                raise unavailable("the replica does not know this changelist yet", 30)
+            raise not_found("the server does not know this changelist")
         raise unusable_answer(command[0], answer)
 
     def _listed(
@@ -141,22 +137,12 @@ class PerforceSource(DepotSearch):
         sources = (
             find_sources(self._auxiliary, moved_to, moved_from, changelist_id, status) if moved_to else {}
         )
-        folded = {source.path for source in sources.values()}
-        files = []
-        for row in rows:
-            path = row["depotFile"]
-            if path in folded and path in moved_from:
-                continue  # shown once, as the other half of its rename
-            source = sources.get(path)
-            if source is None:
-                files.append(_listed_file(row, changelist_id, status))
-            else:
-                files.append(
-                    _listed_file(
-                        row, changelist_id, status, old_path=source.path, old_revision=source.revision
-                    )
-                )
-        return files
+        folded = {source.path for source in sources.values()} & moved_from.keys()
+        return [
+            _listed_file(row, changelist_id, status, sources.get(row["depotFile"]))
+            for row in rows
+            if row["depotFile"] not in folded  # shown once, as the other half of its rename
+        ]
 
     def _auxiliary(self, subcommand: str, *arguments: str, batch: Sequence[str]) -> Answer:
         """Run a command that only improves a listing: when it is refused, renames are missing."""
@@ -197,14 +183,7 @@ class PerforceSource(DepotSearch):
             new = printed.data
         if kind.is_symlink:
             return link_change(file, old, new)
-        return file_change(
-            file,
-            old,
-            new,
-            fallback=self._config.fallback_encoding,
-            transform=kind.collapse_keywords,
-            note=note,
-        )
+        return file_change(file, old, new, transform=kind.collapse_keywords, note=note)
 
 
 def _refusal(file: ListedFile, printed: Printed, side: str, max_bytes: int) -> FileChange | None:
@@ -221,12 +200,7 @@ def _refusal(file: ListedFile, printed: Printed, side: str, max_bytes: int) -> F
 
 
 def _listed_file(
-    row: Mapping[str, str],
-    changelist_id: str,
-    status: ChangeStatus,
-    *,
-    old_path: str | None = None,
-    old_revision: str | None = None,
+    row: Mapping[str, str], changelist_id: str, status: ChangeStatus, moved: MoveSource | None
 ) -> ListedFile:
     """Return a listed file with the revisions of its two sides (submitted and shelved differ)."""
     stated = row.get("action", "")
@@ -236,27 +210,22 @@ def _listed_file(
         action = Action.EDIT
     revision = number_in(row, "rev") or 0
     shelved = status is ChangeStatus.SHELVED
-    if stated in _GONE:
-        old = new = None
-    elif old_path is not None:
-        action, old, new = Action.RENAME, old_revision, f"@={changelist_id}" if shelved else f"#{revision}"
-    else:
+    made = f"@={changelist_id}" if shelved else f"#{revision}"
+    old, new = None, None
+    if moved is not None:
+        action, old, new = Action.RENAME, moved.revision, made
+    elif stated not in _GONE:
         # A shelf names the revision it is based on, a submitted change the one it made.
         base = revision if shelved else revision - 1
         old = f"#{base}" if action is not Action.ADD and base > 0 else None
-        made = f"@={changelist_id}" if shelved else f"#{revision}"
         new = made if action is not Action.DELETE else None
     return ListedFile(
         path=row["depotFile"],
         action=action,
         file_type=str(FileType.parse(row.get("type", "text"))),
-        old_path=old_path,
+        old_path=moved.path if moved else None,
         size_bytes=number_in(row, "fileSize"),
         digest=row.get("digest", ""),
         old_revision=old,
         new_revision=new,
     )
-
-
-def _not_found(detail: str) -> PermanentFailure:
-    return PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE, detail)
