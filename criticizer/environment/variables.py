@@ -38,8 +38,8 @@ from criticizer.environment.variable import Variable
 from criticizer.environment.variable import secret_variable as _secret
 from criticizer.redaction import RedactionBlocked
 from criticizer.redaction.policy import parse as parse_policy
+from criticizer.security.standard_webhooks import decode_secret
 from notifications.providers.email.imap_archive import ArchiveConfig
-from notifications.providers.webhook.provider import decode_secret
 from notifications.recipients import normalise
 from reviews.sources.allowlist import AllowList
 from reviews.sources.passes import Passes

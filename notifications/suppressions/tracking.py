@@ -6,10 +6,13 @@ signature needs another library.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
+import hmac
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,11 +27,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
+from criticizer.security.standard_webhooks import TOLERANCE_SECONDS, decode_secret, signed_at
 from notifications.models import Suppression
 from notifications.providers.email.postmark import METADATA
-from notifications.providers.webhook.provider import decode_secret
 from notifications.states import DeliveryState
-from notifications.suppressions import reports, signatures
+from notifications.suppressions import reports
 from notifications.suppressions.reports import MailReport
 
 log = structlog.get_logger(__name__)
@@ -51,10 +54,10 @@ _POSTMARK_PERMANENT = {"HardBounce", "BadEmailAddress", "ManuallyDeactivated"}
 def resend(request: HttpRequest) -> HttpResponse:
     """Take an event of Resend, signed with RESEND_WEBHOOK_SECRETS."""
     secrets = [decode_secret(secret) for secret in settings.RESEND_WEBHOOK_SECRETS]
-    headers = {name.lower(): value for name, value in request.headers.items()}
 
     def is_authentic(body: bytes) -> bool:
-        return signatures.is_signed(secrets, headers, body, time.time(), prefix="svix")
+        sent_at = signed_at(secrets, request.headers, body, prefix="Svix")
+        return sent_at is not None and abs(time.time() - sent_at) <= TOLERANCE_SECONDS
 
     return _received("resend", request, bool(secrets), is_authentic, _resend_event, _resend_report)
 
@@ -66,9 +69,22 @@ def postmark(request: HttpRequest) -> HttpResponse:
     accepted = settings.POSTMARK_WEBHOOK_AUTH
 
     def is_authentic(_body: bytes) -> bool:
-        return signatures.has_password(accepted, request.headers.get("Authorization", ""))
+        return _has_password(accepted, request.headers.get("Authorization", ""))
 
     return _received("postmark", request, bool(accepted), is_authentic, _postmark_event, _postmark_report)
+
+
+def _has_password(accepted: Sequence[str], authorization: str) -> bool:
+    """Say whether a header `Authorization: Basic …` holds one of the accepted `user:password`."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic" or len(encoded) > 4096:
+        return False
+    try:
+        given = base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        return False
+    matches = [hmac.compare_digest(given, item.encode()) for item in accepted]
+    return any(matches)
 
 
 def _received(

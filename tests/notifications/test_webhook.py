@@ -20,9 +20,10 @@ from criticizer.resilience.failures import (
     RetryableFailure,
     UncertainFailure,
 )
+from criticizer.security.standard_webhooks import decode_secret
 from notifications.providers.base import capabilities_for
 from notifications.providers.webhook import ssrf_policy
-from notifications.providers.webhook.provider import Webhook, WebhookConfig, decode_secret
+from notifications.providers.webhook.provider import Webhook, WebhookConfig
 from notifications.providers.webhook.ssrf_policy import AddressRefusedError, OutboundPolicy
 from tests.fakes.webhook import Behaviour, WebhookReceiver, is_signed
 from tests.notifications.samples import SECRET_NEW, SECRET_OLD, message, tls_contexts

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from criticizer.codehosts.gitlab.webhooks import KEY_PREFIX, key_of
 from criticizer.environment import parsers
 from criticizer.environment.parsers import HEADER, HTTP, Invalid, checked_list
 from criticizer.environment.variable import Variable, secret_variable
+from criticizer.security.standard_webhooks import KEY_PREFIX, key_of
 
 
 def _secret(text: str) -> str:

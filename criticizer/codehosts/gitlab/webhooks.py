@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
-import hashlib
-import hmac
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +25,8 @@ from criticizer.codehosts.events import (
 )
 from criticizer.codehosts.names import Project
 from criticizer.codehosts.signatures import ProvenWebhooks, any_equal, known_id, refusal
+from criticizer.security.standard_webhooks import KEY_PREFIX, TOLERANCE_SECONDS, key_of, signed_at
 
-KEY_PREFIX = "whsec_"
-TOLERANCE_SECONDS = 300
 _KIND = re.compile(r"[a-z0-9_]{1,31}")
 _MERGEABLE = {"can_be_merged": True, "cannot_be_merged": False}
 _STATES = {"opened": "open", "reopened": "open", "closed": "closed", "merged": "merged", "locked": "merged"}
@@ -56,7 +51,7 @@ class Webhooks(ProvenWebhooks):
         keys = [secret for secret in secrets if secret.startswith(KEY_PREFIX)]
         signature = str(headers.get("Webhook-Signature") or "")
         if signature and keys:
-            is_authentic = self._is_signed(headers, body, signature, keys)
+            is_authentic = self._is_signed(headers, body, keys)
         else:
             signature = str(headers.get("X-Gitlab-Token") or "")
             tokens = [one.encode("utf-8", "surrogateescape") for one in secrets if one and one not in keys]
@@ -87,36 +82,11 @@ class Webhooks(ProvenWebhooks):
             repository = fields.repository(content, "project", name="path_with_namespace", kind=Project)
         return HostEvent(name, asked, repository)
 
-    def _is_signed(
-        self, headers: Mapping[str, str], body: bytes, signature: str, keys: Sequence[str]
-    ) -> bool:
-        """Check a signature of Standard Webhooks, over id, time and body."""
-        sent_at = str(headers.get("Webhook-Timestamp") or "")
-        if not re.fullmatch(r"[0-9]{1,12}", sent_at):
-            return False
-        named = f"{headers.get('Webhook-Id') or ''}.{sent_at}.".encode("utf-8", "surrogateescape")
-        expected = [_signature(key, named + body) for key in keys]
-        given = [one.encode("utf-8", "surrogateescape") for one in signature.split()[:10]]
-        if not any(any_equal(expected, one) for one in given):
-            return False
-        if abs(self._clock() - int(sent_at)) > TOLERANCE_SECONDS:
+    def _is_signed(self, headers: Mapping[str, str], body: bytes, keys: Sequence[str]) -> bool:
+        sent_at = signed_at(map(key_of, keys), headers, body)
+        if sent_at is not None and abs(self._clock() - sent_at) > TOLERANCE_SECONDS:
             raise NotAuthentic(Refused.LATE)
-        return True
-
-
-def key_of(secret: str) -> bytes:
-    """Return the bytes of a key of signatures, `whsec_` and base64; none for other text."""
-    try:
-        return base64.b64decode(secret.removeprefix(KEY_PREFIX), validate=True)
-    except binascii.Error:
-        return b""
-
-
-def _signature(key: str, signed: bytes) -> bytes:
-    secret = key_of(key)
-    if not secret:
-        return b""  # no signature is empty
-    return b"v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest())
+        return sent_at is not None
 
 
 def _merge_request(action: str, content: Mapping[str, Any]) -> Asked:

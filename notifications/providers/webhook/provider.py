@@ -7,10 +7,6 @@ an idempotency key, so an uncertain attempt is repeated with it; for receivers t
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 import json
 import re
 import ssl
@@ -24,6 +20,7 @@ import httpx
 from criticizer.http_client import Limits, Request, retry_after
 from criticizer.resilience.exchange import exchange
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.security.standard_webhooks import decode_secret, signature
 from notifications import webhook_address
 from notifications.providers.base import Capabilities, Evidence, LookUp, Message, Question
 from notifications.providers.failures import answered, permanent, retryable, temporary_failure
@@ -143,13 +140,11 @@ class Webhook:
 
     def _signed(self, token: str, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._now()))
-        content = f"{token}.{timestamp}.".encode() + body
         headers = {"webhook-id": token, "webhook-timestamp": timestamp}
         if keys := self._keys():
             # One signature per secret: receivers that know either accept, so secrets rotate.
-            headers["webhook-signature"] = " ".join(
-                "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys
-            )
+            signatures = [signature(key, token, timestamp, body).decode() for key in keys]
+            headers["webhook-signature"] = " ".join(signatures)
         return headers
 
     def _keys(self) -> list[bytes]:
@@ -206,17 +201,3 @@ def _body(message: Message) -> dict[str, object]:
     if not message.repeat_notice:
         return message.payload
     return {**message.payload, "repeat_notice": message.repeat_notice}
-
-
-def decode_secret(secret: str) -> bytes:
-    """Return the key of a Standard Webhooks secret, base64 with or without `whsec_`.
-
-    Raises ValueError, which does not repeat the secret.
-    """
-    try:
-        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except binascii.Error:
-        key = b""
-    if not key:
-        raise ValueError("a webhook secret is not whsec_ followed by base64")
-    return key
