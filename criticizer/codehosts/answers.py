@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 from criticizer.http_client import Answer, retry_after
+from criticizer.resilience.exchange import STATUSES
 from criticizer.resilience.failures import (
     Component,
     ErrorClass,
@@ -116,10 +117,8 @@ def failure_of(
         return QuotaExceeded(place, f"{refusals.label}'s limit for us is reached", seconds, context=context)
     status = answer.status
     if status >= 500 or status == 408:
-        classes = {502: ErrorClass.UPSTREAM_UNAVAILABLE, 503: ErrorClass.UPSTREAM_UNAVAILABLE,
-                   504: ErrorClass.NETWORK_TIMEOUT, 408: ErrorClass.NETWORK_TIMEOUT}  # fmt: skip
         kind = UncertainFailure if acts else RetryableFailure
-        error_class = classes.get(status, ErrorClass.UPSTREAM_INTERNAL)
+        error_class = STATUSES.get(status, ErrorClass.UPSTREAM_INTERNAL)
         return kind(error_class, place, f"{refusals.label} answered {status}", context=context)
     if status < 300:
         return unreadable(refusals, answer, place, acts=acts)

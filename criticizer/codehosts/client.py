@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import httpx
 import structlog
 
-from criticizer.codehosts import answers
+from criticizer.codehosts import answers, fields
 from criticizer.codehosts.answers import Refusals
 from criticizer.codehosts.base import Comment
 from criticizer.codehosts.fields import MAX_ID
@@ -216,12 +216,6 @@ def _rows(answer: Answer, items: str) -> Page | None:
     return tuple(rows)
 
 
-def object_at(content: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """Return the object below a name; an empty one where there is none."""
-    found = content.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def check_described(content: Mapping[str, object], label: str) -> None:
     """Check that an answer describes a pull request: a proxy may have answered in the host's place.
 
@@ -256,6 +250,4 @@ def comments_of(
 
 def is_by(account: int) -> Callable[[Mapping[str, object]], bool]:
     """Return the test whether a comment is an account's, by the name of its field on each host."""
-    return lambda comment: account in (
-        object_at(comment, "user").get("id"), object_at(comment, "author").get("id")
-    )  # fmt: skip
+    return lambda comment: account in (fields.at(comment, "user", "id"), fields.at(comment, "author", "id"))

@@ -51,6 +51,12 @@ def known_flag(content: Mapping[str, Any], *path: str) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def known_text(content: Mapping[str, Any], *path: str) -> str:
+    """Return a text that nothing depends on; "" where it is not known, or of another form."""
+    value = at(content, *path)
+    return value if isinstance(value, str) else ""
+
+
 def text(content: Mapping[str, Any], *path: str) -> str:
     value = at(content, *path)
     if not isinstance(value, str):

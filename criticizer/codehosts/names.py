@@ -1,12 +1,10 @@
-"""Names of repositories, and the dependency that calls for one of them wait for."""
+"""Names of repositories."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import ClassVar
-
-from criticizer.http_client import host_and_port
 
 # Neither "." nor "..": it ends up in the path of a URL.
 _PART = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,100}"
@@ -50,11 +48,3 @@ class Project(Repository):
 def has_no_wildcard(pattern: str) -> bool:
     """Return whether a pattern of repositories, or a part of it, stands for one name."""
     return not any(sign in pattern for sign in "*?[")
-
-
-def dependency_of(api_url: str, owner: str) -> str:
-    """Return the dependency of calls for one owner: an App has one installation for each.
-
-    Its circuit and its limits are GitHub's: they are counted for an installation of an App on one host.
-    """
-    return f"github:{host_and_port(api_url)}:{owner.lower()}"

@@ -24,6 +24,13 @@ from criticizer.resilience.failures import (
 # A call of a provider or a code host is several exchanges: pages of a list, comments one by one. Each is
 # bounded, but how many there are the other side decides, and a worker waits for all of them.
 CALL_SECONDS = 120.0
+# Of servers that failed, or gave up waiting; every other 5xx is UPSTREAM_INTERNAL.
+STATUSES = {
+    408: ErrorClass.NETWORK_TIMEOUT,
+    502: ErrorClass.UPSTREAM_UNAVAILABLE,
+    503: ErrorClass.UPSTREAM_UNAVAILABLE,
+    504: ErrorClass.NETWORK_TIMEOUT,
+}
 _until: ContextVar[float] = ContextVar("until", default=inf)
 
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 
+from criticizer.resilience.exchange import STATUSES
 from criticizer.resilience.failures import (
     Component,
     ErrorClass,
@@ -29,14 +30,6 @@ class NotWanted(PermanentFailure):
 
     def __init__(self, detail: str) -> None:
         super().__init__(ErrorClass.RECIPIENT_REJECTED, Component.PROVIDER, detail)
-
-
-_STATUSES = {
-    408: ErrorClass.NETWORK_TIMEOUT,
-    502: ErrorClass.UPSTREAM_UNAVAILABLE,
-    503: ErrorClass.UPSTREAM_UNAVAILABLE,
-    504: ErrorClass.NETWORK_TIMEOUT,
-}
 
 
 def answered(status: int, headers: Mapping[str, str]) -> dict[str, object]:
@@ -82,8 +75,8 @@ def temporary_failure(
     """
     if status == 429:
         return retryable(ErrorClass.RATE_LIMITED, detail, context, wait)
-    if status >= 500 or status in _STATUSES:
-        return uncertain(_STATUSES.get(status, ErrorClass.UPSTREAM_INTERNAL), detail, context, wait)
+    if status >= 500 or status in STATUSES:
+        return uncertain(STATUSES.get(status, ErrorClass.UPSTREAM_INTERNAL), detail, context, wait)
     return None
 
 

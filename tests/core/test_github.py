@@ -10,8 +10,11 @@ from email.utils import formatdate
 import httpx
 import pytest
 
-from criticizer.codehosts.github import AppConfig, GitHub, Repository, dependency_of, tokens
-from criticizer.codehosts.github.tokens import app_token
+from criticizer.codehosts.github import tokens
+from criticizer.codehosts.github.client import GitHub
+from criticizer.codehosts.github.host import GitHubHost
+from criticizer.codehosts.github.tokens import AppConfig, app_token
+from criticizer.codehosts.names import Repository
 from criticizer.http_client import Answer, Limits
 from criticizer.redaction import clean
 from criticizer.resilience.failures import (
@@ -47,7 +50,7 @@ def github(server: GitHubServer, *keys: int, limits: Limits | None = None) -> Gi
 
 
 def comment(client: GitHub) -> object:
-    return client.post(WEB, COMMENTS, {"body": "Hello 🙂"}).content["body"]
+    return client.call(WEB, "POST", COMMENTS, {"body": "Hello 🙂"}).content["body"]
 
 
 def test_a_token_is_narrowed_to_one_repository_and_what_is_needed(server: GitHubServer) -> None:
@@ -67,7 +70,7 @@ def test_a_token_is_made_once_and_renewed_ten_minutes_before_its_end(server: Git
     client = github(server)
     for seconds in (0, 2900, 200):
         server.forward(seconds)
-        client.get(WEB, PULL)
+        client.call(WEB, "GET", PULL)
     assert server.count("POST", MINT) == 2
     assert all(status < 300 for _, status in server.said)
 
@@ -76,7 +79,7 @@ def test_a_token_is_made_once_and_renewed_ten_minutes_before_its_end(server: Git
 def test_a_revoked_token_is_renewed_once(server: GitHubServer, is_long: bool) -> None:
     server.has_long_tokens = is_long
     client = github(server)
-    client.get(WEB, PULL)
+    client.call(WEB, "GET", PULL)
     server.tokens.clear()
     assert comment(client) == "Hello 🙂"
     assert server.count("POST", COMMENTS) == 2
@@ -85,7 +88,7 @@ def test_a_revoked_token_is_renewed_once(server: GitHubServer, is_long: bool) ->
 
 def test_a_second_refusal_of_a_token_is_auth_denied(server: GitHubServer) -> None:
     client = github(server)
-    client.get(WEB, PULL)
+    client.call(WEB, "GET", PULL)
     server.script(*[Act(keep=False, status=401) for _ in range(9)], on=f"POST {COMMENTS}")
     with pytest.raises(PermanentFailure) as refused:
         comment(client)
@@ -130,10 +133,10 @@ def test_a_fresh_token_that_is_not_known_yet_is_shown_again(server: GitHubServer
 
 def test_a_missing_object_is_not_taken_for_lag_once_the_token_was_accepted(server: GitHubServer) -> None:
     client = github(server)
-    client.get(WEB, PULL)
+    client.call(WEB, "GET", PULL)
     began = server.now()
     with pytest.raises(PermanentFailure) as refused:
-        client.get(WEB, "/repos/acme/web/pulls/8")
+        client.call(WEB, "GET", "/repos/acme/web/pulls/8")
     assert refused.value.error_class is E.NOT_FOUND
     assert server.now() - began < 2  # nothing was waited for
     assert server.count("GET", "/repos/acme/web/pulls/8") == 1
@@ -159,13 +162,13 @@ def test_a_key_that_is_none_is_named_and_not_quoted(server: GitHubServer) -> Non
 def test_a_permission_that_is_not_granted_is_named(server: GitHubServer) -> None:
     del server.granted["checks"]
     with pytest.raises(PermanentFailure, match="checks: write") as refused:
-        github(server).get(WEB, PULL)
+        github(server).call(WEB, "GET", PULL)
     assert refused.value.error_class is E.PERMISSION_DENIED
 
 
 def test_an_app_that_is_not_installed_is_not_found(server: GitHubServer) -> None:
     client = github(server)
-    client.get(WEB, PULL)
+    client.call(WEB, "GET", PULL)
     server.is_installed = False
     with pytest.raises(PermanentFailure, match="not installed") as refused:
         comment(client)
@@ -212,7 +215,7 @@ def test_each_answer_means_what_it_can_mean(
     server: GitHubServer, act: Act, kind: type[Failure], error_class: ErrorClass
 ) -> None:
     client = github(server, limits=Limits(read_timeout_seconds=1.0) if act.then == "hang" else None)
-    client.get(WEB, PULL)
+    client.call(WEB, "GET", PULL)
     server.script(act, on=f"POST {COMMENTS}")
     with pytest.raises(Failure) as caught:
         comment(client)
@@ -220,7 +223,7 @@ def test_each_answer_means_what_it_can_mean(
     if kind is UncertainFailure:  # the same of a question is repeated
         server.script(act, on=f"GET {PULL}")
         with pytest.raises(RetryableFailure):
-            client.get(WEB, PULL)
+            client.call(WEB, "GET", PULL)
 
 
 def test_nothing_listens_is_certain_not_to_have_happened() -> None:
@@ -245,7 +248,7 @@ def test_a_limit_lasts_as_long_as_the_answer_says(
     server: GitHubServer, headers: dict[str, str], seconds: float | None
 ) -> None:
     client = github(server)
-    client.get(WEB, PULL)
+    client.call(WEB, "GET", PULL)
     # The reset is a time of GitHub's clock: ours, an hour behind, would wait too long.
     told = dict(headers)
     if reset := headers.get("x-ratelimit-reset"):
@@ -296,7 +299,7 @@ def test_pages_are_followed_to_the_end_and_to_no_other_host(server: GitHubServer
     assert [len(page) for page in pages] == [100, 100, 50]
     server.script(Act(keep=False, status=302, headers={"Location": "http://localhost:1/x"}))
     with pytest.raises(PermanentFailure, match="another host"):
-        client.get(WEB, PULL)
+        client.call(WEB, "GET", PULL)
 
 
 @pytest.mark.parametrize("is_link", [False, True])
@@ -331,10 +334,10 @@ def test_an_answer_that_is_nested_without_end_leaves_a_comment_uncertain(
 
 def test_a_renamed_repository_is_followed_when_it_is_read(server: GitHubServer) -> None:
     client = github(server)
-    client.get(WEB, PULL)
+    client.call(WEB, "GET", PULL)
     server.rename("acme/web", "acme/site")
     known = Repository("acme/web", server.repos["acme/site"].number)
-    assert client.get(known, PULL).content["number"] == 7
+    assert client.call(known, "GET", PULL).content["number"] == 7
 
 
 def test_no_log_and_no_text_has_a_token_or_the_key(
@@ -369,5 +372,9 @@ def test_a_name_that_would_change_the_address_is_refused(name: str) -> None:
 
 
 def test_the_dependency_is_the_host_and_the_owner() -> None:
-    assert dependency_of("https://api.github.com", "Acme") == "github:api.github.com:443:acme"
-    assert dependency_of("https://ghe.test/api/v3", "acme") == "github:ghe.test:443:acme"
+    for url, server in (
+        ("https://api.github.com", "api.github.com"),
+        ("https://ghe.test/api/v3", "ghe.test"),
+    ):
+        host = GitHubHost(AppConfig("1", [], url))
+        assert host.dependency("Acme/web") == f"github:{server}:443:acme"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from criticizer.codehosts.base import Host
 from criticizer.codehosts.client import TokenConfig
 from criticizer.codehosts.gitea.host import GiteaHost
-from criticizer.codehosts.github import AppConfig, GitHub
+from criticizer.codehosts.github.client import GitHub
 from criticizer.codehosts.github.host import GitHubHost
+from criticizer.codehosts.github.tokens import AppConfig
 from criticizer.codehosts.gitlab.host import GitLabHost
 from criticizer.http_client import Limits
 from notifications.providers.pull_requests.provider import PullRequests

@@ -13,7 +13,8 @@ from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
-from criticizer.codehosts.github import GitHub, Reply
+from criticizer.codehosts.client import Reply
+from criticizer.codehosts.github.client import GitHub
 from criticizer.db import prepared, timeline
 from criticizer.queue import outbox
 from criticizer.queue.lease_renewer import LeaseRenewer
@@ -292,7 +293,7 @@ def test_a_number_that_no_column_holds_does_not_stop_the_others(
     github: GitHubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pull_request(github)
-    monkeypatch.setattr(GitHub, "post", lambda *_, **__: Reply(201, {"id": 2**63}))
+    monkeypatch.setattr(GitHub, "call", lambda *_, **__: Reply(201, {"id": 2**63}))
     assert check_runs.run() == 0
     assert HostCheck.objects.get().error_class == "UPSTREAM_INTERNAL"
 

@@ -18,9 +18,8 @@ import pytest
 
 from criticizer.codehosts.base import Comment, Verdict
 from criticizer.codehosts.events import Wanted
-from criticizer.codehosts.github import AppConfig
 from criticizer.codehosts.github.host import GitHubHost
-from criticizer.codehosts.github.tokens import PERMISSIONS
+from criticizer.codehosts.github.tokens import PERMISSIONS, AppConfig
 from criticizer.codehosts.names import Repository
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.demo import free_port

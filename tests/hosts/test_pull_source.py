@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from criticizer.codehosts.github import AppConfig
 from criticizer.codehosts.github.host import GitHubHost
+from criticizer.codehosts.github.tokens import AppConfig
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
 from criticizer.workers.subprocesses import CommandResult
 from reviews.sources import git_command, mirror, mirror_space

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from criticizer.codehosts.client import TokenConfig
-from criticizer.codehosts.github import AppConfig
+from criticizer.codehosts.github.tokens import AppConfig
 from criticizer.http_client import Answer, Request
 from criticizer.resilience.failures import PermanentFailure
 from notifications.config import build, dependency_of

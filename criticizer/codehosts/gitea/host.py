@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from criticizer.codehosts import fields
 from criticizer.codehosts.base import Comment, InlineComment, Pull, Verdict
-from criticizer.codehosts.client import Page, comments_of, is_by, number_of, object_at
+from criticizer.codehosts.client import Page, comments_of, is_by, number_of
 from criticizer.codehosts.events import Asked, HostEvent, Noted, Stopped, Wanted
 from criticizer.codehosts.gitea.variables import VARIABLES
 from criticizer.codehosts.github import webhooks
@@ -117,7 +117,7 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
         return f"/repos/{repository.name}"
 
     def _may_write(self, content: Mapping[str, object]) -> bool:
-        return object_at(content, "permissions").get("push") is not False
+        return fields.at(content, "permissions", "push") is not False
 
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
         status = {

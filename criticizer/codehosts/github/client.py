@@ -59,7 +59,7 @@ class GitHub(RestClient):
         self._own = AppTokens(config.app_id, lambda: self._clock() + self._ahead)
         self._tokens = TokenCache(self._mint, clock, lambda: self._ahead)
 
-    def as_app(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Reply:
+    def as_app(self, method: str, path: str, body: Body = None) -> Reply:
         """Make a call about the App itself, with its own token: only questions and repeatable ones."""
         return self._judged(self._called_as_app(method, self._url(path), body), acts=False)
 
@@ -108,28 +108,22 @@ class GitHub(RestClient):
             token = self._tokens.get(repository)
         return token.value
 
-    def get(self, repository: Repository, path: str) -> Reply:
-        """Return one object. `path` begins with `/`; a rename is followed on the same host."""
-        return self._judged(self._called(repository, "GET", self._url(path), None), acts=False)
+    def call(
+        self, repository: Repository, method: str, path: str, body: Body = None, *, acts: bool | None = None
+    ) -> Reply:
+        """Make one call. `path` begins with `/`; where it asks, a rename is followed on the same host.
+
+        `acts`: doing it twice differs from doing it once; unless said, as of POST.
+        """
+        does = method == "POST" if acts is None else acts
+        return self._judged(self._called(repository, method, self._url(path), body, acts=does), acts=does)
 
     def pages(
         self, repository: Repository, path: str, query: Mapping[str, str | int] | None = None, items: str = ""
     ) -> Iterator[Page]:
         """Yield a list's pages to its end, as `_paged`."""
         url = self._url(path, {"per_page": PER_PAGE, **(query or {})})
-        return self._paged(url, lambda page: self._called(repository, "GET", page, None), items)
-
-    def post(self, repository: Repository, path: str, body: Mapping[str, object]) -> Reply:
-        """Create something: an answer that does not come leaves it uncertain."""
-        answer = self._called(repository, "POST", self._url(path), body)
-        return self._judged(answer, acts=True)
-
-    def patch(
-        self, repository: Repository, path: str, body: Mapping[str, object], *, acts: bool = False
-    ) -> Reply:
-        """Change something. `acts`: doing it twice differs from doing it once."""
-        answer = self._called(repository, "PATCH", self._url(path), body, acts=acts)
-        return self._judged(answer, acts=acts)
+        return self._paged(url, lambda page: self._called(repository, "GET", page, None, acts=False), items)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -160,16 +154,9 @@ class GitHub(RestClient):
         return True
 
     def _called(
-        self,
-        repository: Repository,
-        method: str,
-        url: httpx.URL,
-        body: Mapping[str, object] | None,
-        *,
-        acts: bool | None = None,
+        self, repository: Repository, method: str, url: httpx.URL, body: Body, *, acts: bool
     ) -> Answer:
         """Make one call with the repository's token; a refusal of the token itself is not the answer yet."""
-        acts = method == "POST" if acts is None else acts
         pauses = iter(self.config.lag_pauses_seconds)
         is_renewed = False
         while True:

@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 
 from criticizer.codehosts import fields
 from criticizer.codehosts.base import Comment, FailedDelivery, InlineComment, Lack, Pull, Verdict
-from criticizer.codehosts.client import check_described, comments_of, number_of, object_at
+from criticizer.codehosts.client import check_described, comments_of, number_of
 from criticizer.codehosts.events import HostEvent, Unreadable
 from criticizer.codehosts.github.client import GitHub
 from criticizer.codehosts.github.tokens import LAG_PAUSES_SECONDS, PERMISSIONS, AppConfig
 from criticizer.codehosts.github.variables import VARIABLES
 from criticizer.codehosts.github.webhooks import RERUN_BUTTON, Webhooks, open_pull
-from criticizer.codehosts.names import Repository, dependency_of
+from criticizer.codehosts.names import Repository
+from criticizer.http_client import host_and_port
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 
 CHECK_NAME = "Criticizer"
@@ -93,10 +94,12 @@ class GitHubHost(Webhooks):
         return self.repositories(full_name, number)
 
     def dependency(self, full_name: str) -> str:
-        return dependency_of(self._config.api_url, full_name.partition("/")[0])
+        """Return one for each owner: GitHub counts its limits for an installation of the App."""
+        owner = full_name.partition("/")[0].lower()
+        return f"{self.name}:{host_and_port(self._config.api_url)}:{owner}"
 
     def pull(self, repository: Repository, number: int) -> Pull:
-        reply = self.client.get(repository, f"/repos/{repository.name}/pulls/{number}")
+        reply = self.client.call(repository, "GET", f"/repos/{repository.name}/pulls/{number}")
         found = pull_of(reply.content, repository)
         return replace(found, calls_left=reply.calls_left, reset_seconds=reply.reset_seconds)
 
@@ -107,11 +110,11 @@ class GitHubHost(Webhooks):
 
     def post_comment(self, repository: Repository, number: int, body: str) -> int:
         path = f"/repos/{repository.name}/issues/{number}/comments"
-        return number_of(self.client.post(repository, path, {"body": body}), self.label)
+        return number_of(self.client.call(repository, "POST", path, {"body": body}), self.label)
 
     def edit_comment(self, repository: Repository, number: int, comment: int, body: str) -> None:
         path = f"/repos/{repository.name}/issues/comments/{comment}"
-        self.client.patch(repository, path, {"body": body}, acts=True)
+        self.client.call(repository, "PATCH", path, {"body": body}, acts=True)
 
     def open_pulls(self, repository: Repository) -> Iterator[Sequence[HostEvent]]:
         query = {"state": "open", "sort": "updated", "direction": "desc"}
@@ -121,7 +124,7 @@ class GitHubHost(Webhooks):
     @property
     def app_dependency(self) -> str:
         """Return the dependency that calls about the App itself wait for: no owner has such a name."""
-        return dependency_of(self._config.api_url, "-app-")
+        return self.dependency("-app-")
 
     def failed_deliveries(self) -> Iterator[Sequence[FailedDelivery]]:
         """Yield the tries of webhooks that failed, page by page, the newest first."""
@@ -146,7 +149,7 @@ class GitHubHost(Webhooks):
             **({"commit_id": head_sha} if head_sha else {}),
         }
         path = f"/repos/{repository.name}/pulls/{number}/reviews"
-        return number_of(self.client.post(repository, path, content), self.label)
+        return number_of(self.client.call(repository, "POST", path, content), self.label)
 
     def suggestion(self, lines: int) -> str:
         return "suggestion"
@@ -166,14 +169,14 @@ class GitHubHost(Webhooks):
             known = self._found(repository, verdict, check_time)
         check_time()
         if known is not None:
-            self.client.patch(repository, f"{path}/{known}", _body(verdict))
+            self.client.call(repository, "PATCH", f"{path}/{known}", _body(verdict))
             return known
         if verdict.conclusion == "cancelled":
             return None  # it was never opened
         whole = {
             "name": CHECK_NAME, "head_sha": verdict.head_sha, "external_id": verdict.token, **_body(verdict),
         }  # fmt: skip
-        return number_of(self.client.post(repository, path, whole), self.label)
+        return number_of(self.client.call(repository, "POST", path, whole), self.label)
 
     def probe(self) -> str:
         """Ask GitHub who we are, with the App's key."""
@@ -244,8 +247,7 @@ class GitHubHost(Webhooks):
     def _installations(self) -> Iterator[tuple[str, Mapping[str, object]]]:
         for page in islice(self.client.app_pages("/app/installations", {}), _MAX_PAGES):
             for one in page:
-                login = object_at(one, "account").get("login")
-                if isinstance(login, str):
+                if login := fields.known_text(one, "account", "login"):
                     yield login, one
 
     def _installation_on(self, owner: str) -> Mapping[str, object] | None:
@@ -269,8 +271,8 @@ class GitHubHost(Webhooks):
         app = comment.get("performed_via_github_app")
         if isinstance(app, dict):
             return str(app.get("id")) == self._config.app_id
-        user = object_at(comment, "user")
-        return user.get("type") == "Bot" and user.get("login") == f"{self.client.slug()}[bot]"
+        is_bot = fields.known_text(comment, "user", "type") == "Bot"
+        return is_bot and fields.known_text(comment, "user", "login") == f"{self.client.slug()}[bot]"
 
 
 def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
@@ -279,22 +281,21 @@ def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
     Raises PermanentFailure NOT_FOUND for another repository's, RetryableFailure for what is none.
     """
     check_described(content, "the host")
-    found = object_at(object_at(content, "base"), "repo")
-    name, sha, url = found.get("full_name"), object_at(content, "head").get("sha"), content.get("html_url")
-    is_known = bool(repository.number) and isinstance(found.get("id"), int)
-    if is_known and found.get("id") != repository.number:
+    base = ("base", "repo")
+    name, number = fields.known_text(content, *base, "full_name"), fields.at(content, *base, "id")
+    is_known = bool(repository.number) and isinstance(number, int)
+    if is_known and number != repository.number:
         detail = "another repository has the name of the pull request's: it was renamed, or removed"
         raise PermanentFailure(ErrorClass.NOT_FOUND, Component.PROVIDER, detail)
     # By its name of today: only questions are redirected.
-    if is_known and isinstance(name, str) and name.lower() != repository.name.lower():
+    if is_known and name and name.lower() != repository.name.lower():
         repository = Repository(name, repository.number)
-    mergeable = content.get("mergeable")
     return Pull(
         is_open=content.get("state") == "open",
-        head_sha=sha if isinstance(sha, str) else "",
+        head_sha=fields.known_text(content, "head", "sha"),
         repository=repository,
-        url=url if isinstance(url, str) else "",
-        is_mergeable=mergeable if isinstance(mergeable, bool) else None,
+        url=fields.known_text(content, "html_url"),
+        is_mergeable=fields.known_flag(content, "mergeable"),
     )
 
 
@@ -314,9 +315,10 @@ def _lacks_of(installation: Mapping[str, object], owner: str, where: str) -> lis
 
 def _lacking(granting: Mapping[str, object]) -> list[str]:
     """Return the needed permissions that an App, or its installation, does not have."""
-    granted = object_at(granting, "permissions")
     return [
-        f"{name}: {level}" for name, level in PERMISSIONS.items() if granted.get(name) not in {level, "write"}
+        f"{name}: {level}"
+        for name, level in PERMISSIONS.items()
+        if fields.at(granting, "permissions", name) not in (level, "write")
     ]
 
 

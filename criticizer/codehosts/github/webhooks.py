@@ -237,5 +237,5 @@ def pull_of(content: Mapping[str, Any]) -> PullRequest:
 
 
 def _account_of(content: Mapping[str, Any]) -> str:
-    login = fields.at(content, "installation", "account", "login")
-    return login if isinstance(login, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,255}", login) else ""
+    login = fields.known_text(content, "installation", "account", "login")
+    return login if re.fullmatch(r"[A-Za-z0-9._-]{1,255}", login) else ""

@@ -9,15 +9,9 @@ from urllib.parse import quote
 
 import structlog
 
+from criticizer.codehosts import fields
 from criticizer.codehosts.base import Comment, InlineComment, Pull, Verdict
-from criticizer.codehosts.client import (
-    PER_PAGE,
-    check_described,
-    comments_of,
-    is_by,
-    number_of,
-    object_at,
-)
+from criticizer.codehosts.client import PER_PAGE, check_described, comments_of, is_by, number_of
 from criticizer.codehosts.events import HostEvent
 from criticizer.codehosts.gitlab.variables import VARIABLES
 from criticizer.codehosts.gitlab.webhooks import Webhooks, open_merge_request
@@ -66,13 +60,13 @@ class GitLabHost(TokenHost, Webhooks):
     def pull(self, repository: Repository, number: int) -> Pull:
         found = self.client.call("GET", _path(repository, number)).content
         check_described(found, self.label)
-        sha, url, conflicts = (found.get(name) for name in ("sha", "web_url", "has_conflicts"))
+        conflicts = fields.known_flag(found, "has_conflicts")
         return Pull(
             is_open=found.get("state") == "opened",
-            head_sha=sha if isinstance(sha, str) else "",
+            head_sha=fields.known_text(found, "sha"),
             repository=_named_today(found, repository),
-            url=url if isinstance(url, str) else "",
-            is_mergeable=not conflicts if isinstance(conflicts, bool) else None,
+            url=fields.known_text(found, "web_url"),
+            is_mergeable=None if conflicts is None else not conflicts,
         )
 
     def own_comments(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
@@ -147,8 +141,10 @@ class GitLabHost(TokenHost, Webhooks):
         return _project(repository)
 
     def _may_write(self, content: Mapping[str, object]) -> bool:
-        access = object_at(content, "permissions")
-        levels = [object_at(access, name).get("access_level") for name in ("project_access", "group_access")]
+        levels = [
+            fields.at(content, "permissions", name, "access_level")
+            for name in ("project_access", "group_access")
+        ]
         known = [level for level in levels if isinstance(level, int)]
         return not known or max(known) >= _DEVELOPER  # an administrator's are not told
 
@@ -178,7 +174,7 @@ def _named_today(content: Mapping[str, object], repository: Repository) -> Repos
 
     The number of a project stays when it is renamed. Without a valid name, it is `repository`.
     """
-    name = str(object_at(content, "references").get("full", "")).rpartition("!")[0]
+    name = fields.known_text(content, "references", "full").rpartition("!")[0]
     with contextlib.suppress(ValueError):
         if name.lower() != repository.name.lower():
             return Project(name, repository.number)
