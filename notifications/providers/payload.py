@@ -7,7 +7,7 @@ is trusted: texts are bounded again, and none of them is markup.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from notifications.rendering.report import (
     short_name,
 )
 
+MAX_UNREAD = 20
 _URL = re.compile(r"[!-~]{1,2000}")
 
 
@@ -93,15 +94,21 @@ def laid_out(
     return texts
 
 
+def not_read(files: Sequence[str], layout: Callable[[str], str]) -> str:
+    """Return the list of files that were not read completely, as Markdown: the first MAX_UNREAD."""
+    lines = [f"- {layout(file)}" for file in files[:MAX_UNREAD]]
+    if len(files) > MAX_UNREAD:
+        lines.append(f"- and {len(files) - MAX_UNREAD} more files")
+    return "\n".join(["Not read completely:", "", *lines])
+
+
 def review_payload(message: Message) -> ReviewPayload | None:
     """Return the review a message is about; None where it is about something else."""
     data = message.payload.get("data")
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
         return None
     findings = tuple((_finding(found), _text(found, "url", MAX_TEXT)) for found in _dicts(data["findings"]))
-    counts = data.get("severities")
-    pull = data.get("pull_request")
-    pull = pull if isinstance(pull, dict) else {}
+    counts, pull = _dict(data, "severities"), _dict(data, "pull_request")
     return ReviewPayload(
         changelist_id=_text(data, "changelist_id"),
         version=_number(data, "review_version") or 1,
@@ -111,35 +118,35 @@ def review_payload(message: Message) -> ReviewPayload | None:
         headline=_text(data, "headline") or message.subject,
         banner=_text(data, "banner", 512),
         status_lines=(
-            *(line(text, MAX_TEXT) for text in _configuration(data)),
-            *_changes(data.get("since")),
-            *(line(text, MAX_TEXT) for text in _list(data, "status_lines") if isinstance(text, str)),
+            *(line(text, MAX_TEXT) for text in _texts(_dict(data, "configuration"), "warnings")),
+            *_changes(_dict(data, "since")),
+            *(line(text, MAX_TEXT) for text in _texts(data, "status_lines")),
         ),
-        severities={line(name): _number(counts, name) for name in counts} if isinstance(counts, dict) else {},
+        severities={line(name): _number(counts, name) for name in counts},
         findings=findings,
         findings_total=_number(data, "findings_total") or len(findings),
         findings_dismissed=_number(data, "findings_dismissed"),
         files_total=_number(data, "files_total"),
         files_read=_number(data, "files_read"),
         unread=tuple(
-            ", ".join(
-                filter(
-                    None,
-                    [f"{_text(file, 'file', MAX_PATH)}: {_text(file, 'status')}", _text(file, "reason")],
-                )
-            )
+            _unread(file)
             for file in _dicts(_list(data, "coverage"))
             if file.get("status") not in {"reviewed", "checked"}
         ),
         repository_id=_number(pull, "repository_id"),
         head_sha=_text(pull, "head_sha"),
         is_partial=pull.get("is_partial") is True,
-        closed=tuple(found for found in _list(data, "closed") if isinstance(found, str) and found),
+        closed=tuple(filter(None, _texts(data, "closed"))),
     )
 
 
-def _changes(since: object) -> Iterator[str]:
-    if isinstance(since, dict) and _number(since, "version") and _text(since, "summary"):
+def _unread(file: dict[str, Any]) -> str:
+    reason = _text(file, "reason")
+    return f"{_text(file, 'file', MAX_PATH)}: {_text(file, 'status')}" + (f", {reason}" if reason else "")
+
+
+def _changes(since: dict[str, Any]) -> Iterator[str]:
+    if _number(since, "version") and _text(since, "summary"):
         yield f"Since version {since['version']}: {_text(since, 'summary')}."
 
 
@@ -175,11 +182,8 @@ def _place(found: object) -> DiffPlace | None:
     path, replacement = found.get("path"), found.get("replacement")
     if not isinstance(path, str) or not isinstance(replacement, str) or not 0 < start <= line:
         return None
-    content = tuple(
-        shortened(text, MAX_TEXT) for text in _list(found, "content")[-5:] if isinstance(text, str)
-    )
-    old_path, old_line = found.get("old_path"), max(_number(found, "old_line"), 0)
-    old_path = old_path if isinstance(old_path, str) else ""
+    content = tuple(shortened(text, MAX_TEXT) for text in _texts(found, "content")[-5:])
+    old_path, old_line = _text(found, "old_path", None), max(_number(found, "old_line"), 0)
     return DiffPlace(path, line, start, _text(found, "side"), replacement, content, old_path, old_line)
 
 
@@ -195,14 +199,13 @@ def _number(data: dict[str, Any], name: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _configuration(data: Mapping[str, Any]) -> list[str]:
-    """Return what is to be known of the repository's configuration."""
-    found = data.get("configuration")
-    return (
-        [text for text in _list(found, "warnings") if isinstance(text, str)]
-        if isinstance(found, dict)
-        else []
-    )
+def _dict(data: dict[str, Any], name: str) -> dict[str, Any]:
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(data: dict[str, Any], name: str) -> list[str]:
+    return [text for text in _list(data, name) if isinstance(text, str)]
 
 
 def _list(data: dict[str, Any], name: str) -> list[object]:

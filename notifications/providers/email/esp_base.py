@@ -117,8 +117,16 @@ class HostedMail:
         return uncertain(ErrorClass.UPSTREAM_INTERNAL, detail)
 
     def _ask(self, path: str, key: str) -> Answer:
-        url = self._config.url.rstrip("/") + "/" + path
-        return ask(url, self._authorization(key), self._config.limits, self.service)
+        """Ask a question by GET. Raises RetryableFailure without an answer, also for 429 and 5xx."""
+        url = httpx.URL(self._config.url.rstrip("/") + "/" + path)
+        request = Request("GET", url, {"Accept": "application/json", **self._authorization(key)})
+        answer = exchange(request, self._config.limits, self.service, acts=False)
+        if answer.status == 429 or answer.status >= 500 or answer.status == 408:
+            error_class = ErrorClass.RATE_LIMITED if answer.status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
+            detail = f"{self.service} answered {answer.status} to a question"
+            context = answered(answer.status, answer.headers)
+            raise retryable(error_class, detail, context, retry_after(answer.headers))
+        return answer
 
     def _probe(self, path: str, *, accepts: Callable[[Answer], bool] = lambda answer: False) -> Answer:
         """Return the answer to a question; raise a failure unless it is 200 or accepted."""
@@ -134,7 +142,7 @@ class HostedMail:
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return the answer to a question; None where the service does not know.
 
-        Raises RetryableFailure as `ask` does, PermanentFailure CONFIG_INVALID when every key is refused.
+        Raises RetryableFailure as `_ask` does, PermanentFailure CONFIG_INVALID when every key is refused.
         """
         try:
             answer = self._probe(path, accepts=lambda answer: answer.status not in {401, 403})
@@ -184,18 +192,6 @@ class _Response:
     @property
     def text(self) -> str:
         return self.content.decode(errors="replace")
-
-
-def ask(url: str, headers: Mapping[str, str], limits: Limits, who: str) -> Answer:
-    """Ask a question by GET. Raises RetryableFailure without an answer, also for 429 and 5xx."""
-    request = Request("GET", httpx.URL(url), {"Accept": "application/json", **headers})
-    answer = exchange(request, limits, who, acts=False)
-    if answer.status == 429 or answer.status >= 500 or answer.status == 408:
-        error_class = ErrorClass.RATE_LIMITED if answer.status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
-        context = answered(answer.status, answer.headers)
-        wait = retry_after(answer.headers)
-        raise retryable(error_class, f"{who} answered {answer.status} to a question", context, wait)
-    return answer
 
 
 def failure_of(

@@ -7,7 +7,8 @@ absence that it was not.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -48,16 +49,11 @@ class Maildir:
         content = mime.as_bytes(message, self._sender, linesep="\n")
         delivered = False
         try:
-            self._make_folders()
-            draft = self._directory / "tmp" / f"{name}.{os.getpid()}.{uuid4().hex}"
-            try:
-                self._write(draft, content)
+            with self._draft(name, content) as draft:
                 # link, not rename: it refuses to replace what an earlier attempt delivered.
                 with suppress(FileExistsError):
                     os.link(draft, self._directory / "new" / name)
                 delivered = True
-            finally:
-                draft.unlink(missing_ok=True)
             sync(self._directory / "new")
         except OSError as error:
             detail = f"the maildir failed: {error.strerror}"
@@ -83,28 +79,28 @@ class Maildir:
     def probe(self) -> str:
         """Make the folders and write a draft that is removed again."""
         try:
-            self._make_folders()
-            draft = self._directory / "tmp" / f"probe.{os.getpid()}.{uuid4().hex}"
-            try:
-                self._write(draft, b"")
-            finally:
-                draft.unlink(missing_ok=True)
+            with self._draft("probe", b""):
+                pass
         except OSError as error:
             raise misconfigured(f"the maildir cannot be written: {error.strerror}") from error
         return "The maildir can be written."
 
-    def _make_folders(self) -> None:
+    @contextmanager
+    def _draft(self, name: str, content: bytes) -> Iterator[Path]:
+        """Write a file in `tmp`, which is gone after the block; make the folders where they are missing."""
         for folder in ("tmp", "new", "cur"):
             (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._directory / "tmp" / f"{name}.{os.getpid()}.{uuid4().hex}"
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(descriptor)
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
 
     @staticmethod
     def _name(message: Message) -> str:
         return f"{message.created_at_epoch}.{message.token}.criticizer"
-
-    @staticmethod
-    def _write(path: Path, content: bytes) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)

@@ -121,7 +121,7 @@ class Resend(HostedMail):
         raise misconfigured(f"Resend accepts the key; the domain {domain} of MAIL_FROM is not verified there")
 
     def _sent_since(self, epoch: float) -> Iterator[dict[str, Any]]:
-        """Yield the mails sent since then, newest first. Raises RetryableFailure, as `ask` does."""
+        """Yield the mails sent since then, newest first. Raises RetryableFailure, as `_ask` does."""
         after = ""
         for _ in range(_PAGES):
             page = self._get("emails?" + urlencode({"limit": 100} | ({"after": after} if after else {})))

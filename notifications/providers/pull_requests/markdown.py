@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from criticizer import texts
 from criticizer.inert_links import APART, QUICK_ACTION, REFERENCE, break_links
 from notifications.providers.base import Message
-from notifications.providers.payload import ReviewPayload, linkable, shortened
+from notifications.providers.payload import ReviewPayload, linkable, not_read, shortened
 from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
 
 # GitHub takes 65,536 characters and, measured, 262,144 bytes.
 MAX_CHARACTERS = 65_000
 MAX_BYTES = 250_000
 MAX_EARLIER = 20  # tokens of earlier versions in a marker
-_SHORT, _FACT, _PATH, _MAX_UNREAD = 300, 2000, 1100, 20
+_SHORT, _FACT, _PATH = 300, 2000, 1100
 _SPECIAL = re.compile(r"([\\`*_\[\]<>~#|!$&])")
 _BLOCK = re.compile(r"^(\s*)([-+=:/]|\d{1,9}(?=[.)]))", re.MULTILINE)
 _MARKER = re.compile(
@@ -95,7 +95,7 @@ def summary(
     if url := linkable(review.url):
         head.append(f"[The whole review](<{re.sub('[<>]', '', url)}>)")
     head += [plain(fact, _FACT) for fact in (review.banner, *review.status_lines) if fact]
-    tail = [_unread(review.unread)] if review.unread else []
+    tail = [not_read(review.unread, lambda file: plain(file, 200))] if review.unread else []
     tail += [pending] if pending else []
     root = f"//{review.changelist_id.replace(':', '/', 1).partition('#')[0]}/"
     shown = _fitting(
@@ -173,13 +173,6 @@ def _heading(finding: ReportFinding, place: str = "") -> list[str]:
     said = plain(finding.message, len(finding.message))
     rule = plain(finding.rule_note, MAX_RULE_NOTE)
     return [part for part in (title, place, *notes, said, rule) if part]
-
-
-def _unread(files: Sequence[str]) -> str:
-    lines = [f"- {plain(file, 200)}" for file in files[:_MAX_UNREAD]]
-    if len(files) > _MAX_UNREAD:
-        lines.append(f"- and {len(files) - _MAX_UNREAD} more files")
-    return "\n".join(["Not read completely:", "", *lines])
 
 
 def _code(text: str) -> str:

@@ -109,10 +109,7 @@ class Slack:
             "unfurl_links": False,
             "unfurl_media": False,
         }
-        body = json.dumps(content, ensure_ascii=False).encode()
-        found = self._call(
-            "POST", "chat.postMessage", {"Content-Type": "application/json; charset=utf-8"}, body
-        )
+        found = self._judged(self._exchanged("POST", "chat.postMessage", content))
         timestamp = found.get("ts")
         if isinstance(timestamp, str) and _TIMESTAMP.fullmatch(timestamp):
             return timestamp
@@ -138,7 +135,7 @@ class Slack:
 
     def probe(self) -> str:
         """Ask who we are, and look at the scopes of the token. Raises what `send` raises."""
-        answer = self._exchanged("POST", "auth.test", {}, b"", acts=False)
+        answer = self._exchanged("POST", "auth.test", acts=False)
         found = self._judged(answer, acts=False)
         scopes = {scope.strip() for scope in answer.headers.get("x-oauth-scopes", "").split(",")} - {""}
         if scopes and "chat:write" not in scopes:
@@ -152,7 +149,8 @@ class Slack:
         """Read one page; return what it says, and the cursor of the next one while it says nothing."""
         query = {"channel": message.address, "include_all_metadata": "true", "limit": _PAGE, **window}
         try:
-            found = self._call("GET", f"conversations.history?{urlencode(query)}", {}, b"", acts=False)
+            answer = self._exchanged("GET", f"conversations.history?{urlencode(query)}", acts=False)
+            found = self._judged(answer, acts=False)
         except PermanentFailure as failure:
             if failure.context.get("error") in _UNANSWERED:
                 return LookUp(Evidence.UNKNOWN, detail=failure.detail), ""
@@ -171,15 +169,12 @@ class Slack:
             return LookUp(Evidence.UNKNOWN, detail="Slack does not show the whole history"), ""
         return LookUp(Evidence.ABSENT, detail="the channel's history does not have it"), ""
 
-    def _call(
-        self, verb: str, method: str, headers: Mapping[str, str], body: bytes, *, acts: bool = True
-    ) -> dict[str, object]:
-        return self._judged(self._exchanged(verb, method, headers, body, acts=acts), acts=acts)
-
     def _exchanged(
-        self, verb: str, method: str, headers: Mapping[str, str], body: bytes, *, acts: bool
+        self, verb: str, method: str, content: Mapping[str, object] | None = None, *, acts: bool = True
     ) -> Answer:
         """Return Slack's answer to the first token that it accepts. Raises AUTH_DENIED without one."""
+        body = json.dumps(content, ensure_ascii=False).encode() if content else b""
+        headers = {"Content-Type": "application/json; charset=utf-8"} if content else {}
 
         def call(token: str) -> Answer:
             url = httpx.URL(f"{self._config.api_url}/{method}")
@@ -191,7 +186,7 @@ class Slack:
 
         return self._tokens.call(call)
 
-    def _judged(self, answer: Answer, *, acts: bool) -> dict[str, object]:
+    def _judged(self, answer: Answer, *, acts: bool = True) -> dict[str, object]:
         """Return the content of a positive answer; raise what any other means."""
         found = answer.json()
         if answer.status == 200 and found is not None and found.get("ok") is True:

@@ -10,12 +10,18 @@ import re
 from dataclasses import replace
 
 from notifications.providers.base import Message
-from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
+from notifications.providers.payload import (
+    ReviewPayload,
+    laid_out,
+    linkable,
+    not_read,
+    review_payload,
+    shortened,
+)
 from notifications.rendering.report import MAX_RULE_NOTE, MAX_TEXT, ReportFinding
 
 MAX_CHARACTERS = 12_000
 _MESSAGE, _SUGGESTION, _SHORT = 2000, 1000, 300
-_MAX_UNREAD = 20
 _RESERVED = 3000  # for what stands after the findings
 _LINE_MARKER = re.compile(r"\[//\]: # \(criticizer [0-9a-f-]{36} finding ([0-9a-f-]{36})\)")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>~#|!])")
@@ -54,15 +60,12 @@ def last_line(body: object) -> str:
 
 def line_comment(message: Message, finding: ReportFinding, url: str) -> str:
     """Return the comment at a finding's line."""
-    link = [f"<{url.replace('<', '%3C').replace('>', '%3E')}>"] if linkable(url) else []
     text = _finding(replace(finding, line=None, file=""))
-    return "\n\n".join([text, *link, line_marker(message, finding.identity)])
+    return "\n\n".join([text, *_link(url), line_marker(message, finding.identity)])
 
 
 def _review(review: ReviewPayload) -> list[str]:
-    parts = [f"**{_plain(review.headline, _SHORT)}**"]
-    if linkable(review.url):
-        parts.append(f"<{review.url.replace('<', '%3C').replace('>', '%3E')}>")
+    parts = [f"**{_plain(review.headline, _SHORT)}**", *_link(review.url)]
     parts += [_plain(fact, MAX_TEXT) for fact in (review.banner, *review.status_lines) if fact]
     budget = MAX_CHARACTERS - _RESERVED - sum(map(len, parts))
     findings = laid_out(review, _finding, budget, len(review.findings), gap=2)
@@ -71,11 +74,12 @@ def _review(review: ReviewPayload) -> list[str]:
     if left_out > 0:
         parts.append(f"{left_out} of {review.findings_total} findings are left out here.")
     if review.unread:
-        lines = [f"- {_plain(file, 100)}" for file in review.unread[:_MAX_UNREAD]]
-        if len(review.unread) > _MAX_UNREAD:
-            lines.append(f"- and {len(review.unread) - _MAX_UNREAD} more files")
-        parts.append("\n".join(["Not read completely:", "", *lines]))
+        parts.append(not_read(review.unread, lambda file: _plain(file, 100)))
     return parts
+
+
+def _link(url: str) -> list[str]:
+    return [f"<{url.replace('<', '%3C').replace('>', '%3E')}>"] if linkable(url) else []
 
 
 def _finding(finding: ReportFinding) -> str:
