@@ -11,7 +11,7 @@ def request_from_event(
 ) -> tuple[int | None, bool]:
     """Return (job id, whether that job existed before the event).
 
-    Raises `source_events.Overtaken` when the event cannot be recorded now and must be posted again, and
+    Raises `review_requests.Overtaken` when the event cannot be recorded now and must be posted again, and
     `review_requests.NoNextVersion` when the changelist can have no further version.
     """
     reported = Event(Kind(event), str(change), server, recipients, requested_by)

@@ -27,8 +27,7 @@ from reviews.api.error_catalog import BUSY, STATE_CONFLICT, VERSION_CONFLICT
 from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
 from reviews.intake import kept_requests, review_requests, unknown_changes
-from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewRequest
-from reviews.intake.source_events import Overtaken
+from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, Overtaken, ReviewRequest
 from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.recipients.visibility import pull_request_prefix

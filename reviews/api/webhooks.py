@@ -21,7 +21,7 @@ from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.error_catalog import BUSY, UNSUPPORTED_MEDIA_TYPE
 from reviews.api.errors import ApiError
 from reviews.intake import pull_requests, refusals
-from reviews.intake.pull_requests import Overtaken
+from reviews.intake.review_requests import Overtaken
 
 log = structlog.get_logger(__name__)
 

@@ -39,7 +39,7 @@ from criticizer.resilience.failures import Component, DependencyUnavailable, Fai
 from notifications.config import connected_hosts
 from reviews import config
 from reviews.intake import pull_requests
-from reviews.intake.pull_requests import Overtaken
+from reviews.intake.review_requests import Overtaken
 from reviews.models import HostChange, HostDelivery, SourcePosition
 
 log = structlog.get_logger(__name__)

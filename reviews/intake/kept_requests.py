@@ -22,8 +22,7 @@ from django.db import Error, connection
 from criticizer.db import reconnect, timeline
 from deadletters import alerts
 from reviews.intake import review_requests
-from reviews.intake.review_requests import IntakeOutcome, IntakeResult, ReviewRequest
-from reviews.intake.source_events import Overtaken
+from reviews.intake.review_requests import IntakeOutcome, IntakeResult, Overtaken, ReviewRequest
 from reviews.models import ReviewJob
 
 log = structlog.get_logger(__name__)

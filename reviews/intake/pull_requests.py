@@ -40,7 +40,7 @@ from criticizer.codehosts.names import Repository
 from criticizer.codehosts.registry import repositories_variable
 from reviews import config, pipeline
 from reviews.intake import review_requests
-from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewRequest
+from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, Overtaken, ReviewRequest
 from reviews.models import HostChange, HostDelivery, HostInstallation, HostVersion, ReviewJob
 from reviews.sources.pull import canonical_id, pull_request_id
 from reviews.states import ACTIVE_JOB, JobStatus
@@ -62,10 +62,6 @@ class Answer:
     job_id: int | None = None
     is_duplicate: bool = False
     ignored: str = ""
-
-
-class Overtaken(Exception):
-    """Other requests for the changelist came first each time: nothing of the event was recorded."""
 
 
 def receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
@@ -314,8 +310,7 @@ def _request(change: HostChange, *, is_automatic: bool) -> int:
         # Also above those under the name that its repository had before: its summary says which one it is of.
         jobs = ReviewJob.objects.filter(series="")
         reviewed = (jobs.filter(changelist_id=change.changelist_id), jobs.filter(host_version__change=change))
-        newest = [found.aggregate(newest=Max("review_version"))["newest"] or 0 for found in reviewed]
-        version = review_requests.version_after(max(newest))
+        version = review_requests.version_after(max(map(review_requests.newest_version, reviewed)))
         request = ReviewRequest(
             # A name nobody else can have taken: what is once, is once by the row of the version.
             f"{change.changelist_id}:v{version}:{uuid.uuid4().hex}",

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 from django.db import OperationalError, connection, transaction
+from django.db.models import Max, QuerySet
 from django.utils.crypto import salted_hmac
 from psycopg.types.json import Jsonb
 
@@ -23,6 +24,7 @@ from criticizer.db import prepared
 from criticizer.queue import outbox
 from criticizer.resilience.classification import sqlstate_of
 from reviews import pipeline
+from reviews.models import ReviewJob
 from reviews.states import ACTIVE_JOB, Stage
 
 log = structlog.get_logger(__name__)
@@ -67,6 +69,15 @@ class NoNextVersion(Exception):
 
     def __init__(self) -> None:
         super().__init__(f"this changelist has the highest possible version, {LAST_VERSION}: none can follow")
+
+
+class Overtaken(Exception):
+    """Other requests for the changelist came first each time: nothing was recorded."""
+
+
+def newest_version(jobs: QuerySet[ReviewJob]) -> int:
+    """Return the highest version of some reviews; 0 where there is none."""
+    return jobs.aggregate(newest=Max("review_version"))["newest"] or 0
 
 
 def version_after(newest: int) -> int:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Max
 
 from criticizer.codehosts.registry import HOSTS
 from criticizer.resilience import gate
@@ -201,11 +200,10 @@ def create(target: ScanTarget, key: str, actor: str, changelist_id: str) -> Scan
     """Create a scan of a path whose row the caller's transaction holds."""
     series = series_of(target.pk)
     versions = ReviewJob.objects.filter(series=series, changelist_id=changelist_id)
-    newest = versions.aggregate(newest=Max("review_version"))["newest"] or 0
     wanted = ReviewRequest(
         idempotency_key=key,
         changelist_id=changelist_id,
-        review_version=newest + 1,
+        review_version=review_requests.newest_version(versions) + 1,
         recipients=tuple(dict.fromkeys(target.recipients.split())),
         rerun=True,
         requested_by=actor,

@@ -26,7 +26,7 @@ from django.db.models.functions import Cast, Now
 
 from criticizer.queue import outbox
 from reviews.intake import review_requests
-from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, ReviewRequest
+from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, Overtaken, ReviewRequest
 from reviews.models import ReviewJob, SourceEvent, StageRun
 from reviews.states import ACTIVE_JOB, WAITING_STAGE, Stage
 
@@ -63,10 +63,6 @@ class Entry:
     job_id: int | None
     outcome: SourceEvent.Outcome
     found_late: bool = False
-
-
-class Overtaken(Exception):
-    """Other requests for the changelist came first each time, so the event was not recorded."""
 
 
 def receive(event: Event) -> Entry:
@@ -245,7 +241,7 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
     """Make the event's job and write both."""
     is_taken = False
     for _ in range(_TRIES):
-        newest = _newest_version(event.changelist_id)
+        newest = review_requests.newest_version(_versions(event.changelist_id))
         version = review_requests.version_after(newest)
         key = idempotency_key(event, version)
         request = ReviewRequest(
@@ -283,10 +279,6 @@ def idempotency_key(event: Event, version: int) -> str:
 def _delay_seconds(event: Event) -> float:
     """Return how long a shelf may still change before its job reads it: a submit is never held up."""
     return outbox.scaled(settings.SHELVE_DEBOUNCE_SECONDS) if event.kind is Kind.SHELVE else 0.0
-
-
-def _newest_version(changelist_id: str) -> int:
-    return _versions(changelist_id).aggregate(newest=Max("review_version"))["newest"] or 0
 
 
 def _versions(changelist_id: str) -> QuerySet[ReviewJob]:

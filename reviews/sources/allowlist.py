@@ -8,7 +8,7 @@ to refuse relative or doubled segments.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from reviews.sources.paths import MAX_PATH_CHARACTERS, canonical_case, path_fault, printable, widest_case
@@ -59,6 +59,9 @@ class AllowListLine:
         return (
             self.tree and len(segments) >= len(self.levels) and all(map(level_matches, self.levels, segments))
         )
+
+
+_Test = Callable[[AllowListLine, Sequence[str]], bool]
 
 
 class AllowList:
@@ -134,24 +137,20 @@ class AllowList:
         directory = prefix.rstrip("/")
         if path_fault(f"{directory}/{_STAND_IN}") is not None:
             return False
-        included, excluded = self._compared(directory)
-        for line in reversed(self._parsed):
-            if line.include and line.touches(included):
-                return True
-            if not line.include and line.covers(excluded):
-                return False
-        return self._default.allowed
+        return self._decided(directory, AllowListLine.touches, AllowListLine.covers)
 
     def covers(self, prefix: str) -> bool:
         """Return whether everything below a depot directory is allowed."""
         if self.ceiling is not None and not self.ceiling.covers(prefix):
             return False
-        included, excluded = self._compared(prefix.rstrip("/"))
+        return self._decided(prefix.rstrip("/"), AllowListLine.covers, AllowListLine.touches)
+
+    def _decided(self, directory: str, allows: _Test, denies: _Test) -> bool:
+        """Return what the last line says that allows, or denies, what lies below a directory."""
+        included, excluded = self._compared(directory)
         for line in reversed(self._parsed):
-            if line.include and line.covers(included):
-                return True
-            if not line.include and line.touches(excluded):
-                return False
+            if allows(line, included) if line.include else denies(line, excluded):
+                return line.include
         return self._default.allowed
 
     def _compared(self, path: str) -> tuple[list[str], list[str]]:

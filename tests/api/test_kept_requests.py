@@ -14,7 +14,7 @@ from criticizer.db import timeline
 from criticizer.models import OutboxMessage
 from deadletters.models import OperatorAlert
 from reviews.intake import kept_requests
-from reviews.intake.source_events import Overtaken
+from reviews.intake.review_requests import Overtaken
 from reviews.models import ReviewJob, SourceEvent, StageRun
 from reviews.web import rerun
 from tests import factories

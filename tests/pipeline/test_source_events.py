@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models import QuerySet
 
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
@@ -412,16 +413,16 @@ def test_job_and_row_are_written_together_or_not_at_all(monkeypatch: pytest.Monk
 
 
 def test_version_taken_by_another_request_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    newest = source_events._newest_version
+    newest = review_requests.newest_version
     looks = iter([True, False, False])
 
-    def raced(changelist_id: str) -> int:
-        version = newest(changelist_id)
+    def raced(jobs: QuerySet[ReviewJob]) -> int:
+        version = newest(jobs)
         if next(looks):
-            review_requests.request_review(review_requests.ReviewRequest("api", changelist_id, version + 1))
+            review_requests.request_review(review_requests.ReviewRequest("api", "12345", version + 1))
         return version
 
-    monkeypatch.setattr(source_events, "_newest_version", raced)
+    monkeypatch.setattr(review_requests, "newest_version", raced)
     entry = submit()
     assert ReviewJob.objects.get(pk=entry.job_id).review_version == 2
 
