@@ -100,14 +100,12 @@ class RestClient:
             headers = {**headers, "Content-Type": "application/json"}
             content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         for _ in range(_MAX_REDIRECTS):
-            answer = self._exchange(Request(method, url, headers, content), acts=acts)
+            request = Request(method, url, headers, content)
+            answer = exchange(request, self._limits, self._refusals.label, acts=acts, place=self._place)
             if method != "GET" or answer.status not in _REDIRECTS:
                 return answer
             url = self._joined(url, answer.headers.get("location", ""))
         return answer
-
-    def _exchange(self, request: Request, *, acts: bool) -> Answer:
-        return exchange(request, self._limits, self._refusals.label, acts=acts, place=self._place)
 
     def _joined(self, url: httpx.URL, reference: str) -> httpx.URL:
         """Return the address that an answer leads to, where it is on our host: a token goes nowhere else."""

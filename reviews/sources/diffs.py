@@ -271,14 +271,12 @@ def _hunks(old: Sequence[str], new: Sequence[str], blocks: Sequence[Block]) -> I
         if row.kind == " ":
             continue
         start, end = max(0, index - CONTEXT_LINES), min(len(rows), index + CONTEXT_LINES + 1)
+        if not ranges or start > ranges[-1][1]:
+            start = _start_of_definition(rows, start)
         if ranges and start <= ranges[-1][1]:
             ranges[-1] = (ranges[-1][0], end)
         else:
-            start = _start_of_definition(rows, start)
-            if ranges and start <= ranges[-1][1]:
-                ranges[-1] = (ranges[-1][0], end)
-            else:
-                ranges.append((start, end))
+            ranges.append((start, end))
     old_seen = new_seen = done = 0
     section = ""
     for start, end in ranges:

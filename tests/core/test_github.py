@@ -314,7 +314,7 @@ def test_an_answer_that_leads_to_no_address_is_a_failure(
 
     client = github(server)
     client.token(WEB)
-    monkeypatch.setattr(GitHub, "_exchange", exchanged)
+    monkeypatch.setattr("criticizer.codehosts.client.exchange", exchanged)
     with pytest.raises(PermanentFailure, match="to no address"):
         list(client.pages(WEB, COMMENTS))
 
@@ -325,7 +325,7 @@ def test_an_answer_that_is_nested_without_end_leaves_a_comment_uncertain(
     client = github(server)
     client.token(WEB)
     nested = Answer(201, httpx.Headers(), b"[" * 1_000_000)
-    monkeypatch.setattr(GitHub, "_exchange", lambda *_, **__: nested)
+    monkeypatch.setattr("criticizer.codehosts.client.exchange", lambda *_, **__: nested)
     with pytest.raises(UncertainFailure):
         comment(client)
     with pytest.raises(RetryableFailure):
