@@ -38,10 +38,11 @@ from benchmarks.matrix_rig import (
     nothing,
 )
 from notifications.providers.base import Provider
+from notifications.providers.email.esp_base import HostedMailConfig
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.email.maildir import Maildir
-from notifications.providers.email.postmark import Postmark, PostmarkConfig
-from notifications.providers.email.resend import Resend, ResendConfig
+from notifications.providers.email.postmark import Postmark
+from notifications.providers.email.resend import Resend
 from notifications.providers.email.smtp import Smtp, SmtpConfig
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
@@ -87,9 +88,9 @@ def provider_of(spec: Sequence[str], unarchived: Any = None) -> Provider:
             )
         )
     if name == "resend":
-        return Resend(ResendConfig(SENDER, ("re-for-tests",), where, LIMITS))
+        return Resend(HostedMailConfig(SENDER, ("re-for-tests",), where, LIMITS))
     if name == "postmark":
-        return Postmark(PostmarkConfig(SENDER, ("pm-for-tests",), where, LIMITS))
+        return Postmark(HostedMailConfig(SENDER, ("pm-for-tests",), where, LIMITS))
     if name == "slack":
         return Slack(SlackConfig((slack.TOKEN,), api_url=where, limits=LIMITS))
     if host := host_of(name):

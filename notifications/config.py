@@ -21,9 +21,8 @@ from notifications import webhook_address
 from notifications.models import UnarchivedMail
 from notifications.providers import registry
 from notifications.providers.base import Provider
+from notifications.providers.email.esp_base import HostedMailConfig
 from notifications.providers.email.imap_archive import ArchiveConfig
-from notifications.providers.email.postmark import PostmarkConfig
-from notifications.providers.email.resend import ResendConfig
 from notifications.providers.email.smtp import SmtpConfig
 from notifications.providers.registry import ProvidersConfig
 from notifications.providers.slack.provider import SlackConfig
@@ -40,9 +39,9 @@ def from_settings() -> ProvidersConfig:
     smtp = resend = postmark = None
     provider = mail.provider()
     if provider == "resend":
-        resend = ResendConfig(settings.MAIL_FROM, settings.RESEND_API_KEY, settings.RESEND_API_URL)
+        resend = HostedMailConfig(settings.MAIL_FROM, settings.RESEND_API_KEY, settings.RESEND_API_URL)
     if provider == "postmark":
-        postmark = PostmarkConfig(
+        postmark = HostedMailConfig(
             settings.MAIL_FROM, settings.POSTMARK_SERVER_TOKEN, settings.POSTMARK_API_URL
         )
     if provider == "smtp":

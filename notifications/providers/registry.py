@@ -10,9 +10,10 @@ from typing import Any
 from criticizer.codehosts.registry import HOSTS, client_of
 from criticizer.resilience.failures import Component
 from notifications.providers.base import Provider
+from notifications.providers.email.esp_base import HostedMailConfig
 from notifications.providers.email.maildir import Maildir
-from notifications.providers.email.postmark import Postmark, PostmarkConfig
-from notifications.providers.email.resend import Resend, ResendConfig
+from notifications.providers.email.postmark import Postmark
+from notifications.providers.email.resend import Resend
 from notifications.providers.email.smtp import Smtp, SmtpConfig, Unarchived
 from notifications.providers.pull_requests.provider import PullRequests
 from notifications.providers.pull_requests.reviews import Reviews
@@ -34,8 +35,8 @@ class ProvidersConfig:
     webhook: WebhookConfig
     smtp: SmtpConfig | None = None
     unarchived: Unarchived | None = None  # with `smtp`
-    resend: ResendConfig | None = None
-    postmark: PostmarkConfig | None = None
+    resend: HostedMailConfig | None = None
+    postmark: HostedMailConfig | None = None
     slack: SlackConfig | None = None
     swarm: SwarmConfig | None = None
     hosts: tuple[tuple[str, Any], ...] = ()  # the connected code hosts by name

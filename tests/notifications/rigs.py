@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from notifications.providers.base import Provider
+from notifications.providers.email.esp_base import HostedMailConfig
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.email.maildir import Maildir
-from notifications.providers.email.postmark import Postmark, PostmarkConfig
-from notifications.providers.email.resend import Resend, ResendConfig
+from notifications.providers.email.postmark import Postmark
+from notifications.providers.email.resend import Resend
 from notifications.providers.email.smtp import Smtp, SmtpConfig
 from notifications.providers.slack.provider import Slack, SlackConfig
 from notifications.providers.swarm.provider import Swarm, SwarmConfig
@@ -133,13 +134,13 @@ def _resend(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) -> R
         service.refuse = (422, {"name": "validation_error", "message": "no"})
 
     return Rig(
-        Resend(ResendConfig(SENDER, service.keys, service.url)),
+        Resend(HostedMailConfig(SENDER, service.keys, service.url)),
         "ann@example.com",
         service.tokens,
         refuse,
         lambda: service.script(mail_service.Act(accept=True, reset=True)),
         lambda: service.script(mail_service.Act(status=500)),
-        far_away=Resend(ResendConfig(SENDER, service.keys, _nowhere(stack))),
+        far_away=Resend(HostedMailConfig(SENDER, service.keys, _nowhere(stack))),
     )
 
 
@@ -150,13 +151,13 @@ def _postmark(stack: ExitStack, folder: Path, request: pytest.FixtureRequest) ->
         service.refuse = (422, {"ErrorCode": 300, "Message": "no"})
 
     return Rig(
-        Postmark(PostmarkConfig(SENDER, service.keys, service.url)),
+        Postmark(HostedMailConfig(SENDER, service.keys, service.url)),
         "ann@example.com",
         service.tokens,
         refuse,
         lambda: service.script(mail_service.Act(accept=True, reset=True)),
         lambda: service.script(mail_service.Act(status=500)),
-        far_away=Postmark(PostmarkConfig(SENDER, service.keys, _nowhere(stack))),
+        far_away=Postmark(HostedMailConfig(SENDER, service.keys, _nowhere(stack))),
     )
 
 

@@ -15,7 +15,8 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Evidence, Question
-from notifications.providers.email.postmark import Postmark, PostmarkConfig
+from notifications.providers.email.esp_base import HostedMailConfig
+from notifications.providers.email.postmark import Postmark
 from tests.fakes.mail_service import Act
 from tests.fakes.postmark import PostmarkService
 from tests.notifications.samples import PATIENT, SENDER, SHORT, message
@@ -30,7 +31,7 @@ def service() -> Iterator[PostmarkService]:
 
 
 def postmark(service: PostmarkService, *tokens: str, limits: Limits = PATIENT) -> Postmark:
-    return Postmark(PostmarkConfig(SENDER, tokens or service.keys, service.url, limits))
+    return Postmark(HostedMailConfig(SENDER, tokens or service.keys, service.url, limits))
 
 
 def question(notification_id: str = "") -> Question:
@@ -176,7 +177,7 @@ def test_an_inactive_recipient_is_refused_without_naming_the_address(service: Po
 
 def test_nothing_listening_is_certain_not_to_have_sent() -> None:
     with pytest.raises(RetryableFailure):
-        Postmark(PostmarkConfig(SENDER, ("t",), "http://127.0.0.1:1/")).send(message())
+        Postmark(HostedMailConfig(SENDER, ("t",), "http://127.0.0.1:1/")).send(message())
 
 
 def test_the_next_token_is_used_when_the_first_is_refused(service: PostmarkService) -> None:

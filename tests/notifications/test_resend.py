@@ -17,12 +17,14 @@ from criticizer.resilience.failures import (
     UncertainFailure,
 )
 from notifications.providers.base import Evidence, Question
-from notifications.providers.email.resend import Resend, ResendConfig
+from notifications.providers.email.esp_base import HostedMailConfig
+from notifications.providers.email.resend import Resend
 from tests.fakes.mail_service import Act
 from tests.fakes.resend import ResendService
 from tests.notifications.samples import PATIENT, SENDER, SHORT, message
 
 E = ErrorClass
+URL = "https://api.resend.com/"
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def service() -> Iterator[ResendService]:
 
 
 def resend(service: ResendService, *keys: str, limits: Limits = PATIENT) -> Resend:
-    return Resend(ResendConfig(SENDER, keys or service.keys, service.url, limits))
+    return Resend(HostedMailConfig(SENDER, keys or service.keys, service.url, limits))
 
 
 def question(notification_id: str = "", attempted_at_epoch: float | None = None) -> Question:
@@ -147,7 +149,7 @@ def test_each_answer_has_its_class(
 
 
 def test_nothing_listening_is_certain_not_to_have_sent(service: ResendService) -> None:
-    provider = Resend(ResendConfig(SENDER, ("k",), "http://127.0.0.1:1/"))
+    provider = Resend(HostedMailConfig(SENDER, ("k",), "http://127.0.0.1:1/"))
     with pytest.raises(RetryableFailure) as failed:
         provider.send(message())
     assert failed.value.error_class is E.NETWORK_UNREACHABLE
@@ -250,7 +252,7 @@ def test_the_check_says_what_works_and_what_does_not(service: ResendService) -> 
 
 def test_a_configuration_without_key_or_sender_is_refused_and_shows_no_key() -> None:
     with pytest.raises(ValueError, match="key"):
-        Resend(ResendConfig(SENDER, ()))
+        Resend(HostedMailConfig(SENDER, (), URL))
     with pytest.raises(ValueError, match="sender"):
-        Resend(ResendConfig("Criticizer", ("k",)))
-    assert "hunter" not in repr(ResendConfig(SENDER, ("hunter-for-tests",)))
+        Resend(HostedMailConfig("Criticizer", ("k",), URL))
+    assert "hunter" not in repr(HostedMailConfig(SENDER, ("hunter-for-tests",), URL))

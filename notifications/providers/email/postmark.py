@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from anymail.backends.postmark import EmailBackend
@@ -16,13 +15,11 @@ from criticizer.wording import server_words
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.email.esp_base import (
     HostedMail,
-    HostedMailConfig,
     HttpxBackendMixin,
     failure_of,
 )
 from notifications.providers.failures import misconfigured, retryable
 
-POSTMARK_URL = "https://api.postmarkapp.com/"
 METADATA = "criticizer"  # its name in the metadata of a mail
 _ABOUT_TO = re.compile(r"^(?:Invalid|Error\s+parsing)\s+'To'", re.IGNORECASE)
 
@@ -39,11 +36,6 @@ _CODES = {
     413: ErrorClass.PERMISSION_DENIED,  # account may not send
     1235: ErrorClass.CONFIG_INVALID,  # no such message stream
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PostmarkConfig(HostedMailConfig):
-    url: str = POSTMARK_URL
 
 
 class _Backend(HttpxBackendMixin, EmailBackend):  # type: ignore[misc]

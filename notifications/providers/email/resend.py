@@ -7,7 +7,6 @@ it holds no field of ours, so it can prove that a mail was sent, never that none
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -22,13 +21,11 @@ from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpB
 from notifications.providers.email import mime
 from notifications.providers.email.esp_base import (
     HostedMail,
-    HostedMailConfig,
     HttpxBackendMixin,
     failure_of,
 )
 from notifications.providers.failures import misconfigured, uncertain
 
-RESEND_URL = "https://api.resend.com/"
 _PAGES = 20  # of 100 mails each
 _CLOCKS_DIFFER_SECONDS = 60.0
 _RUNNING_SECONDS = 5.0  # until a running request with the same key should be over
@@ -46,11 +43,6 @@ _CODES = {
     "method_not_allowed": ErrorClass.CONFIG_INVALID,
     "security_error": ErrorClass.POLICY_REJECTED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ResendConfig(HostedMailConfig):
-    url: str = RESEND_URL
 
 
 class _Backend(HttpxBackendMixin, EmailBackend):  # type: ignore[misc]
