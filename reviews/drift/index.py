@@ -14,27 +14,18 @@ from reviews.drift import code, manifests, noise
 from reviews.drift.claims import Reason
 from reviews.drift.code_facts import Code, Route
 from reviews.drift.extraction import is_document, page_of
-from reviews.drift.manifests import Fact, ManifestError, Scripts
+from reviews.drift.manifests import Fact, Scripts
 from reviews.drift.page import Page
-from reviews.drift.trees import Stored, Tree, View
+from reviews.drift.trees import Tree, View, above
 
 MAX_MANIFESTS = 60
-_OF_OTHERS = re.compile(
-    r"(?:^|/)(?:examples?|samples?|demos?|tests?|docs?|benchmarks?)/"
-)  # their own versions
+# With versions of their own.
+_OF_OTHERS = re.compile(r"(?:^|/)(?:examples?|samples?|demos?|tests?|docs?|benchmarks?)/")
 # Marks of code that registers routes.
 _ROUTE_WORDS = (
-    "route",
-    "router",
-    "urlpatterns",
-    "FastAPI",
-    "Flask",
-    "express",
-    "HandleFunc",
-    "APIRouter",
-    "Blueprint",
+    "route", "router", "urlpatterns", "FastAPI", "Flask", "express", "HandleFunc", "APIRouter", "Blueprint",
     "fastify",
-)
+)  # fmt: skip
 
 
 class Index(View):
@@ -126,24 +117,16 @@ class Index(View):
     def routes(self) -> tuple[tuple[Route, ...], bool, frozenset[str]] | None:
         """Return all routes, whether some cannot be read, and the files that say nothing."""
         self.search(_ROUTE_WORDS)
-        paths: set[str] = set()
-        for word in _ROUTE_WORDS:
-            held = self.code_holding(word)
-            if held is None:
-                return None
-            paths.update(path for path in held if not _is_test(path))
-        found: list[Route] = []
-        silent: set[str] = set()
-        is_dynamic = False
-        self.prefetch(sorted(paths))
-        for path in sorted(paths):
-            said = self.code(path)
-            if said is None:
-                silent.add(path)
-                continue
-            found += said.routes
-            is_dynamic |= said.is_dynamic
-        return tuple(found), is_dynamic, frozenset(silent)
+        held = [self.code_paths(word) for word in _ROUTE_WORDS]
+        paths = sorted({path for some in held for path in some or () if not _is_test(path)})
+        if None in held:
+            return None
+        self.prefetch(paths)
+        said = {path: self.code(path) for path in paths}
+        silent = frozenset(path for path, one in said.items() if one is None)
+        known = [one for one in said.values() if one is not None]
+        routes = tuple(route for one in known for route in one.routes)
+        return routes, any(one.is_dynamic for one in known), silent
 
     def scripts(self, runner: str, folders: Iterable[str]) -> list[tuple[str, Scripts | None]]:
         """Return the manifests of a runner in folders, with None for one that cannot be read."""
@@ -154,13 +137,10 @@ class Index(View):
                 if path not in self.entries:
                     continue
                 text = self.text(path)
-                try:
-                    found.append(
-                        (path, manifests.scripts_in(name, runner, text) if text is not None else None)
-                    )
-                except ManifestError:
+                said = manifests.scripts_in(name, runner, text) if text is not None else None
+                if said is None and text is not None:
                     self.unparsed.add(path)
-                    found.append((path, None))
+                found.append((path, said))
         return found
 
     @cached_property
@@ -180,17 +160,14 @@ class Index(View):
         found: dict[str, list[tuple[int, Fact, str]]] = {}
         for path in self._version_files():
             text = self.text(path)
-            try:
-                facts = manifests.versions_in(posixpath.basename(path), text) if text is not None else []
-            except ManifestError:
+            facts = manifests.versions_in(posixpath.basename(path), text) if text is not None else []
+            if facts is None:
                 self.unparsed.add(path)
-                continue
-            for fact in facts:
+            for fact in facts or ():
                 found.setdefault(fact.name, []).append((path.count("/"), fact, path))
         result = {}
         for name, several in found.items():
-            nearest = min(depth for depth, _, _ in several)
-            near = [one for one in several if one[0] == nearest]
+            near = [one for one in several if one[0] == several[0][0]]
             locked = [one for one in near if one[1].is_locked] or near
             result[name] = ([fact for _, fact, _ in locked], locked[0][2])
         return result
@@ -209,30 +186,24 @@ class Index(View):
     @cached_property
     def _ignored(self) -> list[str]:
         text = self.text(".gitignore") or ""
-        return [line.strip() for line in text.splitlines() if line.strip() and line[0] not in "#!"][:5_000]
+        lines = [line.strip() for line in text.splitlines() if line.strip() and line[0] not in "#!"]
+        return [line.rstrip("/") for line in lines[:5_000]]
 
     def is_ignored(self, path: str) -> bool:
         """Say whether a path is one that is not kept: written at run time, or ignored at the root."""
         if noise.is_written_at_run_time(path):
             return True
         whole = path.rstrip("/")
-        parts = whole.split("/")
-        above = ["/".join(parts[: n + 1]) for n in range(len(parts))]
-        for line in self._ignored:
-            pattern = line.rstrip("/")
-            if "/" in pattern:
-                if any(fnmatch.fnmatchcase(one, pattern.lstrip("/")) for one in above):
-                    return True
-            elif any(fnmatch.fnmatchcase(one, pattern) for one in parts):
-                return True
-        return False
+        names, places = whole.split("/"), list(above(whole))
+        return any(
+            fnmatch.fnmatchcase(one, pattern.lstrip("/"))
+            for pattern in self._ignored
+            for one in (places if "/" in pattern else names)
+        )
 
     def may_be_hidden(self, path: str) -> bool:
         """Say whether a path, or what a folder holds, could be there and not visible to this review."""
         return not self.tree.sees(path.rstrip("/")) or not self.tree.sees(f"{path.rstrip('/')}/_")
-
-    def stored(self, path: str) -> Stored | None:
-        return self.inside(path)
 
 
 def documents_in(paths: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""What build files say: the scripts one can run, and the versions of dependencies. Nothing is run.
-
-A file that cannot be read raises ValueError (or what its parser's error derives from): it says nothing.
-"""
+"""What build files say: the scripts one can run, and the versions of dependencies. Nothing is run."""
 
 from __future__ import annotations
 
@@ -11,14 +8,19 @@ import json
 import posixpath
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import yaml
 
 from reviews.drift.versions import Span, span_of
 
-_Read = TypeVar("_Read")
+# A file that cannot be read says nothing.
+_UNREADABLE = (
+    ValueError, TypeError, AttributeError, KeyError, RecursionError, SyntaxError, yaml.YAMLError,
+    configparser.Error,
+)  # fmt: skip
 
 
 class Scripts(NamedTuple):
@@ -66,10 +68,8 @@ def _nox(text: str) -> Scripts:
         for mark in node.decorator_list:
             call = mark.func if isinstance(mark, ast.Call) else mark
             if isinstance(call, ast.Attribute) and call.attr in ("session", "parametrize"):
-                given = (
-                    [k.value for k in mark.keywords if k.arg == "name"] if isinstance(mark, ast.Call) else []
-                )
-                named = given[0] if given else ast.Constant(node.name)
+                keywords = mark.keywords if isinstance(mark, ast.Call) else ()
+                named = next((k.value for k in keywords if k.arg == "name"), ast.Constant(node.name))
                 if isinstance(named, ast.Constant):
                     names.add(str(named.value))
                 else:
@@ -83,14 +83,12 @@ def _just(text: str) -> Scripts:
     return Scripts(frozenset(names), bool(re.search(r"^(?:import|mod)\b", text, re.MULTILINE)))
 
 
-def _compose(text: str) -> Scripts:
-    data = yaml.safe_load(text)
-    return Scripts(frozenset(_table(data, "services")), isinstance(data, dict) and "include" in data)
+def _yaml_scripts(table: str, include: str) -> Callable[[str], Scripts]:
+    def read(text: str) -> Scripts:
+        data = yaml.safe_load(text)
+        return Scripts(frozenset(_table(data, table)), isinstance(data, dict) and include in data)
 
-
-def _task(text: str) -> Scripts:
-    data = yaml.safe_load(text)
-    return Scripts(frozenset(_table(data, "tasks")), isinstance(data, dict) and "includes" in data)
+    return read
 
 
 def _toml_scripts(*paths: str) -> Callable[[str], Scripts]:
@@ -118,7 +116,7 @@ RUNNERS: Mapping[str, Mapping[str, Callable[[str], Scripts]]] = {
     "tox": {"tox.ini": _tox, "tox.toml": _toml_scripts("env")},
     "nox": {"noxfile.py": _nox},
     "just": {"justfile": _just, "Justfile": _just, ".justfile": _just},
-    "task": {"Taskfile.yml": _task, "Taskfile.yaml": _task},
+    "task": dict.fromkeys(("Taskfile.yml", "Taskfile.yaml"), _yaml_scripts("tasks", "includes")),
     "poe": {"pyproject.toml": _toml_scripts("tool.poe.tasks")},
     "poetry": {"pyproject.toml": _ENTRY_POINTS},
     "uv": {"pyproject.toml": _ENTRY_POINTS},
@@ -126,7 +124,8 @@ RUNNERS: Mapping[str, Mapping[str, Callable[[str], Scripts]]] = {
     "cargo --bin": {"Cargo.toml": _cargo("bin")},
     "cargo --example": {"Cargo.toml": _cargo("example")},
     "compose": dict.fromkeys(
-        ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"), _compose
+        ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"),
+        _yaml_scripts("services", "include"),
     ),
 }  # fmt: skip
 BUILT_IN = {
@@ -155,19 +154,18 @@ class Fact(NamedTuple):
     text: str
 
 
+_OTHER_NAMES = {
+    "node-js": "node", "nodejs": "node", "golang": "go", "python3": "python", "postgres": "postgresql"
+}  # fmt: skip
+
+
 def normalized(name: str) -> str:
     """Return the form in which names of packages are compared."""
     folded = re.sub(r"[-_.]+", "-", name).lower()
-    return {
-        "node-js": "node",
-        "nodejs": "node",
-        "golang": "go",
-        "python3": "python",
-        "postgres": "postgresql",
-    }.get(folded, folded)
+    return _OTHER_NAMES.get(folded, folded)
 
 
-def _facts(pairs: Iterator[tuple[str, Any]], *, is_locked: bool = False) -> Iterator[Fact]:
+def _facts(pairs: Iterable[tuple[str, Any]], *, is_locked: bool = False) -> Iterator[Fact]:
     for name, said in pairs:
         text = said.get("version") if isinstance(said, dict) else said
         if isinstance(text, str) and (span := span_of(text, is_locked=is_locked)):
@@ -177,7 +175,7 @@ def _facts(pairs: Iterator[tuple[str, Any]], *, is_locked: bool = False) -> Iter
 def _package_json(text: str) -> Iterator[Fact]:
     data = json.loads(text)
     for table in ("dependencies", "devDependencies", "peerDependencies", "optionalDependencies", "engines"):
-        yield from _facts(iter(_table(data, table).items()))
+        yield from _facts(_table(data, table).items())
 
 
 def _package_lock(text: str) -> Iterator[Fact]:
@@ -199,18 +197,18 @@ def _pyproject(text: str) -> Iterator[Fact]:
     data = tomllib.loads(text)
     project = _table(data, "project")
     if isinstance(project.get("requires-python"), str):
-        yield from _facts(iter([("python", project["requires-python"])]))
+        yield from _facts([("python", project["requires-python"])])
     groups = [project.get("dependencies"), *_table(project, "optional-dependencies").values()]
     lines = [line for group in groups if isinstance(group, list) for line in group if isinstance(line, str)]
     yield from _facts(pair for line in lines if (pair := _requirement(line)))
-    yield from _facts(iter(_table(data, "tool", "poetry", "dependencies").items()))
+    yield from _facts(_table(data, "tool", "poetry", "dependencies").items())
 
 
 def _requirements(text: str) -> Iterator[Fact]:
     for line in text.splitlines():
         pair = _requirement(line)
         if pair and not line.lstrip().startswith(("-", "#")):
-            yield from _facts(iter([pair]), is_locked=pair[1].startswith("=="))
+            yield from _facts([pair], is_locked=pair[1].startswith("=="))
 
 
 def _toml_lock(text: str) -> Iterator[Fact]:
@@ -222,7 +220,7 @@ def _toml_lock(text: str) -> Iterator[Fact]:
 def _cargo_toml(text: str) -> Iterator[Fact]:
     data = tomllib.loads(text)
     rust = _table(data, "package").get("rust-version")
-    yield from _facts(iter([("rust", f">={rust}")] if rust else []))
+    yield from _facts([("rust", f">={rust}")] if rust else [])
     pairs = {**_table(data, "dependencies"), **_table(data, "dev-dependencies")}
     yield from _facts(
         (name, f"^{said}" if isinstance(said, str) and said[:1].isdigit() else said)
@@ -232,14 +230,14 @@ def _cargo_toml(text: str) -> Iterator[Fact]:
 
 def _go_mod(text: str) -> Iterator[Fact]:
     if found := re.search(r"^go\s+([\d.]+)", text, re.MULTILINE):
-        yield from _facts(iter([("go", f">={found[1]}")]))
+        yield from _facts([("go", f">={found[1]}")])
     for path, version in re.findall(r"^(?:require)?\s+([\w./-]+)\s+v([\d.]+)", text, re.MULTILINE):
-        yield from _facts(iter([(posixpath.basename(path), version)]), is_locked=True)
+        yield from _facts([(posixpath.basename(path), version)], is_locked=True)
 
 
 def _runtime(name: str) -> Callable[[str], Iterator[Fact]]:
     def read(text: str) -> Iterator[Fact]:
-        yield from _facts(iter([(name, text.strip().removeprefix("v"))]), is_locked=text.count(".") >= 2)
+        yield from _facts([(name, text.strip().removeprefix("v"))], is_locked=text.count(".") >= 2)
 
     return read
 
@@ -248,7 +246,7 @@ def _docker(text: str) -> Iterator[Fact]:
     for image, tag in re.findall(
         r"^FROM\s+(?:--\S+\s+)?([\w./-]+):v?([\d.]+)", text, re.MULTILINE | re.IGNORECASE
     ):
-        yield from _facts(iter([(posixpath.basename(image), tag)]))
+        yield from _facts([(posixpath.basename(image), tag)])
 
 
 VERSION_FILES: Mapping[str, Callable[[str], Iterator[Fact]]] = {
@@ -261,31 +259,15 @@ VERSION_FILES: Mapping[str, Callable[[str], Iterator[Fact]]] = {
 }  # fmt: skip
 
 
-class ManifestError(Exception):
-    """A manifest that cannot be read: it says nothing."""
+def scripts_in(name: str, runner: str, text: str) -> Scripts | None:
+    """Return the scripts of a manifest, None where it cannot be read."""
+    with suppress(*_UNREADABLE):
+        return RUNNERS[runner][name](text)
+    return None
 
 
-def scripts_in(name: str, runner: str, text: str) -> Scripts:
-    """Return the scripts of a manifest. Raises ManifestError."""
-    return _guarded(lambda: RUNNERS[runner][name](text))
-
-
-def versions_in(name: str, text: str) -> list[Fact]:
-    """Return the versions of a manifest or lock file. Raises ManifestError."""
-    return _guarded(lambda: list(VERSION_FILES[name](text)))
-
-
-def _guarded(read: Callable[[], _Read]) -> _Read:
-    try:
-        return read()
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-        KeyError,
-        RecursionError,
-        SyntaxError,
-        yaml.YAMLError,
-        configparser.Error,
-    ) as error:
-        raise ManifestError(type(error).__name__) from error
+def versions_in(name: str, text: str) -> list[Fact] | None:
+    """Return the versions of a manifest or lock file, None where it cannot be read."""
+    with suppress(*_UNREADABLE):
+        return list(VERSION_FILES[name](text))
+    return None

@@ -11,7 +11,7 @@ from reviews.drift import manifests
 from reviews.drift.code_facts import Code
 from reviews.drift.extraction import is_document
 from reviews.drift.index import Index
-from reviews.drift.manifests import ManifestError
+from reviews.drift.trees import above
 
 MAX_NEEDLES = 2_000
 _TOKEN = re.compile(rb"[a-z0-9]+")
@@ -43,11 +43,8 @@ def needles(base: Index, head: Index, changed: Collection[str]) -> Needles:
     for path in changed:
         found.update(_of_file(path, base, head))
         verbatim.update(_verbatim(path, base, head))
-    for path in changed:
-        folder = posixpath.dirname(path)
-        while folder and folder not in head.folders:
-            found.add(posixpath.basename(folder))
-            folder = posixpath.dirname(folder)
+    folders = {folder for path in changed for folder in above(posixpath.dirname(path))}
+    found.update(posixpath.basename(folder) for folder in folders - head.folders)
     # A claim about a symbol or a variable names it as it is: `KEY` is not in `APP_KEY`.
     plain = {name for name in verbatim if _IDENTIFIER.fullmatch(name.encode())}
     words = frozenset(frozenset(_TOKEN.findall(name.lower().encode())) for name in found | (verbatim - plain))
@@ -66,11 +63,9 @@ def _verbatim(path: str, base: Index, head: Index) -> frozenset[str]:
 def _of_file(path: str, base: Index, head: Index) -> Iterator[str]:
     if path not in head.entries:
         yield posixpath.basename(path)
+        yield posixpath.splitext(posixpath.basename(path))[0]
         if path.endswith(".py"):
-            yield posixpath.splitext(posixpath.basename(path))[0]
             yield posixpath.basename(posixpath.dirname(path))
-        else:
-            yield posixpath.splitext(posixpath.basename(path))[0]
     if path not in base.entries:
         return
     if is_document(path):
@@ -105,14 +100,8 @@ def _versions(path: str, base: Index, head: Index) -> Iterator[str]:
     name = posixpath.basename(path)
     if name not in manifests.VERSION_FILES:
         return
-    facts = []
-    for index in (base, head):
-        try:
-            text = index.text(path) if path in index.entries else None
-            facts.append(set(manifests.versions_in(name, text)) if text is not None else set())
-        except ManifestError:
-            facts.append(set())
-    for fact in facts[0] ^ facts[1]:
+    before, after = (set(manifests.versions_in(name, index.text(path) or "") or ()) for index in (base, head))
+    for fact in before ^ after:
         yield fact.name
         if fact.name == "node":
             yield "node.js"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 
 from reviews.drift.claims import Claim, Form, Judgement, Reason, ambiguous, holds, refuted, uncheckable
 from reviews.drift.index import Index
-from reviews.drift.trees import Stored
+from reviews.drift.trees import Stored, above
 
 _SOURCES = (".md", ".rst", ".markdown", ".mdx", ".txt", ".ipynb", ".adoc")
 
@@ -49,7 +50,7 @@ def _of_missing(claim: Claim, places: Sequence[str], index: Index) -> Judgement:
     )
     if other_case:
         return refuted(f"its name is written {other_case}", other_case, instead=written(claim, other_case))
-    if claim.form is not Form.LINK and claim.form is not Form.PAGE:
+    if claim.form not in (Form.LINK, Form.PAGE):
         if _elsewhere(claim, index):
             return ambiguous(Reason.ANYWHERE)
         if "/" in claim.subject and not any(place.split("/", 1)[0] in index.tops for place in places):
@@ -66,18 +67,16 @@ def candidates(claim: Claim) -> Iterator[str]:
     if not subject:  # an anchor of the document itself
         yield claim.document
         return
-    absolute = subject.startswith("/")
-    subject = subject.lstrip("/") if absolute else subject
     if claim.form in (Form.LINK, Form.PAGE):
         bases = [own]
-        if absolute:
-            bases = [""] if claim.form is Form.LINK else list(_above(own))
+        if subject.startswith("/"):
+            bases = [""] if claim.form is Form.LINK else list(above(own))
     elif claim.folder:
         bases = [claim.folder, posixpath.join(own, claim.folder)]
     else:
-        bases = ["", *_above(own)]
+        bases = ["", *above(own)]
     for base in bases:
-        place = posixpath.normpath(posixpath.join(base, subject))
+        place = posixpath.normpath(posixpath.join(base, subject.lstrip("/")))
         place = "" if place == "." else place
         yield place
         if claim.form is Form.PAGE:
@@ -90,14 +89,6 @@ def candidates(claim: Claim) -> Iterator[str]:
             elif ending not in _SOURCES:
                 yield from (place + other for other in _SOURCES)
                 yield from (f"{place}/{name}" for name in ("index.md", "README.md", "index.rst"))
-
-
-def _above(folder: str) -> Iterator[str]:
-    """Yield a folder and those above it."""
-    while folder:
-        yield folder
-        folder = posixpath.dirname(folder)
-    yield ""
 
 
 def written(claim: Claim, place: str) -> str:
@@ -160,23 +151,16 @@ def judge_import(claim: Claim, index: Index) -> Judgement:
     """Verify an import of Go, Java, C or Rust by the files that it needs."""
     subject = claim.subject
     if claim.folder == "go":
-        module = next(
-            (
-                line.split()[1]
-                for line in (index.text("go.mod") or "").splitlines()
-                if line.startswith("module ")
-            ),
-            "",
-        )
-        if not module or not (subject == module or subject.startswith(f"{module}/")):
+        named = re.search(r"^module[ \t]+(\S+)", index.text("go.mod") or "", re.MULTILINE)
+        if named is None or not f"{subject}/".startswith(f"{named[1]}/"):
             return uncheckable(Reason.NOT_OURS)
-        return _folder(subject[len(module) + 1 :], index)
+        return _folder(subject[len(named[1]) + 1 :], index)
     if claim.folder == "java":
         tail = subject.replace(".", "/")
         top = "/".join(tail.split("/")[:2])
-        return _tail([f"{tail}.java", f"{tail}.kt"], f"{top}/", index)
+        return _tail([f"{tail}.java", f"{tail}.kt"], top, index)
     if claim.folder == "c":
-        return _tail([subject], subject.split("/")[0] + "/", index)
+        return _tail([subject], subject.split("/")[0], index)
     if claim.folder == "rust":
         return _rust(subject.split("::"), index)
     return uncheckable(Reason.NOT_OURS)
@@ -195,36 +179,24 @@ def _tail(tails: list[str], own: str, index: Index) -> Judgement:
                 return holds(path)
     if not index.tree.is_whole:
         return uncheckable(Reason.OUT_OF_SIGHT)
-    is_ours = any(f"/{own}" in f"/{folder}/" for folder in index.folders)
+    is_ours = any(f"/{own}/" in f"/{folder}/" for folder in index.folders)
     return refuted("no such file") if is_ours else uncheckable(Reason.NOT_OURS)
 
 
 def _rust(parts: list[str], index: Index) -> Judgement:
-    cargo = index.text("Cargo.toml") or ""
-    name = next(
-        (line.split("=")[1].strip().strip('"') for line in cargo.splitlines() if line.startswith("name")), ""
-    )
-    if parts[0] != name.replace("-", "_") or not name:
+    named = re.search(r"^name[^=\n]*=[ \t]*\"?([^\"\s]+)", index.text("Cargo.toml") or "", re.MULTILINE)
+    if named is None or parts[0] != named[1].replace("-", "_"):
         return uncheckable(Reason.NOT_OURS)
     symbol = parts[-1]
     paths = index.code_holding(symbol)
     if paths is None or not index.tree.is_whole:
         return uncheckable(Reason.NOT_SEARCHED)
-    said = [index.code(path) for path in paths if path.endswith(".rs")]
-    found = next(
-        (
-            path
-            for path in paths
-            if path.endswith(".rs") and (one := index.code(path)) and symbol in (one.symbols or ())
-        ),
-        "",
-    )
-    if (
-        found
-        or any(part in index.folders for part in (f"src/{symbol}",))
-        or f"src/{symbol}.rs" in index.entries
-    ):
-        return holds(found)
-    if any(one is None for one in said) or any(one.is_open for one in said if one):
+    said = {path: index.code(path) for path in paths if path.endswith(".rs")}
+    for path, one in said.items():
+        if one is not None and symbol in (one.symbols or ()):
+            return holds(path)
+    if f"src/{symbol}" in index.folders or f"src/{symbol}.rs" in index.entries:
+        return holds()
+    if any(one is None or one.is_open for one in said.values()):
         return uncheckable(Reason.NOT_INDEXED)
     return refuted("nothing public has that name")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -68,6 +68,14 @@ def text_of(data: bytes) -> str | None:
         return None
 
 
+def above(path: str) -> Iterator[str]:
+    """Yield a path and the folders above it, the root last."""
+    while path:
+        yield path
+        path = posixpath.dirname(path)
+    yield ""
+
+
 class View:
     """A tree with what its listing implies: folders, names in lower case, links and submodules."""
 
@@ -79,13 +87,8 @@ class View:
 
     @cached_property
     def folders(self) -> frozenset[str]:
-        found = {""}
-        for path in self.entries:
-            folder = posixpath.dirname(path)
-            while folder not in found:
-                found.add(folder)
-                folder = posixpath.dirname(folder)
-        return frozenset(found)
+        own = {posixpath.dirname(path) for path in self.entries}
+        return frozenset(folder for path in own for folder in above(path)) | {""}
 
     @cached_property
     def lowered(self) -> Mapping[str, str]:
@@ -109,14 +112,7 @@ class View:
 
     def inside(self, path: str) -> Stored | None:
         """Return what a path lies inside of, or is: a link or a submodule."""
-        if not self.special:
-            return None
-        above = path
-        while above:
-            if above in self.special:
-                return self.special[above]
-            above = posixpath.dirname(above)
-        return None
+        return next((self.special[place] for place in above(path) if place in self.special), None)
 
     def prefetch(self, paths: Iterable[str]) -> None:
         """Read files at once that will be asked for one by one."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from reviews.drift import manifests, paths, routes
 from reviews.drift.claims import Claim, Form, Judgement, Kind, Reason, ambiguous, holds, refuted, uncheckable
 from reviews.drift.code_facts import Code
 from reviews.drift.index import Index
 from reviews.drift.manifests import normalized
+from reviews.drift.trees import above
 from reviews.drift.versions import agrees
 
 _UNITS = {
@@ -29,20 +30,7 @@ _MEASURE = re.compile(r"(-?\d[\d_,]*(?:\.\d+)?)\s*([a-z]*)")
 
 def judge(claim: Claim, index: Index) -> Judgement:
     """Return the verdict of a claim in one tree."""
-    match claim.kind:
-        case Kind.PATH:
-            return paths.judge(claim, index)
-        case Kind.COMMAND:
-            return _command(claim, index)
-        case Kind.VERSION:
-            return _version(claim, index)
-        case Kind.ROUTE:
-            return routes.judge(claim, index)
-        case Kind.ENVIRONMENT:
-            return _environment(claim, index)
-        case Kind.CONFIG:
-            return _config(claim, index)
-    return _example(claim, index)
+    return _JUDGES[claim.kind](claim, index)
 
 
 def words_of(claims: Iterable[Claim]) -> set[str]:
@@ -99,11 +87,7 @@ def _folders(claim: Claim) -> list[str]:
     own = posixpath.dirname(claim.document)
     if claim.folder:
         return list(dict.fromkeys((claim.folder, posixpath.normpath(posixpath.join(own, claim.folder)))))
-    found = [own]
-    while own:
-        own = posixpath.dirname(own)
-        found.append(own)
-    return found
+    return list(above(own))
 
 
 def _version(claim: Claim, index: Index) -> Judgement:
@@ -176,9 +160,9 @@ def _config(claim: Claim, index: Index) -> Judgement:
     path, value = found[0]
     if value is None:
         return uncheckable(Reason.NOT_A_CONSTANT)
-    return (
-        holds(path) if _equal(claim.value, value) else refuted(f"{path} says {value[:80]}", path, value[:80])
-    )
+    if _equal(claim.value, value):
+        return holds(path)
+    return refuted(f"{path} says {value[:80]}", path, value[:80])
 
 
 def _equal(documented: str, actual: str) -> bool:
@@ -192,8 +176,8 @@ def _equal(documented: str, actual: str) -> bool:
         return False
     numbers = [float(found[1].replace("_", "").replace(",", "")) for found in measures]
     units = [_UNITS.get(found[2], 1) if found[2] else None for found in measures]
-    if None in units:  # a bare number is in the other's unit, or in milliseconds
-        return numbers[0] == numbers[1] or numbers[0] * (units[0] or 1) == numbers[1] * (units[1] or 1)
+    if None in units and numbers[0] == numbers[1]:  # a bare number is in the other's unit, or in milliseconds
+        return True
     return numbers[0] * (units[0] or 1) == numbers[1] * (units[1] or 1)
 
 
@@ -209,11 +193,8 @@ def _python(claim: Claim, index: Index) -> Judgement:
     parts = claim.subject.split(".")
     root = next((base for base in ("", "src/") if _module(base + parts[0], index) is not None), None)
     if root is None:
-        return (
-            refuted("no such package")
-            if parts[0] in index.tops and claim.form is not Form.RUN
-            else uncheckable(Reason.NOT_OURS)
-        )
+        is_ours = parts[0] in index.tops and claim.form is not Form.RUN
+        return refuted("no such package") if is_ours else uncheckable(Reason.NOT_OURS)
     place = root + "/".join(parts)
     module = _module(place, index)
     if module is None:
@@ -224,31 +205,26 @@ def _python(claim: Claim, index: Index) -> Judgement:
         return _missing(place, index, "no such module")
     if not claim.value:
         return holds(module)
+    below = f"{place}/{claim.value}"
     if not module:  # a folder without __init__
-        return (
-            holds()
-            if _module(f"{place}/{claim.value}", index) is not None
-            else _missing(f"{place}/{claim.value}", index, "no such module")
-        )
+        is_there = _module(below, index) is not None
+        return holds() if is_there else _missing(below, index, "no such module")
     said = index.code(module)
     if said is None:
         return uncheckable(index.why_silent([module]))
     if claim.value in (said.symbols or ()):
         return holds(module)
-    if module.endswith("__init__.py") and _module(f"{place}/{claim.value}", index) is not None:
+    if module.endswith("__init__.py") and _module(below, index) is not None:
         return holds(module)
     if said.is_open:
         return uncheckable(Reason.DYNAMIC)
-    return _missing(f"{place}/{claim.value}", index, f"{module} has no {claim.value}", module)
+    return _missing(below, index, f"{module} has no {claim.value}", module)
 
 
 def _missing(place: str, index: Index, says: str, found: str = "") -> Judgement:
     if index.may_be_hidden(f"{place}.py") or index.may_be_hidden(place):
         return uncheckable(Reason.OUT_OF_SIGHT)
-    match index.inside(place):
-        case None:
-            return refuted(says, found)
-    return uncheckable(Reason.SUBMODULE)
+    return refuted(says, found) if index.inside(place) is None else uncheckable(Reason.SUBMODULE)
 
 
 def _module(place: str, index: Index) -> str | None:
@@ -256,12 +232,8 @@ def _module(place: str, index: Index) -> str | None:
     for path in (f"{place}.py", f"{place}/__init__.py", f"{place}.pyi", f"{place}.pyx"):
         if path in index.entries:
             return path
-    return (
-        ""
-        if place in index.folders
-        and any(p.startswith(f"{place}/") and p.endswith(".py") for p in index.entries)
-        else None
-    )
+    below = (path for path in index.entries if path.startswith(f"{place}/"))
+    return "" if place in index.folders and any(path.endswith(".py") for path in below) else None
 
 
 def _javascript(claim: Claim, index: Index) -> Judgement:
@@ -280,3 +252,14 @@ def _javascript(claim: Claim, index: Index) -> Judgement:
     if silent := [path for path, one in said if one is None]:
         return uncheckable(index.why_silent(silent))
     return refuted("nothing exports that name")
+
+
+_JUDGES: Mapping[Kind, Callable[[Claim, Index], Judgement]] = {
+    Kind.PATH: paths.judge,
+    Kind.COMMAND: _command,
+    Kind.VERSION: _version,
+    Kind.ROUTE: routes.judge,
+    Kind.ENVIRONMENT: _environment,
+    Kind.CONFIG: _config,
+    Kind.EXAMPLE: _example,
+}

@@ -40,10 +40,7 @@ def span_of(text: str, *, is_locked: bool = False) -> Span | None:
             return None
         op, numbers = found[1], _numbers(found[2])
         if op in ("", "=", "=="):
-            low, high = (
-                numbers,
-                _after(numbers) if found[3] or not is_locked else _after((*_padded(numbers),)),
-            )
+            low, high = numbers, _after(numbers if found[3] or not is_locked else _padded(numbers))
         elif op == ">=":
             low = numbers
         elif op == ">":

@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reviews.drift.extraction import is_document
 from reviews.drift.meaning.changed import ChangedFile, Facts, facts_of
@@ -54,23 +54,15 @@ class _Fit:
         return tuple(name for name, share in steps.items() if share >= LEAST)
 
 
-@dataclass(slots=True)
 class Sections:
     """The sections of all documents, with what they name."""
 
-    sections: Sequence[Section]
-    symbols: list[frozenset[str]] = field(default_factory=list)
-    paths: list[frozenset[str]] = field(default_factory=list)
-    holders: Counter[str] = field(default_factory=Counter)
-    text: FullText = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.text = FullText(f"{one.heading}\n{one.text}" for one in self.sections)
-        for one in self.sections:
-            code = " ".join(_CODE.findall(one.text))
-            self.symbols.append(frozenset(_NAME.findall(code)))
-            self.paths.append(frozenset(word.rstrip("/.") for word in _PATH.findall(one.text)))
-            self.holders.update(self.symbols[-1])
+    def __init__(self, sections: Sequence[Section]) -> None:
+        self.sections = sections
+        self.text = FullText(f"{one.heading}\n{one.text}" for one in sections)
+        self.paths = [frozenset(word.rstrip("/.") for word in _PATH.findall(one.text)) for one in sections]
+        self.symbols = [frozenset(_NAME.findall(" ".join(_CODE.findall(one.text)))) for one in sections]
+        self.holders = Counter(name for names in self.symbols for name in names)
 
     def rarity(self, name: str) -> float:
         """Return 1 of a name that one section has, less of one that many have."""
