@@ -43,6 +43,7 @@ _DEFAULT = re.compile(
     re.IGNORECASE,
 )
 _LITERAL = re.compile(r"[\"']?[\w.+:/ -]*[\"']?")
+_NO_DEFAULT = re.compile(r"[-\u2013\u2014]*|none|empty|unset|required", re.IGNORECASE)
 _PYTHON = frozenset(("python", "py", "python3", "pycon", "python-console"))
 _IMPORTS = (
     (frozenset(("js", "javascript", "jsx", "ts", "typescript", "tsx", "mjs")),
@@ -99,11 +100,8 @@ def _of_mark(document: str, mark: Mark, is_firm: Callable[[str], bool]) -> Itera
     if mark.kind == "link":
         yield from _link(document, mark)
     elif mark.kind == "page":
-        if (
-            not noise.is_url(mark.text)
-            and not noise.is_placeholder(mark.text)
-            and not re.search(r"[*{}<>]", mark.text)
-        ):
+        is_page = not noise.is_url(mark.text) and not noise.is_placeholder(mark.text)
+        if is_page and not re.search(r"[*{}<>]", mark.text):
             yield Claim(document, mark.line, Kind.PATH, mark.text, "", Form.PAGE, text=mark.text)
     else:
         yield from _code(document, mark, is_firm(mark.sentence))
@@ -114,12 +112,9 @@ def _link(document: str, mark: Mark) -> Iterator[Claim]:
     target = unquote(target.split("?")[0])
     if noise.is_url(mark.text) or re.search(r"[{}<>$*|]|\s", target + anchor):
         return
-    if (
-        noise.is_placeholder(target)
-        or (target and noise.is_reference(target))
-        or len(target) > 300
-        or target.startswith("~")
-    ):
+    if noise.is_placeholder(target) or len(target) > 300 or target.startswith("~"):
+        return
+    if target and noise.is_reference(target):
         return
     if target or anchor:
         yield Claim(document, mark.line, Kind.PATH, target, unquote(anchor), Form.LINK, text=mark.text)
@@ -127,11 +122,8 @@ def _link(document: str, mark: Mark) -> Iterator[Claim]:
 
 def _code(document: str, mark: Mark, firm: bool) -> Iterator[Claim]:
     text = mark.text.strip()
-    if (
-        _ENVIRONMENT.fullmatch(text)
-        and len(text) <= 80
-        and not noise.is_placeholder(text.lower().replace("_", "-"))
-    ):
+    is_variable = _ENVIRONMENT.fullmatch(text) and len(text) <= 80
+    if is_variable and not noise.is_placeholder(text.lower().replace("_", "-")):
         yield Claim(document, mark.line, Kind.ENVIRONMENT, text, text=text, is_firm=firm)
         return
     if route := _ROUTE.fullmatch(text):
@@ -166,32 +158,21 @@ def _of_sentence(document: str, sentence: Sentence) -> Iterator[Claim]:
     text = sentence.text
     for found in _DEFAULT.finditer(text[:MAX_SENTENCE]):
         if _KEY.fullmatch(found["key"]) and _LITERAL.fullmatch(found["value"]):
-            yield Claim(
-                document, line(found.start()), Kind.CONFIG, found["key"], found["value"], text=found[0]
-            )
+            at = line(found.start())
+            yield Claim(document, at, Kind.CONFIG, found["key"], found["value"], text=found[0])
     firm = bool(_REQUIREMENT.search(text))
     for found in _VERSION.finditer(text[:MAX_SENTENCE]):
         is_exact = found["more"] or found["op"].strip() in (">=", "^", "==", "~=")
         if "." not in found["number"] and not is_exact and found["name"].lower() not in _WHOLE_NUMBERED:
             continue
-        more = bool(found["more"]) or found["op"].strip() == ">="
-        value = f">={found['number']}" if more else found["number"]
-        form = Form.REQUIRED if more else Form.PLAIN
-        yield Claim(
-            document,
-            line(found.start()),
-            Kind.VERSION,
-            found["name"],
-            value,
-            form,
-            text=found[0],
-            is_firm=firm,
-        )
+        at, value, form = line(found.start()), found["number"], Form.PLAIN
+        if found["more"] or found["op"].strip() == ">=":
+            value, form = f">={value}", Form.REQUIRED
+        yield Claim(document, at, Kind.VERSION, found["name"], value, form, text=found[0], is_firm=firm)
     for found in _ROUTE.finditer(text[:MAX_SENTENCE]):
         if found[2] != "/":
-            yield Claim(
-                document, line(found.start()), Kind.ROUTE, found[1], found[2].rstrip("."), text=found[0]
-            )
+            at = line(found.start())
+            yield Claim(document, at, Kind.ROUTE, found[1], found[2].rstrip("."), text=found[0])
 
 
 def _of_row(document: str, row: Row) -> Iterator[Claim]:
@@ -204,13 +185,7 @@ def _of_row(document: str, row: Row) -> Iterator[Claim]:
     key = re.fullmatch(r"\s*`([^`]+)`.*", row.cells[0], re.DOTALL)
     value = row.cells[at].strip()
     value = value[1:-1] if re.fullmatch(r"`[^`]+`", value) else value
-    if (
-        key
-        and _KEY.fullmatch(key[1])
-        and value
-        and _LITERAL.fullmatch(value)
-        and not re.fullmatch(r"[-\u2013\u2014]+|none|empty|unset|required", value, re.IGNORECASE)
-    ):
+    if key and _KEY.fullmatch(key[1]) and _LITERAL.fullmatch(value) and not _NO_DEFAULT.fullmatch(value):
         yield Claim(document, row.line, Kind.CONFIG, key[1], value, text=f"{key[1]} {value}")
 
 
@@ -219,53 +194,35 @@ def _of_block(document: str, block: Block) -> Iterator[Claim]:
         for offset, said in shells.in_block(block.lines):
             if claim := _said(document, block.line + offset, said, block.lines[offset].strip(), True):
                 yield claim
-    elif block.language in _PYTHON:
-        for offset, line in enumerate(block.lines):
-            for module, name in _python_imports(re.sub(r"^(?:>>>|\.\.\.)\s?", "", line)):
-                yield Claim(document, block.line + offset, Kind.EXAMPLE, module, name, text=line.strip())
-    elif block.language in ("http", "rest"):
-        for offset, line in enumerate(block.lines):
-            if route := _ROUTE.match(line):
-                yield Claim(document, block.line + offset, Kind.ROUTE, route[1], route[2], text=line.strip())
-    else:
-        yield from _of_other_code(document, block)
+        return
+    for offset, line in enumerate(block.lines):
+        at, text = block.line + offset, line.strip()
+        if block.language in ("http", "rest") and (route := _ROUTE.match(line)):
+            yield Claim(document, at, Kind.ROUTE, route[1], route[2], text=text)
+        for module, name, language in _imports(line, block.language):
+            yield Claim(document, at, Kind.EXAMPLE, module, name, folder=language, text=text)
 
 
-def _of_other_code(document: str, block: Block) -> Iterator[Claim]:
-    for languages, pattern, language in _IMPORTS:
-        if block.language in languages:
-            for offset, line in enumerate(block.lines):
-                for module, name in _other_imports(pattern.finditer(line[:500]), language):
-                    yield Claim(
-                        document,
-                        block.line + offset,
-                        Kind.EXAMPLE,
-                        module,
-                        name,
-                        folder=language,
-                        text=line.strip(),
-                    )
+def _imports(line: str, language: str) -> Iterator[tuple[str, str, str]]:
+    """Yield module, name and language ("" is Python) of what a line of an example imports."""
+    if language in _PYTHON:
+        line = re.sub(r"^(?:>>>|\.\.\.)\s?", "", line)
+        if found := re.match(r"\s*from\s+([A-Za-z_][\w.]*)\s+import\s+\(?([\w ,*]+)", line):
+            yield from ((found[1], name, "") for name in _names(found[2], r"[A-Za-z_]\w*"))
+        elif found := re.match(r"\s*import\s+([\w., ]+)", line):
+            yield from ((module, "", "") for module in _names(found[1], r"[A-Za-z_][\w.]*"))
+    for languages, pattern, known in _IMPORTS:
+        for found in pattern.finditer(line[:500]) if language in languages else ():
+            if known == "js":
+                listed = found[1].replace("type ", "")
+                yield from ((found[2], name, known) for name in _names(listed, r"[\w$]+"))
+            else:
+                yield found[1], "", known
 
 
-def _other_imports(found: Iterator[re.Match[str]], language: str) -> Iterator[tuple[str, str]]:
-    for one in found:
-        if language != "js":
-            yield one[1], ""
-            continue
-        for name in one[1].split(","):
-            word = name.replace("type ", "").split(" as ")[0].strip()
-            if re.fullmatch(r"[\w$]+", word):
-                yield one[2], word
-
-
-def _python_imports(line: str) -> Iterator[tuple[str, str]]:
-    if found := re.match(r"\s*from\s+([A-Za-z_][\w.]*)\s+import\s+\(?([\w ,*]+)", line):
-        for name in found[2].split(","):
-            word = name.split(" as ")[0].strip()
-            if re.fullmatch(r"[A-Za-z_]\w*", word):
-                yield found[1], word
-    elif found := re.match(r"\s*import\s+([\w., ]+)", line):
-        for name in found[1].split(","):
-            word = name.split(" as ")[0].strip()
-            if re.fullmatch(r"[A-Za-z_][\w.]*", word):
-                yield word, ""
+def _names(listed: str, form: str) -> Iterator[str]:
+    """Yield the names of a list as they are exported: `a as b, c` are a and c."""
+    for name in listed.split(","):
+        word = name.split(" as ")[0].strip()
+        if re.fullmatch(form, word):
+            yield word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from tree_sitter import Language, Node, Parser
@@ -12,6 +13,8 @@ from reviews.drift.code_facts import ANY_METHOD, Code, Route, names_read
 from reviews.reviewers.grammars import GRAMMARS
 
 SECONDS = 1.0  # of the processor, for one file
+MAX_NODES = 200_000  # that are looked at
+MAX_LITERAL = 200  # bytes
 _JS_ROUTE = re.compile(
     r"\b(?:app|router|server|api|fastify|routes?)\.(get|post|put|patch|delete|head|options"
     r"|all)\(\s*(?:[\"'`]([^\"'`]*)[\"'`])?"
@@ -23,34 +26,34 @@ _GO_ROUTE = re.compile(
 
 
 _parsers: dict[str, Parser] = {}
-_PAIRS = frozenset(
-    (
-        "pair",
-        "variable_declarator",
-        "const_spec",
-        "var_spec",
-        "keyed_element",
-        "const_item",
-        "static_item",
-        "assignment",
-        "enum_assignment",
-        "public_field_definition",
-        "field_definition",
-        "property_declaration",
-        "init_declarator",
-        "preproc_def",
-        "const_element",
-        "assignment_pattern",
-        "required_parameter",
-    )
-)
+_PAIRS_TEXT = """
+pair variable_declarator const_spec var_spec keyed_element const_item static_item assignment enum_assignment
+public_field_definition field_definition property_declaration init_declarator preproc_def const_element
+assignment_pattern required_parameter
+"""
+_PAIRS = frozenset(_PAIRS_TEXT.split())
+_NO_LITERALS = frozenset(("object", "array", "arrow_function", "call_expression"))
 _LITERALS = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|-?\d[\d_.]*|true|false|nil|null|None")
 
 
 def read(language: str, text: str) -> Code | None:
     """Return what a file says, or None where it has a syntax error or takes too long."""
     root = _parsed(language, text)
-    return None if root is None else _other(root, text)
+    if root is None:
+        return None
+    defaults: list[tuple[str, str | None]] = []
+    plain = bytearray(text.encode(errors="replace"))
+    queue, count = [root], 0
+    while queue and count < MAX_NODES:
+        node = queue.pop()
+        count += 1
+        if "comment" in node.type:
+            comment = slice(node.start_byte, node.end_byte)
+            plain[comment] = re.sub(rb"[^\n]", b" ", plain[comment])
+            continue
+        defaults += _default(node)
+        queue.extend(node.children)
+    return _said(plain.decode("utf-8", "replace"), defaults)
 
 
 def _parsed(language: str, text: str) -> Node | None:
@@ -74,36 +77,20 @@ def _parsed(language: str, text: str) -> Node | None:
     return None if tree.root_node.has_error else tree.root_node
 
 
-def _other(root: Node, text: str) -> Code:
-    defaults: list[tuple[str, str | None]] = []
-    queue, count = [root], 0
-    comments: list[tuple[int, int]] = []
-    while queue and count < 200_000:
-        node = queue.pop()
-        count += 1
-        if "comment" in node.type:
-            comments.append((node.start_byte, node.end_byte))
-            continue
-        if node.type in _PAIRS and node.named_child_count >= 2:
-            first, last = node.named_children[0], node.named_children[-1]
-            name = (first.text or b"").decode("utf-8", "replace").strip("\"'")
-            value = (
-                (last.text or b"").decode("utf-8", "replace").strip()
-                if last.end_byte - last.start_byte < 200
-                else ""
-            )
-            if re.fullmatch(r"[\w$-]+", name) and last.type not in (
-                "object",
-                "array",
-                "arrow_function",
-                "call_expression",
-            ):
-                defaults.append((name, value.strip("\"'") if _LITERALS.fullmatch(value) else None))
-        queue.extend(node.children)
-    data = bytearray(text.encode(errors="replace"))
-    for start, end in comments:
-        data[start:end] = re.sub(rb"[^\n]", b" ", bytes(data[start:end]))
-    plain = data.decode("utf-8", "replace")
+def _default(node: Node) -> Iterator[tuple[str, str | None]]:
+    """Yield what a node defines, with its value where that is a literal."""
+    if node.type not in _PAIRS or node.named_child_count < 2:
+        return
+    first, last = node.named_children[0], node.named_children[-1]
+    name = (first.text or b"").decode("utf-8", "replace").strip("\"'")
+    if re.fullmatch(r"[\w$-]+", name) and last.type not in _NO_LITERALS:
+        is_short = last.end_byte - last.start_byte < MAX_LITERAL
+        value = (last.text or b"").decode("utf-8", "replace").strip() if is_short else ""
+        yield name, value.strip("\"'") if _LITERALS.fullmatch(value) else None
+
+
+def _said(plain: str, defaults: Sequence[tuple[str, str | None]]) -> Code:
+    """Return what a file without its comments says."""
     routes = [
         Route(ANY_METHOD if verb == "all" else verb.upper(), path)
         for verb, path in _JS_ROUTE.findall(plain)

@@ -25,7 +25,12 @@ _NUMBERS = re.compile(r"[vV]?\d[\d./:-]*")
 _LOCALE = re.compile(r"[a-z]{2,3}[-_][A-Z]{2}")
 _MIME = re.compile(r"(?:application|audio|font|image|message|model|multipart|text|video)/[\w.+-]+")
 _CHOICE = re.compile(r"(?:[A-Za-z]{1,12}/){1,3}[A-Za-z]{1,12}")
-_EXTENSION = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")
+_FILES = ("Makefile", "Dockerfile", "LICENSE", "Containerfile", "Procfile", "Gemfile", "justfile")
+_BARE_FILE = re.compile(
+    r"[\w.-]+\.(?:py|pyi|js|jsx|mjs|cjs|ts|tsx|go|rs|java|kt|c|cc|cpp|h|hpp|cs|rb|php"
+    r"|sh|bash|ps1|sql|md|rst|txt|toml|ya?ml|json|ini|cfg|conf|xml|html?|css|scss|proto"
+    r"|tf|gradle|env|example|lua|swift|vue|svelte|ipynb|csv)"
+)
 _INLINE_CODE = re.compile(r"`+[^`]*`+")
 _HISTORY = re.compile(
     r"\b(?:remov(?:e|es|ed|ing|al)|delet(?:e|es|ed|ing)|formerly|previously|no longer|used to"
@@ -97,20 +102,9 @@ def is_url(text: str) -> bool:
 def path_in(text: str) -> str:
     """Return the path that inline code may name, without decoration, or ""."""
     path = re.sub(r"(?::\d+(?:[-:]\d+)?|#L\d+(?:-L\d+)?)$", "", text.strip())
-    if (
-        len(path) > 200
-        or _SCHEME.match(path)
-        or _ODD.search(path)
-        or path.startswith(("/", "-", "~", "#", ":"))
-    ):
+    if len(path) > 200 or _ODD.search(path) or path.startswith(("/", "-", "~", "#")):
         return ""
-    if (
-        path in (".", "..", "./", "../")
-        or path.endswith((".", "-"))
-        or "//" in path
-        or "@" in path
-        or ":" in path
-    ):
+    if path in ("./", "../") or path.endswith((".", "-")) or any(mark in path for mark in ("//", "@", ":")):
         return ""
     return "" if _PLACEHOLDER.search(path) else path
 
@@ -120,29 +114,8 @@ def names_a_file(path: str) -> bool:
     if _NUMBERS.fullmatch(path) or _LOCALE.fullmatch(path) or _MIME.fullmatch(path):
         return False
     if path.endswith("/"):
-        return path.count("/") > 0 and len(path) > 2
-    if _EXTENSION.search(path):
-        return "/" in path or bool(
-            re.fullmatch(
-                r"[\w.-]+\.(?:py|pyi|js|jsx|mjs|cjs|ts|tsx|go|rs|java|kt|c|cc|cpp|h|hpp|cs|rb|php"
-                r"|sh|bash|ps1|sql|md|rst|txt|toml|ya?ml|json|ini|cfg|conf|xml|html?|css|scss|proto"
-                r"|tf|gradle|env|example|lua|swift|vue|svelte|ipynb|csv)",
-                path,
-            )
-        )
-    if posixpath.basename(path) in (
-        "Makefile",
-        "Dockerfile",
-        "LICENSE",
-        "Containerfile",
-        "Procfile",
-        "Gemfile",
-        "justfile",
-    ):
-        return True
-    if path.startswith("./"):
-        return True
-    return path.count("/") >= 1
+        return len(path) > 2
+    return "/" in path or path in _FILES or _BARE_FILE.fullmatch(path) is not None
 
 
 _FILE_NAME = re.compile(

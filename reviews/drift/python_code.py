@@ -29,10 +29,10 @@ def read(text: str) -> Code | None:
         match node:
             case ast.Constant(value=str(value)) if _NAME.fullmatch(value):
                 reads.add(value)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                defaults += _default(name, value)
-                reads.add(name)
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ):
                 defaults += _default(name, value)
                 reads.add(name)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -80,19 +80,11 @@ def _call_defaults(call: ast.Call) -> list[tuple[str, str | None]]:
     """Return the default that a call gives a key: `get("KEY", 3)`, `add_argument("--key", default=3)`."""
     match call.args:
         case [ast.Constant(value=str(key)), *others] if re.fullmatch(r"-{0,2}[A-Za-z_][\w-]*", key):
-            flags = [
-                key,
-                *(
-                    one.value
-                    for one in others
-                    if isinstance(one, ast.Constant) and str(one.value).startswith("--")
-                ),
-            ]
-            key = next((str(flag) for flag in flags if str(flag).startswith("--")), key)
-            name = _function(call)
+            words = (str(one.value) for one in call.args if isinstance(one, ast.Constant))
+            key = next((word for word in words if word.startswith("--")), key)
             given = [k.value for k in call.keywords if k.arg == "default"]
-            if not given and name in ("get", "getenv", "pop", "setdefault") and others:
-                given = [others[0]]
+            if not given and _function(call) in ("get", "getenv", "pop", "setdefault"):
+                given = others
             return [(key, _literal(given[0]))] if given else []
     return []
 
@@ -119,50 +111,39 @@ def _prefixes(tree: ast.Module) -> dict[str, str]:
 def _route(call: ast.Call, prefixes: dict[str, str]) -> list[Route] | None:
     """Return the routes that a call registers; None where its path is no literal."""
     name = _function(call)
-    match call.func:
-        case ast.Attribute(value=ast.Name(id=owner)):
+    match call:
+        case ast.Call(func=ast.Name(id="path"), args=[ast.Constant(value=str(path)), view, *_]):
+            is_mount = isinstance(view, ast.Call) and _function(view) == "include"
+            return [] if is_mount else [Route(ANY_METHOD, f"/{path}")]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner))):
             prefix = prefixes.get(owner, "")
-        case ast.Attribute():
+        case ast.Call(func=ast.Attribute()):
             owner = prefix = ""
         case _:
-            if name not in ("path", "re_path", "url"):
-                return []
-            first = call.args[0] if call.args else None
-            if (
-                name == "path"
-                and len(call.args) >= 2
-                and isinstance(first, ast.Constant)
-                and isinstance(first.value, str)
-            ):
-                is_mount = isinstance(call.args[1], ast.Call) and _function(call.args[1]) == "include"
-                return [] if is_mount else [Route(ANY_METHOD, "/" + first.value)]
             return []
-    is_app = bool(re.search(r"app|router|api|bp|blueprint|server|route", owner, re.IGNORECASE))
+    first = call.args[0] if call.args else None
     if name in ("add_url_rule", "add_api_route", "add_route"):
-        return (
-            None
-            if not call.args or not isinstance(call.args[0], ast.Constant)
-            else [Route(ANY_METHOD, prefix + str(call.args[0].value))]
-        )
-    if not is_app or name not in {*_VERBS, "route", "websocket"} or not call.args:
+        return [Route(ANY_METHOD, prefix + str(first.value))] if isinstance(first, ast.Constant) else None
+    is_app = re.search(r"app|router|api|bp|blueprint|server|route", owner, re.IGNORECASE)
+    if not is_app or name not in {*_VERBS, "route", "websocket"} or first is None:
         return []
-    first = call.args[0]
     if not isinstance(first, ast.Constant):
         return None if name == "route" else []
-    if not isinstance(first.value, str) or not first.value.startswith(("/", "")):
+    if not isinstance(first.value, str):
         return []
+    path = prefix + first.value
     if name != "route":
-        return [Route(name.upper(), prefix + first.value)] if first.value.startswith("/") or prefix else []
+        return [Route(name.upper(), path)] if first.value.startswith("/") or prefix else []
     methods = next((k.value for k in call.keywords if k.arg == "methods"), None)
     if methods is None:
-        return [Route("GET", prefix + first.value)]
+        return [Route("GET", path)]
     if not isinstance(methods, ast.List | ast.Tuple | ast.Set):
-        return [Route(ANY_METHOD, prefix + first.value)]
-    return [
-        Route(str(one.value).upper(), prefix + first.value)
-        for one in methods.elts
-        if isinstance(one, ast.Constant)
-    ]
+        return [Route(ANY_METHOD, path)]
+    return [Route(str(one.value).upper(), path) for one in methods.elts if isinstance(one, ast.Constant)]
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
 def _symbols(tree: ast.Module) -> tuple[set[str], bool]:
@@ -183,15 +164,10 @@ def _symbols(tree: ast.Module) -> tuple[set[str], bool]:
                 names.update(one.asname or one.name for one in aliases)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names.update(
-                    one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)
-                )
+                names.update(*map(_names, targets))
             case _:
                 if isinstance(node, ast.Expr | ast.For | ast.While):
-                    is_open |= any(
-                        isinstance(one, ast.Name) and one.id in ("globals", "setattr", "exec", "vars")
-                        for one in ast.walk(node)
-                    )
+                    is_open |= not _names(node).isdisjoint(("globals", "setattr", "exec", "vars"))
                 for block in ("body", "orelse", "finalbody"):
                     queue += getattr(node, block, [])
                 for handler in getattr(node, "handlers", []):

@@ -12,70 +12,24 @@ from reviews.drift.claims import Form, Kind
 
 # Words of documents: no program is started by them (guarded by tests/security/test_proofs.py).
 _LANGUAGES = "sh bash zsh shell console shell-session shellsession terminal"
+_OF_YARN = """
+add audit bin cache config create dlx exec explain global help import info init install link list login
+node npm outdated pack patch publish remove run self set tag unlink unplug up upgrade version why
+workspace workspaces test start stop restart ci update uninstall rm i t ls root prune rebuild dedupe
+"""
 _RUNNERS = "python python3 bash sh zsh node ruby perl source ."
 LANGUAGES = frozenset(_LANGUAGES.split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _NAME = re.compile(r"[A-Za-z0-9_][\w.:-]*")
 _HERE = re.compile(r"<<-?\s*['\"]?(\w+)")
 _PROMPT = re.compile(r"\s*(?:\([\w.-]+\)\s*)?[$>%]\s+")
-_YARN = frozenset(
-    [
-        "add",
-        "audit",
-        "bin",
-        "cache",
-        "config",
-        "create",
-        "dlx",
-        "exec",
-        "explain",
-        "global",
-        "help",
-        "import",
-        "info",
-        "init",
-        "install",
-        "link",
-        "list",
-        "login",
-        "node",
-        "npm",
-        "outdated",
-        "pack",
-        "patch",
-        "publish",
-        "remove",
-        "run",
-        "self",
-        "set",
-        "tag",
-        "unlink",
-        "unplug",
-        "up",
-        "upgrade",
-        "version",
-        "why",
-        "workspace",
-        "workspaces",
-        "test",
-        "start",
-        "stop",
-        "restart",
-        "ci",
-        "update",
-        "uninstall",
-        "rm",
-        "i",
-        "t",
-        "ls",
-        "root",
-        "prune",
-        "rebuild",
-        "dedupe",
-    ]
-)
+_YARN = frozenset(_OF_YARN.split())
 _COMPOSE = frozenset(["up", "run", "exec", "logs", "build", "start", "stop", "restart", "rm", "pull", "ps"])
 _SCRIPTS = frozenset(_RUNNERS.split())
+# The arguments of these are not looked for.
+_TOOLS = frozenset(
+    ("git", "curl", "wget", "ssh", "scp", "mkdir", "touch", "pip", "docker", "rsync", "tar", "mv", "rm")
+)
 
 
 class Said(NamedTuple):
@@ -167,32 +121,31 @@ def _stripped(words: list[str]) -> list[str]:
     return kept
 
 
+def _command(runner: str, name: str, folder: str) -> Said:
+    return Said(Kind.COMMAND, Form.PLAIN, runner, name, folder)
+
+
 def in_words(words: Sequence[str], folder: str) -> Iterator[Said]:
     """Yield what one command claims to be there."""
-    name, rest = words[0], list(words[1:])
-    if name in ("npm", "yarn", "pnpm", "bun"):
-        yield from _package_script(name, rest, folder)
-    elif name == "make":
-        yield from _make(rest, folder)
-    elif name in ("tox", "nox"):
-        yield from _sessions(name, rest, folder)
-    elif name in ("just", "poe", "task", "invoke") and rest and _NAME.fullmatch(rest[0]):
-        yield Said(Kind.COMMAND, Form.PLAIN, name, rest[0], folder)
-    elif (
-        name in ("poetry", "uv", "pdm", "hatch")
-        and rest[:1] == ["run"]
-        and len(rest) > 1
-        and _NAME.fullmatch(rest[1])
-    ):
-        yield Said(Kind.COMMAND, Form.PLAIN, name, rest[1].rpartition(":")[2], folder)
-    elif name == "cargo":
-        for option in ("--bin", "--example"):
-            if option in rest[:-1]:
-                yield Said(Kind.COMMAND, Form.PLAIN, f"cargo {option}", rest[rest.index(option) + 1], folder)
-    elif name == "docker-compose" or (name == "docker" and rest[:1] == ["compose"]):
-        yield from _compose(rest if name == "docker-compose" else rest[1:], folder)
-    else:
-        yield from _script(name, rest, folder)
+    match words:
+        case ["npm" | "yarn" | "pnpm" | "bun" as name, *rest]:
+            yield from _package_script(name, rest, folder)
+        case ["make", *rest]:
+            yield from _make(rest, folder)
+        case ["tox" | "nox" as name, *rest]:
+            yield from _sessions(name, rest, folder)
+        case ["just" | "poe" | "task" | "invoke" as name, script, *_] if _NAME.fullmatch(script):
+            yield _command(name, script, folder)
+        case ["poetry" | "uv" | "pdm" | "hatch" as name, "run", script, *_] if _NAME.fullmatch(script):
+            yield _command(name, script.rpartition(":")[2], folder)
+        case ["cargo", *rest]:
+            for option in ("--bin", "--example"):
+                if option in rest[:-1]:
+                    yield _command(f"cargo {option}", rest[rest.index(option) + 1], folder)
+        case ["docker-compose", *rest] | ["docker", "compose", *rest]:
+            yield from _compose(rest, folder)
+        case [name, *rest]:
+            yield from _script(name, rest, folder)
 
 
 def _package_script(name: str, rest: list[str], folder: str) -> Iterator[Said]:
@@ -216,7 +169,7 @@ def _package_script(name: str, rest: list[str], folder: str) -> Iterator[Said]:
     elif name == "npm" or not words or words[0] in _YARN:
         return
     if words and _NAME.fullmatch(words[0]):
-        yield Said(Kind.COMMAND, Form.PLAIN, "npm", words[0], folder)
+        yield _command("npm", words[0], folder)
 
 
 def _make(rest: list[str], folder: str) -> Iterator[Said]:
@@ -232,10 +185,10 @@ def _make(rest: list[str], folder: str) -> Iterator[Said]:
             folder, at = below, at + 1
         elif word in ("-j", "-o", "-W", "-I"):
             at += 1
-        elif not word.startswith("-") and "=" not in word and _NAME.fullmatch(word) and not word.isdigit():
-            yield Said(Kind.COMMAND, Form.PLAIN, "make", word, folder)
         elif not word.startswith("-") and "=" not in word and not word.isdigit():
-            return
+            if not _NAME.fullmatch(word):
+                return
+            yield _command("make", word, folder)
         at += 1
 
 
@@ -245,7 +198,7 @@ def _sessions(name: str, rest: list[str], folder: str) -> Iterator[Said]:
         if word in options:
             for one in rest[at + 1].split(","):
                 if _NAME.fullmatch(one):
-                    yield Said(Kind.COMMAND, Form.PLAIN, name, one, folder)
+                    yield _command(name, one, folder)
 
 
 def _compose(rest: list[str], folder: str) -> Iterator[Said]:
@@ -253,7 +206,7 @@ def _compose(rest: list[str], folder: str) -> Iterator[Said]:
         return
     words = [word for word in rest if not word.startswith("-")]
     if words and words[0] in _COMPOSE and len(words) > 1 and _NAME.fullmatch(words[1]):
-        yield Said(Kind.COMMAND, Form.PLAIN, "compose", words[1], folder)
+        yield _command("compose", words[1], folder)
 
 
 def _script(name: str, rest: list[str], folder: str) -> Iterator[Said]:
@@ -272,25 +225,9 @@ def _script(name: str, rest: list[str], folder: str) -> Iterator[Said]:
             script, rest = (rest[0], rest[1:]) if rest else ("", [])
     if script.endswith("manage.py"):
         if rest and re.fullmatch(r"[a-z][a-z0-9_]+", rest[0]):
-            yield Said(Kind.COMMAND, Form.PLAIN, "manage.py", rest[0], folder)
+            yield _command("manage.py", rest[0], folder)
     elif script and ("/" in script or re.search(r"\.(?:py|sh|js|rb|pl|ts|mjs)$", script)):
         yield Said(Kind.PATH, Form.RUN, script, "", folder)
-    if name in (
-        "git",
-        "curl",
-        "wget",
-        "ssh",
-        "scp",
-        "mkdir",
-        "touch",
-        "pip",
-        "docker",
-        "rsync",
-        "tar",
-        "mv",
-        "rm",
-    ):
-        return
-    for word in rest:
+    for word in rest if name not in _TOOLS else ():
         if "/" in word and not word.startswith("-"):
             yield Said(Kind.PATH, Form.ARGUMENT, word.split("::")[0], "", folder)
