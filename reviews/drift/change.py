@@ -10,7 +10,7 @@ import posixpath
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reviews.drift import paths, routes, verify
@@ -21,13 +21,16 @@ from reviews.drift.index import Index, documents_in
 from reviews.drift.needles import MAX_NEEDLES, needles
 from reviews.drift.page import Page
 from reviews.drift.trees import Tree
-from reviews.drift.wording import summary
 
 MAX_DOCUMENTS = 500
 MAX_CLAIMS = 5_000
 MAX_CHANGED = 2_000  # files; a larger change is not compared
 MAX_DRIFTED = 200
 _OF_TESTS = re.compile(r"(?:^|/)(?:tests?|testdata|fixtures|__tests__)/")
+# Files that list an installation's variables.
+_SETTINGS = (
+    ".env.example", ".env.sample", ".env.template", "settings.py", "config.py", "variables.py", "compose.yaml"
+)  # fmt: skip
 SECONDS = 10.0  # of the processor; what is left then is not checked, and counted
 
 
@@ -87,11 +90,6 @@ class Report:
             "unreported": self.unreported,
             "not_indexed": len(self.not_indexed),
         }
-
-    @property
-    def summary(self) -> str:
-        """Return the counts in one line."""
-        return summary(self.figures)
 
 
 def judged(claim: Claim, index: Index) -> Judgement:
@@ -211,35 +209,18 @@ class _Comparison:
                 return claim.subject.startswith("/") or posixpath.normpath(folder) in self._head.folders
             if claim.subject.lower().endswith((".html", ".htm")):  # what is built is not here
                 return False
-            top = claim.subject.removeprefix("./").split("/", 1)[0]
-            if claim.form is Form.ARGUMENT:
-                return False
+            is_below = claim.subject.removeprefix("./").split("/", 1)[0] in self._head.own_tops
             if claim.form is Form.MENTION:
-                return "/" in claim.subject and top in self._head.own_tops
-            return claim.form is not Form.RUN or top in self._head.own_tops
+                return "/" in claim.subject and is_below
+            return claim.form is Form.LINK or (claim.form is Form.RUN and is_below)
         if claim.kind is Kind.ENVIRONMENT:
             prefix = claim.subject.split("_")[0] + "_"
-            known = {
-                name for path in self._settings() if (said := self._head.code(path)) for name in said.reads
-            }
+            listed = sorted(path for name in _SETTINGS for path in self._head.by_name.get(name, ()))[:20]
+            known = {name for path in listed if (said := self._head.code(path)) for name in said.reads}
             return sum(name.startswith(prefix) for name in known) >= 3
         if claim.kind is Kind.ROUTE:
             return self._head.routes is not None and routes.has_relatives(claim.value, self._head.routes[0])
         return True
-
-    def _settings(self) -> list[str]:
-        """Return the files that list an installation's variables."""
-        names = (
-            ".env.example",
-            ".env.sample",
-            ".env.template",
-            "settings.py",
-            "config.py",
-            "variables.py",
-            "compose.yaml",
-        )
-        found = [path for name in names for path in self._head.by_name.get(name, ())]
-        return sorted(found)[:20]
 
     def _report(self, claim: Claim, now: Judgement, before: Judgement, *, is_new: bool) -> None:
         instead = now.instead or ("" if is_new else self._renamed(claim, before))
@@ -276,23 +257,21 @@ class _Comparison:
         place, old = before.found, claim.value or claim.subject
         if place not in self._head.entries:
             return ""
-        gone, come = (first - second for first, second in self._names(claim, place))
-        return claim.text.replace(old, next(iter(come)), 1) if gone == {old} and len(come) == 1 else ""
+        then, now = (_names(claim, place, index) for index in (self._base, self._head))
+        is_renamed = then - now == {old} and len(now - then) == 1
+        return claim.text.replace(old, next(iter(now - then)), 1) if is_renamed else ""
 
-    def _names(self, claim: Claim, place: str) -> Sequence[tuple[frozenset[str], frozenset[str]]]:
-        """Return the names of a claim's kind in a file: before and after, then after and before."""
-        found = []
-        for index in (self._base, self._head):
-            said = index.code(place) if claim.kind in (Kind.ENVIRONMENT, Kind.EXAMPLE) else None
-            names: frozenset[str] = frozenset()
-            if claim.kind is Kind.ENVIRONMENT and said:
-                names = said.reads
-            elif claim.kind is Kind.EXAMPLE and said:
-                names = said.symbols or names
-            elif claim.kind is Kind.COMMAND and claim.subject != "manage.py":
-                listed = index.scripts(claim.subject, [posixpath.dirname(place)])
-                names = frozenset(name for _, one in listed if one for name in one.names)
-            elif claim.kind is Kind.PATH and (page := index.page(place)):
-                names = frozenset(name for name in page.anchors if not re.search(r"[-_]\d+$", name))
-            found.append(names)
-        return (found[0], found[1]), (found[1], found[0])
+
+def _names(claim: Claim, place: str, index: Index) -> frozenset[str]:
+    """Return the names of a claim's kind in a file."""
+    found: Iterable[str] | None = ()
+    if claim.kind is Kind.ENVIRONMENT and (said := index.code(place)):
+        found = said.reads
+    elif claim.kind is Kind.EXAMPLE and (said := index.code(place)):
+        found = said.symbols
+    elif claim.kind is Kind.COMMAND and claim.subject != "manage.py":
+        listed = index.scripts(claim.subject, [posixpath.dirname(place)])
+        found = (name for _, one in listed if one for name in one.names)
+    elif claim.kind is Kind.PATH and (page := index.page(place)):
+        found = (name for name in page.anchors if not re.search(r"[-_]\d+$", name))
+    return frozenset(found or ())

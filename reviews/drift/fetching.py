@@ -13,7 +13,7 @@ import posixpath
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -92,6 +92,10 @@ class Root:
     keeps_rest: bool = False
     may_send: Callable[[str], bool] = lambda path: False
 
+    def depot(self, path: str) -> str:
+        """Return the path in the depot of one below this root."""
+        return self.path + encode_path(path)
+
 
 class DocumentVerifier:
     """Verifies the documents of changes of one source. `compare`: `recording.answer`, within limits."""
@@ -144,15 +148,13 @@ class DocumentVerifier:
             )
         reader = _Reader(self._source, change, root, self._left, self._room)
         made = reader.recording(listed)
-        documents = [
-            path for path in made.after if is_document(path) and root.reads(root.path + encode_path(path))
-        ]
+        documents = [path for path in made.after if is_document(path) and root.reads(root.depot(path))]
         if not documents:
             return VerifiedDocuments()
         described = reader.described(documents) if root.sections else None
         for number in range(1, MAX_ROUNDS + 1):
             request = {
-                **{field.name: getattr(made, field.name) for field in fields(made)},
+                **vars(made),
                 "documents": documents,
                 "kinds": list(root.kinds),
                 "described": described,
@@ -176,8 +178,7 @@ class _Reader:
     ) -> None:
         self._source, self._change, self._root, self._left, self.room = source, change, root, left, room
         self._sees = cache(root.sight.sees)
-        self._paths: dict[str, str] = {}  # depot paths by digest
-        self._sizes: dict[str, int | None] = {}
+        self._paths: dict[str, str] = {}  # depot paths by digest, of files that are not too large
         self._made = Recording({}, {}, {}, root.sight.is_whole(root.path))
 
     def recording(self, listed: dict[str, Any]) -> Recording:
@@ -186,7 +187,8 @@ class _Reader:
         for path, entry in listed.items():
             if self._sees(path):
                 made.after[self._relative(path)] = (entry.kind, entry.digest)
-                self._paths[entry.digest], self._sizes[entry.digest] = path, entry.size_bytes
+                if (entry.size_bytes or 0) <= MAX_FILE_BYTES:
+                    self._paths[entry.digest] = path
         for file in self._change.files:
             if file.path.startswith(self._root.path) and self._sees(file.path):
                 self._touch(file)
@@ -196,7 +198,7 @@ class _Reader:
     def described(self, documents: Sequence[str]) -> dict[str, Any] | None:
         """Return in which documents sections are looked for, and how many; None without any."""
         root = self._root
-        open_ones = (path for path in documents_in(documents) if root.may_send(root.path + encode_path(path)))
+        open_ones = (path for path in documents_in(documents) if root.may_send(root.depot(path)))
         chosen = list(islice(open_ones, MAX_DESCRIBING))
         if not chosen:
             return None
@@ -230,7 +232,7 @@ class _Reader:
     def records(self, asked: dict[str, list[str]]) -> bool:
         """Record what a comparison lacked; say whether there was anything."""
         for path in asked["paths"]:
-            self._made.sees[path] = self._sees(self._root.path + encode_path(path))
+            self._made.sees[path] = self._sees(self._root.depot(path))
         digests = set(asked["digests"])
         if asked["words"] and self._made.words is not None:
             self._search(asked["words"])
@@ -260,11 +262,7 @@ class _Reader:
     def _read(self, digests: Sequence[str]) -> None:
         """Read contents as far as the room goes; documents and manifests only, where nothing is searched."""
         self._made.contents.update(dict.fromkeys(digests))
-        wanted = [
-            (self._paths[digest], digest)
-            for digest in digests
-            if digest in self._paths and (self._sizes[digest] or 0) <= MAX_FILE_BYTES
-        ]
+        wanted = [(self._paths[digest], digest) for digest in digests if digest in self._paths]
         if not self._source.can_search:
             wanted = [(path, digest) for path, digest in wanted if is_document_or_manifest(path)]
         for start in range(0, len(wanted), _BATCH):
@@ -309,26 +307,26 @@ def _in_depot(answer: dict[str, Any], root: Root) -> VerifiedDocuments:
     return VerifiedDocuments(
         tuple(
             UntrueClaim(
-                path=root.path + encode_path(one["claim"]["document"]),
+                path=root.depot(one["claim"]["document"]),
                 line=one["claim"]["line"],
                 kind=one["claim"]["kind"],
                 text=one["claim"]["text"],
                 says=one["says"],
                 instead=one["instead"],
                 is_new=one["is_new"],
-                evidence=tuple(root.path + encode_path(path) for path in one["rests_on"]),
+                evidence=tuple(root.depot(path) for path in one["rests_on"]),
             )
             for one in untrue
         ),
-        tuple(root.path + encode_path(path) for path in answer["read"]),
+        tuple(root.depot(path) for path in answer["read"]),
         counts,
         sections=tuple(
             DocumentSection(
-                path=root.path + encode_path(one["document"]),
+                path=root.depot(one["document"]),
                 line=one["line"],
                 heading=one["heading"],
                 text=one["text"],
-                files=tuple(root.path + encode_path(path) for path in one["files"]),
+                files=tuple(root.depot(path) for path in one["files"]),
                 score=one["score"],
                 how=tuple(one["how"]),
             )

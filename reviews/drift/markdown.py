@@ -33,18 +33,15 @@ def read(text: str) -> Page:
 class _Reader:
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._headings: list[str] = []
-        self._anchors: set[str] = set()
         self._section, self._lead, self._line = "", "", 1
         self._is_off = self._is_heading = self._is_title = False
         self._header: tuple[str, ...] = ()
         self._cells: list[str] | None = None
         self._is_head = False
-        self._left_out = self._cut = 0
-        self.page = Page([], [], [], [], frozenset())
+        self.page = Page()
         for token in tokens:
             self._read(token)
-        anchors = frozenset(self._anchors | slugs(self._headings))
-        self.page = self.page._replace(anchors=anchors, left_out=self._left_out, cut=self._cut)
+        self.page.anchors |= slugs(self._headings)
 
     def _read(self, token: Token) -> None:
         if token.map:
@@ -73,7 +70,7 @@ class _Reader:
             self.page.rows.append(Row(self._header, cells, self._line, self._section))
 
     def _html(self, content: str) -> None:
-        self._anchors.update(_HTML_ANCHOR.findall(content))
+        self.page.anchors.update(_HTML_ANCHOR.findall(content))
         off, on = _OFF.search(content), _ON.search(content)
         if off or on:
             self._is_off = bool(off) and not (on and off and on.start() > off.start())
@@ -91,7 +88,7 @@ class _Reader:
         if self._is_heading:
             self._is_heading = False
             if own := _HEADING_ID.search(text):
-                self._anchors.add(own[1])
+                self.page.anchors.add(own[1])
                 text = text[: own.start()]
             heading = text.replace("`", "")
             # The title "Example shop" makes no example of what stands below it; "Examples" does.
@@ -110,9 +107,9 @@ class _Reader:
             return first + bisect_left(breaks, offset)
 
         pieces = sentences_of(text)
-        self._left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
-        self._left_out += max(0, len(self.page.marks) + len(marks) - MAX_MARKS)
-        self._cut += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
+        self.page.left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
+        self.page.left_out += max(0, len(self.page.marks) + len(marks) - MAX_MARKS)
+        self.page.cut += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
         for start, sentence in pieces[: MAX_MARKS - len(self.page.sentences)]:
             self.page.sentences.append(Sentence(sentence, line_at(start + 1), self._section))
         at = 0

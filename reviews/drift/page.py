@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MAX_BYTES = 100_000
@@ -46,12 +47,13 @@ class Block(NamedTuple):
     lead: str
 
 
-class Page(NamedTuple):
-    marks: list[Mark]
-    sentences: list[Sentence]
-    rows: list[Row]
-    blocks: list[Block]
-    anchors: frozenset[str]
+@dataclass(slots=True)
+class Page:
+    marks: list[Mark] = field(default_factory=list)
+    sentences: list[Sentence] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    anchors: set[str] = field(default_factory=set)
     left_out: int = 0  # marked words and sentences beyond the bounds
     cut: int = 0  # sentences of which only the first MAX_SENTENCE characters are read
 

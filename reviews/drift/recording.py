@@ -31,7 +31,7 @@ class Asked:
         return bool(self.digests or self.words or self.paths)
 
 
-@dataclass(slots=True)
+@dataclass
 class Recording:
     """What is known of the trees before and after a change. Paths are relative to their root.
 
@@ -99,14 +99,8 @@ def answer(raw: bytes) -> bytes:
     documents, kinds = frozenset(fields.pop("documents")), frozenset(map(Kind, fields.pop("kinds")))
     made, asked = Recording(**fields), Asked()
     before, after = (RecordedTree(made, asked, is_before=is_before) for is_before in (True, False))
-    report = compare(
-        before,
-        after,
-        made.renames,
-        reads=documents.__contains__,
-        kinds=kinds,
-        seconds=SECONDS,
-    )
+    reads = documents.__contains__
+    report = compare(before, after, made.renames, reads=reads, kinds=kinds, seconds=SECONDS)
     sections = looking.described(before, after, made.renames, **described) if described else []
     found = {
         "sections": [looking.as_fields(one) for one in sections] if is_last or not asked else [],

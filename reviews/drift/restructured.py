@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
-from reviews.drift.page import MAX_MARKS, MAX_SENTENCE, Block, Mark, Page, Row, Sentence, sentences_of, slugs
+from reviews.drift.page import MAX_MARKS, MAX_SENTENCE, Block, Mark, Page, Sentence, sentences_of, slugs
 
 _ADORNMENT = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}\s*$")
 _TARGET = re.compile(r"\.\. _`?([^:`]+)`?:\s*(\S*)")
@@ -39,14 +39,11 @@ class _Reader:
         self._lines = lines
         self._section, self._lead = "", ""
         self._headings: list[str] = []
-        self._anchors: set[str] = set()
-        self._left_out = self._cut = 0
-        self.page = Page([], [], list[Row](), [], frozenset())
+        self.page = Page()
         at = 0
         while at < len(lines):
             at = self._step(at)
-        anchors = frozenset(self._anchors | slugs(self._headings))
-        self.page = self.page._replace(anchors=anchors, left_out=self._left_out, cut=self._cut)
+        self.page.anchors |= slugs(self._headings)
 
     def _step(self, at: int) -> int:
         line = self._lines[at]
@@ -54,7 +51,7 @@ class _Reader:
         if not line.strip():
             return at + 1
         if target := _TARGET.match(line):
-            self._anchors |= slugs([target[1]]) | {target[1]}
+            self.page.anchors |= slugs([target[1]]) | {target[1]}
             if target[2]:
                 self._mark("link", target[2], at + 1, line)
             return at + 1
@@ -125,9 +122,9 @@ class _Reader:
         text = "\n".join(lines)
         self._lead = text
         pieces = sentences_of(_MARKS.sub(_as_code, text)) if len(text) < _MAX_PARAGRAPH else []
-        self._left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
-        self._left_out += not pieces
-        self._cut += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
+        self.page.left_out += max(0, len(self.page.sentences) + len(pieces) - MAX_MARKS)
+        self.page.left_out += not pieces
+        self.page.cut += sum(len(sentence) > MAX_SENTENCE for _, sentence in pieces)
         breaks = [found.start() for found in re.finditer("\n", text)]
         for start, sentence in pieces[: MAX_MARKS - len(self.page.sentences)]:
             line = at + 1 + bisect_left(breaks, start + 1)
@@ -161,7 +158,7 @@ class _Reader:
         if len(self.page.marks) < MAX_MARKS:
             self.page.marks.append(Mark(kind, text.strip(), line, sentence, self._section))
         else:
-            self._left_out += 1
+            self.page.left_out += 1
 
 
 def _as_code(found: re.Match[str]) -> str:

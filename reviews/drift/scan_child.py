@@ -121,17 +121,8 @@ def _verify(pipe: _Pipe, scanner: Scanner, document: Document) -> None:
 
 
 def _fields(claim: Claim, judged: Judgement) -> dict[str, Any]:
-    return {
-        "line": claim.line,
-        "kind": claim.kind,
-        "text": claim.text,
-        "verdict": judged.verdict,
-        "reason": judged.reason,
-        "says": judged.says,
-        "instead": judged.instead,
-        "found": judged.found,
-        "key": list(claim.key),
-    }
+    said = {"line": claim.line, "kind": claim.kind, "text": claim.text, "key": list(claim.key)}
+    return {**said, **judged._asdict()}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from reviews.drift.claims import Claim, Judgement, Reason, Verdict
 from reviews.drift.extraction import page_of
 from reviews.drift.index import Index
 from reviews.drift.walk import scan
+from reviews.drift.wording import summary
 from tests import skips
 from tests.drift.corpus import MUTATIONS, PYTHON, TREES, Files
 from tests.drift.memory_tree import MemoryTree
@@ -108,7 +109,7 @@ def test_a_file_that_does_not_parse_confirms_and_refutes_nothing() -> None:
     assert [one.claim.subject for one in report.drifted] == ["src/b.py"]
     assert report.reasons[Reason.NOT_INDEXED] == 2
     assert report.not_indexed == ("app/core.py",)
-    assert "against the code of 1 file because of a syntax error." in report.summary
+    assert "against the code of 1 file because of a syntax error." in summary(report.figures)
 
 
 def test_without_grammars_python_and_paths_are_verified_and_the_rest_refutes_nothing(
@@ -230,7 +231,7 @@ def test_a_symbol_that_goes_has_only_documents_read_that_name_it() -> None:
 
 def test_no_claims_is_said_in_words() -> None:
     report = compare(tree({}), tree({"a.md": "Nothing here.\n"}))
-    assert report.summary == "No verifiable claims found in the changed documentation files."
+    assert summary(report.figures) == "No verifiable claims found in the changed documentation files."
     assert report.counts[Verdict.HOLDS] == 0
 
 
@@ -240,11 +241,13 @@ def test_what_is_beyond_the_bounds_is_counted() -> None:
     report, found = scan(tree(files))
     assert len(found) == 200
     assert (report.left_out, report.cut) == (50, 1)
-    assert "Left out beyond the limits: 50 statements. Read in part: 1 long sentence." in report.summary
+    assert "Left out beyond the limits: 50 statements. Read in part: 1 long sentence." in summary(
+        report.figures
+    )
     late, none = scan(tree({**PYTHON}), seconds=0)
     assert (late.documents, none) == (0, {})
     assert late.unread >= 5
-    assert f"Not read: {late.unread} documents." in late.summary
+    assert f"Not read: {late.unread} documents." in summary(late.figures)
 
 
 def test_a_document_whose_claims_do_not_all_fit_is_not_read() -> None:
