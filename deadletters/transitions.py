@@ -7,6 +7,7 @@ The only module that updates a letter's status, on behalf of `workflow`, `ingest
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from deadletters.types import Result, Tally, source_of
 AT_ONCE = 500  # letters a transaction locks
 WARNED_AHEAD = timedelta(days=1)  # before retention takes an untouched letter
 FEW = 3  # a refusal names the last actor only in sets of so few letters
-GONE = "it no longer exists"
+MAX_TEXT = 4000  # characters of a reason or a note
 # The missing step of a letter that is not as far as a step needs.
 _FIRST = {
     LetterStatus.NEW: "triage it first",
@@ -125,47 +126,63 @@ def _update_locked(letter: DeadLetter, **changes: Any) -> None:
         raise RuntimeError(f"a guarded update of a dead letter touched {updated} rows")
 
 
-def move_many(
-    letter_ids: Collection[int],
-    allowed: Collection[LetterStatus],
-    to: LetterStatus,
-    action: LetterAction,
-    actor: str,
-    reason: str,
-    *,
-    verb: str,
-    changes: Mapping[str, Any] | None = None,
-    refuse: Callable[[DeadLetter], str] | None = None,
-    context: Mapping[str, Any] | None = None,
-    of: int = 0,
-) -> Tally:
-    """Move the letters of a set that may move, a few hundred to a transaction; tally the others.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A move with its evidence. `refuse` returns why a letter in the right state must not move, or ""."""
 
-    `refuse` returns why a letter in an allowed state must not move, or "". `of` is the size of the whole
-    set, where these letters are a part of it.
-    """
-    tally = Tally(verb)
-    for part in parts(letter_ids):
+    to: LetterStatus
+    action: LetterAction
+    actor: str
+    reason: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    refuse: Callable[[DeadLetter], str] = lambda _: ""
+
+    def take(
+        self, letter_id: int, allowed: Collection[LetterStatus], row_version: int | None, done: str
+    ) -> Result:
+        """Move one letter, or add the refusal to its timeline."""
         with transaction.atomic():
-            found = locked_many(part)
-            late = invalid_transition_reasons(found, allowed, of=of or len(set(letter_ids)))
-            going = []
-            for letter in found:
-                if why := late.get(letter.pk) or (refuse(letter) if refuse else ""):
-                    tally.skip(letter.pk, why)
-                else:
-                    going.append(letter.pk)
-            for missing in set(part) - {letter.pk for letter in found}:
-                tally.skip(missing, GONE)
-            updated = DeadLetter.objects.filter(pk__in=going, status__in=allowed).update(
-                **_all_changes(to, changes or {}), status=to
-            )
-            if updated != len(going):
-                raise RuntimeError(f"{len(going)} locked letters, {updated} updated")
-            note_many(going, action, actor, reason, context)
-        tally.done += len(going)
-        tally.done_ids += going
-    return tally
+            letter = locked(letter_id)
+            refused = refusal(letter, allowed, row_version)
+            if not refused and (problem := self.refuse(letter)):
+                refused = Result(False, problem)
+            if refused:
+                return refuse(letter, self.actor, refused)
+            move(letter, self.to, self.action, self.actor, self.reason, context=self.context, **self.changes)
+        return Result(True, done)
+
+    def take_many(self, letter_ids: Collection[int], allowed: Collection[LetterStatus], of: int = 0) -> Tally:
+        """Move the letters of a set that may move, a few hundred to a transaction; tally the others.
+
+        `of` is the size of the whole set, where these letters are a part of it.
+        """
+        tally = Tally()
+        for part in parts(letter_ids):
+            with transaction.atomic():
+                found = locked_many(part)
+                late = invalid_transition_reasons(found, allowed, of=of or len(set(letter_ids)))
+                going = []
+                for letter in found:
+                    if why := late.get(letter.pk) or self.refuse(letter):
+                        tally.skipped_ids[letter.pk] = why
+                    else:
+                        going.append(letter.pk)
+                updated = DeadLetter.objects.filter(pk__in=going, status__in=allowed).update(
+                    **_all_changes(self.to, self.changes), status=self.to
+                )
+                if updated != len(going):
+                    raise RuntimeError(f"{len(going)} locked letters, {updated} updated")
+                note_many(going, self.action, self.actor, self.reason, self.context)
+            tally.done_ids += going
+            tally.skip_missing(part, found)
+        return tally
+
+
+def refuse(letter: DeadLetter, actor: str, refused: Result) -> Result:
+    """Add a refusal to the letter's timeline and return it."""
+    note(letter.pk, LetterAction.REFUSED, actor, refused.message)
+    return refused
 
 
 def postponed_retention() -> dict[str, Any]:

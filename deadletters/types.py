@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from deadletters.states import EventSource
+
+if TYPE_CHECKING:
+    from deadletters.models import DeadLetter
 
 
 class Actor(str):
@@ -24,6 +28,7 @@ class Actor(str):
 
 
 SYSTEM = Actor("criticizer", EventSource.SYSTEM)
+GONE = "it no longer exists"
 
 
 def source_of(actor: str) -> EventSource:
@@ -106,39 +111,29 @@ class Validation:
 
 @dataclass(slots=True)
 class Tally:
-    """Outcome of a step on a set of letters: how many it moved, and why not the others."""
+    """Outcome of a step on a set of letters: which it moved, and why not the others."""
 
-    verb: str
-    done: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)  # reason -> letters
     done_ids: list[int] = field(default_factory=list)
-    skipped_ids: dict[int, str] = field(default_factory=dict)
+    skipped_ids: dict[int, str] = field(default_factory=dict)  # letter -> reason
     escalated: int = 0  # letters whose replay has no effect: neither done nor skipped
 
     @property
-    def ok(self) -> bool:
-        return not self.skipped and not self.escalated
+    def done(self) -> int:
+        return len(self.done_ids)
 
     @property
-    def message(self) -> str:
-        """Return one sentence such as `3 triaged, 1 skipped: it is already resolved`."""
-        reasons = "; ".join(f"{count} skipped: {reason}" for reason, count in self.skipped.items())
-        return f"{self.done} {self.verb}" + (f", {reasons}" if reasons else "")
+    def skipped(self) -> dict[str, int]:
+        """Return how many letters were skipped for each reason."""
+        return dict(Counter(self.skipped_ids.values()))
 
-    def succeed(self, letter_id: int) -> None:
-        self.done += 1
-        self.done_ids.append(letter_id)
+    def skip_missing(self, wanted: Iterable[int], found: Iterable[DeadLetter]) -> None:
+        """Skip the letters that do not exist."""
+        self.skipped_ids |= dict.fromkeys(set(wanted) - {letter.pk for letter in found}, GONE)
 
     def add(self, part: Tally) -> None:
         """Count a part of the set into this tally."""
-        self.done += part.done
         self.done_ids += part.done_ids
-        for letter_id, reason in part.skipped_ids.items():
-            self.skip(letter_id, reason)
-
-    def skip(self, letter_id: int, reason: str) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
-        self.skipped_ids[letter_id] = reason
+        self.skipped_ids |= part.skipped_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def _many(act: Callable[..., Tally]) -> Act:
     def acting(ids: Sequence[int], actor: str, given: Mapping[str, Any]) -> ActionResult:
         tally = act(ids, actor=actor, **given)
         missing = {"escalated: the effect is missing": tally.escalated} if tally.escalated else {}
-        return ActionResult(tally.done, dict(tally.skipped), missing)
+        return ActionResult(tally.done, tally.skipped, missing)
 
     return acting
 

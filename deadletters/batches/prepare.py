@@ -9,13 +9,14 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from criticizer.redaction import clean
-from deadletters import transitions, workflow
+from deadletters import workflow
 from deadletters.batches.closing import actor_of
 from deadletters.batches.drafts import choose_canaries
 from deadletters.batches.store import OVERRULED, locked, validated_now
 from deadletters.models import DeadLetter, DeadLetterEvent, ReplayBatch, ReplayItem
 from deadletters.ports import Recovery
 from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus, LetterAction, LetterStatus
+from deadletters.transitions import Step
 from deadletters.types import SYSTEM, Failed
 
 PREPARED_SECONDS = 30.0  # of the batch's rate are prepared ahead
@@ -137,15 +138,8 @@ def _queue(batch_id: int, items: Sequence[ReplayItem], skipped: dict[int, str]) 
         # An item that another look has queued or skipped does not move its letter again.
         pending = batch.items.filter(pk__in=[item.pk for item in items], status=ItemStatus.PENDING)
         by_letter = {item.letter_id: item for item in pending}
-        tally = transitions.move_many(
-            [letter for letter in by_letter if letter not in skipped],
-            (LetterStatus.VALIDATED,),
-            LetterStatus.REPLAY_PENDING,
-            LetterAction.QUEUED,
-            SYSTEM,
-            f"batch {batch_id}",
-            verb="queued",
-        )
+        queue = Step(LetterStatus.REPLAY_PENDING, LetterAction.QUEUED, SYSTEM, f"batch {batch_id}")
+        tally = queue.take_many(by_letter.keys() - skipped.keys(), (LetterStatus.VALIDATED,))
         ready = [by_letter[letter].pk for letter in tally.done_ids]
         ReplayItem.objects.filter(pk__in=ready).update(status=ItemStatus.READY, detail="")
         why = {**skipped, **tally.skipped_ids}

@@ -10,9 +10,10 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from criticizer.redaction import clean
-from deadletters import alerts, transitions, workflow
+from deadletters import alerts, workflow
 from deadletters.models import DeadLetter, ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.states import BatchStatus, ItemStatus, LetterAction, LetterStatus
+from deadletters.transitions import Step
 from deadletters.types import SYSTEM, Result, source_of
 
 log = structlog.get_logger(__name__)
@@ -40,13 +41,12 @@ def set_status(batch: ReplayBatch, to: BatchStatus, actor: str, reason: str, **c
     log.info("replay_batch", batch=batch.pk, status=to.value, actor=actor)
 
 
-def let_go(batch: ReplayBatch, actor: str, reason: str) -> int:
-    """Take the letters that wait for this batch's replay out of its queue; return how many."""
+def let_go(batch: ReplayBatch, actor: str, reason: str) -> None:
+    """Take the letters that wait for this batch's replay out of its queue."""
     ready = dict(batch.items.filter(status=ItemStatus.READY).values_list("letter_id", "pk"))
-    allowed, to, action = (LetterStatus.REPLAY_PENDING,), LetterStatus.VALIDATED, LetterAction.UNQUEUED
-    transitions.move_many(ready, allowed, to, action, actor, reason, verb="let go")
+    step = Step(LetterStatus.VALIDATED, LetterAction.UNQUEUED, actor, reason)
+    step.take_many(ready, (LetterStatus.REPLAY_PENDING,))
     batch.items.filter(pk__in=ready.values()).update(status=ItemStatus.PENDING)
-    return len(ready)
 
 
 def is_large(letters: int) -> bool:

@@ -35,12 +35,10 @@ from deadletters.states import (
     LetterStatus,
 )
 from deadletters.types import SYSTEM, Change, DataField, FieldKind, Result, WrongData
-from deadletters.workflow.base import refuse as refuse_step
 
 log = structlog.get_logger(__name__)
 
 OFF = "editing is switched off: set DEADLETTER_EDIT=true to allow it"
-_MAX_REASON = 4000
 MAX_REFUSED = 200  # in one run of maintenance
 # Batches that will replay their letters; a draft may never be submitted.
 _AT_IT = (BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
@@ -123,17 +121,17 @@ def request(
         letter = transitions.locked(letter_id)
         refused = transitions.refusal(letter, BEFORE_REPLAY, row_version)
         if refused or (problem := why_not(letter)):
-            return refuse_step(letter, actor, refused or Result(False, problem))
+            return transitions.refuse(letter, actor, refused or Result(False, problem))
         change = change_of(letter, values)
         if change.before == change.after:
             return Result(False, "nothing has changed")
         if problem := recovery().why_not(letter.job_id, change):
-            return refuse_step(letter, actor, Result(False, problem))
+            return transitions.refuse(letter, actor, Result(False, problem))
         edit = LetterEdit.objects.create(
             letter=letter,
             before=change.before,
             after=change.after,
-            reason=clean(reason.strip(), _MAX_REASON),
+            reason=clean(reason.strip(), transitions.MAX_TEXT),
             requested_by=actor[:255],
         )
         transitions.touch(letter)
@@ -243,7 +241,7 @@ def _close(edit: LetterEdit, to: EditStatus, actor: str, reason: str) -> None:
         status=to,
         decided_by=actor[:255],
         decided_at=timezone.now(),
-        decision_reason=clean(reason.strip(), _MAX_REASON),
+        decision_reason=clean(reason.strip(), transitions.MAX_TEXT),
     )
     if updated != 1:
         raise RuntimeError(f"a guarded update of an edit touched {updated} rows")

@@ -8,8 +8,8 @@ from criticizer.redaction import clean
 from deadletters import transitions
 from deadletters.models import MIN_WORDS, DeadLetter
 from deadletters.states import DISCARDABLE, LetterAction, LetterStatus
+from deadletters.transitions import MAX_TEXT, Step
 from deadletters.types import Result, Tally
-from deadletters.workflow.base import MAX_TEXT, Step
 
 _NO_RESOLUTION = "a resolution is required: how the incident ended"
 
@@ -23,7 +23,7 @@ def resolve_many(letter_ids: Collection[int], *, actor: str, resolution: str) ->
     """Close the verified letters of a set with the same notes. Raises ValueError without notes."""
     if len(resolution.strip()) < MIN_WORDS:
         raise ValueError(_NO_RESOLUTION)
-    return _resolution(actor, resolution).take_many(letter_ids, (LetterStatus.VERIFYING,), "resolved")
+    return _resolution(actor, resolution).take_many(letter_ids, (LetterStatus.VERIFYING,))
 
 
 def _resolution(actor: str, resolution: str) -> Step:
@@ -43,7 +43,7 @@ def discard(letter_id: int, *, actor: str, reason: str, row_version: int | None 
 
 def discard_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tally:
     """Discard the letters of a set that are not being replayed. Raises ValueError without a reason."""
-    return _discard(actor, reason).take_many(letter_ids, DISCARDABLE, "discarded")
+    return _discard(actor, reason).take_many(letter_ids, DISCARDABLE)
 
 
 def _discard(actor: str, reason: str) -> Step:

@@ -9,8 +9,8 @@ from django.utils import timezone
 from criticizer.redaction import clean
 from deadletters.models import MIN_WORDS
 from deadletters.states import LetterAction, LetterStatus
+from deadletters.transitions import MAX_TEXT, Step
 from deadletters.types import Result, Tally, link_problem
-from deadletters.workflow.base import MAX_TEXT, Step
 
 _REMEDIABLE = (LetterStatus.TRIAGED, LetterStatus.REMEDIATED, LetterStatus.VALIDATED)
 
@@ -42,7 +42,7 @@ def remediate_many(
     if problem := _evidence_problem(link, note):
         raise ValueError(problem)
     step = _remediation(actor, link, note, checklist)
-    return step.take_many(letter_ids, (LetterStatus.TRIAGED, LetterStatus.REMEDIATED), "remediated")
+    return step.take_many(letter_ids, (LetterStatus.TRIAGED, LetterStatus.REMEDIATED))
 
 
 def _remediation(actor: str, link: str, note: str, checklist: Sequence[str]) -> Step:

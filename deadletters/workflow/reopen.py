@@ -12,8 +12,8 @@ from deadletters import groups, transitions
 from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup
 from deadletters.ports import recovery
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterAction, LetterStatus
+from deadletters.transitions import Step
 from deadletters.types import CheckKind, Failed, Result, Tally
-from deadletters.workflow.base import Step
 
 _ALREADY_OPEN = "another letter of its job and stage is open"
 # Circuits, artifacts and deliveries matter to a replay, not to a reopening.
@@ -40,7 +40,7 @@ def reopen(letter_id: int, *, actor: str, reason: str, row_version: int | None =
 def reopen_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tally:
     """Reopen the discarded letters of a set. Raises ValueError without a reason."""
     transitions.require_reason(reason)
-    total = Tally("reopened")
+    total = Tally()
     for part in transitions.parts(letter_ids):
         total.add(_reopen_part(part, actor, reason, of=len(set(letter_ids))))
     return total
@@ -79,17 +79,16 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str, *, of: int) -> Ta
         with transaction.atomic():
             reasons = _reasons(part)
             step = _reopening(actor, reason, lambda letter: reasons.get(letter.pk, ""))
-            tally = step.take_many(part, (LetterStatus.DISCARDED,), "reopened", of=of)
+            tally = step.take_many(part, (LetterStatus.DISCARDED,), of=of)
             line = f"{plural_count(len(tally.done_ids), 'letter')} reopened: {reason}"
             open_groups_of(tally.done_ids, actor=actor, reason=line)
             return tally
     except IntegrityError:  # one of them failed again at this moment: reopened singly, each shows which
-        tally = Tally("reopened")
         if len(part) == 1:
-            tally.skip(part[0], _ALREADY_OPEN)
-        else:
-            for letter_id in part:
-                tally.add(_reopen_part([letter_id], actor, reason, of=of))
+            return Tally(skipped_ids={part[0]: _ALREADY_OPEN})
+        tally = Tally()
+        for letter_id in part:
+            tally.add(_reopen_part([letter_id], actor, reason, of=of))
         return tally
 
 

@@ -13,8 +13,8 @@ from deadletters import transitions
 from deadletters.models import DeadLetter
 from deadletters.ports import Recovery, recovery
 from deadletters.states import LetterAction, LetterStatus
+from deadletters.transitions import MAX_TEXT, refuse
 from deadletters.types import SYSTEM, CheckKind, Failed, Result
-from deadletters.workflow.base import MAX_TEXT, refuse
 
 log = structlog.get_logger(__name__)
 

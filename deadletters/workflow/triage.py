@@ -7,12 +7,11 @@ from collections.abc import Collection
 from django.utils import timezone
 
 from criticizer.redaction import clean
-from deadletters import transitions
 from deadletters.categories import suggested_category
 from deadletters.models import DeadLetter
 from deadletters.states import BEFORE_REPLAY, Category, LetterAction, LetterStatus
+from deadletters.transitions import MAX_TEXT, Step
 from deadletters.types import Result, Tally
-from deadletters.workflow.base import MAX_TEXT, Step
 
 _TRIAGED_MANY = (LetterStatus.NEW, LetterStatus.TRIAGED)
 _UNKNOWN = f"the category is not one of: {', '.join(Category.values)}"
@@ -34,16 +33,14 @@ def triage_many(letter_ids: Collection[int], *, actor: str, category: str = "", 
     if category and category not in Category.values:
         raise ValueError(_UNKNOWN)
     if category:
-        return _triage(actor, category, note).take_many(letter_ids, _TRIAGED_MANY, "triaged")
+        return _triage(actor, category, note).take_many(letter_ids, _TRIAGED_MANY)
+    classes = dict(DeadLetter.objects.filter(pk__in=letter_ids).values_list("pk", "error_class"))
     suggested: dict[Category, list[int]] = {}
-    for pk, error_class in DeadLetter.objects.filter(pk__in=letter_ids).values_list("pk", "error_class"):
-        suggested.setdefault(suggested_category(error_class), []).append(pk)
-    total = Tally("triaged")
+    for pk in letter_ids:
+        suggested.setdefault(suggested_category(classes.get(pk, "")), []).append(pk)
+    total = Tally()
     for known, ids in suggested.items():
-        step = _triage(actor, known.value, note)
-        total.add(step.take_many(ids, _TRIAGED_MANY, "triaged", of=len(letter_ids)))
-    for missing in set(letter_ids) - {pk for ids in suggested.values() for pk in ids}:
-        total.skip(missing, transitions.GONE)
+        total.add(_triage(actor, known.value, note).take_many(ids, _TRIAGED_MANY, of=len(letter_ids)))
     return total
 
 

@@ -13,8 +13,8 @@ from deadletters import transitions
 from deadletters.models import MIN_WORDS, DeadLetter
 from deadletters.ports import Recovery, recovery
 from deadletters.states import LetterAction, LetterStatus
+from deadletters.transitions import MAX_TEXT, refuse
 from deadletters.types import Check, CheckKind, Failed, Tally, Validation
-from deadletters.workflow.base import MAX_TEXT, refuse
 
 _VALIDATABLE = (LetterStatus.REMEDIATED, LetterStatus.VALIDATED)
 _LEFT = Check(
@@ -62,7 +62,7 @@ def validate_many(
     which fails closed; the stored checks say so.
     """
     port = port or recovery()
-    tally = Tally("validated")
+    tally = Tally()
     for part in transitions.parts(letter_ids):
         letters = list(DeadLetter.objects.filter(pk__in=part).order_by("pk"))
         seen = {letter.pk: letter.row_version for letter in letters}
@@ -76,16 +76,15 @@ def validate_many(
                 if letter.row_version != seen.get(letter.pk):
                     late.setdefault(letter.pk, "it was changed while it was checked")
                 if letter.pk in late:
-                    tally.skip(letter.pk, late[letter.pk])
+                    tally.skipped_ids[letter.pk] = late[letter.pk]
                     continue
                 checks = (*surveyed[letter.job_id], *answered[letter.job_id], _LEFT)
                 outcome = _validated(letter, actor, checks, override_reason, restart=restart)
                 if outcome.ok:
-                    tally.succeed(letter.pk)
+                    tally.done_ids.append(letter.pk)
                 else:
-                    tally.skip(letter.pk, outcome.failed[0].message)
-        for missing in set(part) - {letter.pk for letter in held}:
-            tally.skip(missing, transitions.GONE)
+                    tally.skipped_ids[letter.pk] = outcome.failed[0].message
+        tally.skip_missing(part, held)
     return tally
 
 

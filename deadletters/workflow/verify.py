@@ -12,8 +12,8 @@ from deadletters import alerts, transitions
 from deadletters.models import DeadLetter
 from deadletters.ports import recovery
 from deadletters.states import LetterAction, LetterStatus
-from deadletters.types import Check, CheckKind, Failed, Tally, Validation
-from deadletters.workflow.base import refuse
+from deadletters.transitions import refuse
+from deadletters.types import GONE, Check, CheckKind, Failed, Tally, Validation
 
 _VERIFIABLE = (LetterStatus.VERIFYING,)
 
@@ -75,22 +75,22 @@ def _is_dead(letter: DeadLetter) -> bool:
 
 def verify_many(letter_ids: Collection[int], *, actor: str) -> Tally:
     """Verify the letters of a set that wait for it, each by itself; count those that it escalated."""
-    tally = Tally("verified")
+    tally = Tally()
     for part in transitions.parts(letter_ids):
         letters = DeadLetter.objects.filter(pk__in=part).only("status")
         late = transitions.invalid_transition_reasons(letters, _VERIFIABLE, of=len(set(letter_ids)))
         for letter_id in part:
             if letter_id in late:
-                tally.skip(letter_id, late[letter_id])
+                tally.skipped_ids[letter_id] = late[letter_id]
                 continue
             try:
                 outcome = verify(letter_id, actor=actor)
             except DeadLetter.DoesNotExist:
-                outcome = Validation(False, transitions.GONE)
+                outcome = Validation(False, GONE)
             if outcome.ok:
-                tally.succeed(letter_id)
+                tally.done_ids.append(letter_id)
             elif outcome.is_escalated:
                 tally.escalated += 1
             else:
-                tally.skip(letter_id, outcome.message)
+                tally.skipped_ids[letter_id] = outcome.message
     return tally
