@@ -5,8 +5,7 @@
     any -- ignore --> ignored                     ignored -- only `reopen` --> open
 
 Only this module writes groups, but for `open_count`, which triggers keep. Every function that an operator
-calls takes `actor`, returns a `Result` and adds a line to the group's timeline. `row_version`, where given,
-is the version that the operator looked at. (guarantee G66)
+calls takes `actor`, returns a `Result` and adds a line to the group's timeline. (guarantee G66)
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value
     Q(snooze_until=None) | Q(snooze_until__lte=Now())
 )
 NOT_SNOOZED = "it is not snoozed"
-_ANY = tuple(GroupStatus)
 NO_REASON = Result(False, "a reason is required: a ticket or a sentence")
 _STATUS_AFTER = {
     GroupAction.ACKNOWLEDGED: GroupStatus.ACKNOWLEDGED,
@@ -107,61 +105,54 @@ def asks_for_attention(group_id: int) -> bool:
     return DeadLetterGroup.objects.filter(ATTENTION, pk=group_id).exists()
 
 
-def acknowledge(group_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+def acknowledge(group_id: int, *, actor: str, reason: str = "") -> Result:
     """Mark an open group as looked after; without an owner, `actor` becomes it."""
     with transaction.atomic():
         group = _locked(group_id)
-        allowed, changes = (GroupStatus.OPEN,), {"owner": group.owner or actor[:255]}
-        return _set(group, row_version, allowed, GroupAction.ACKNOWLEDGED, actor, reason, **changes)
+        owner = group.owner or actor[:255]
+        return _set(group, GroupAction.ACKNOWLEDGED, actor, reason, (GroupStatus.OPEN,), owner=owner)
 
 
-def resolve_group(group_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
+def resolve_group(group_id: int, *, actor: str, reason: str) -> Result:
     """Mark a group's failure as over. Refused while letters of it are open."""
     if len(reason.strip()) < MIN_WORDS:
         return NO_REASON
     with transaction.atomic():
         group = _locked(group_id)
-        allowed = (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.IGNORED)
-        if refused := _refusal(group, row_version, allowed, GroupStatus.RESOLVED):
-            return refused
         if group.open_count:
             return Result(False, open_words(group.open_count))
-        _set(group, None, allowed, GroupAction.RESOLVED, actor, reason, snooze_until=None)
-    return Result(True, "resolved; it opens again when the failure comes back")
+        allowed = (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.IGNORED)
+        result = _set(group, GroupAction.RESOLVED, actor, reason, allowed, snooze_until=None)
+    return Result(True, "resolved; it opens again when the failure comes back") if result.ok else result
 
 
-def ignore(group_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
+def ignore(group_id: int, *, actor: str, reason: str) -> Result:
     """Silence a group for good. Its letters stay and count; it never reopens by itself."""
     if len(reason.strip()) < MIN_WORDS:
         return NO_REASON
     with transaction.atomic():
         allowed = (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED)
-        return _set(_locked(group_id), row_version, allowed, GroupAction.IGNORED, actor, reason)
+        return _set(_locked(group_id), GroupAction.IGNORED, actor, reason, allowed)
 
 
-def reopen(group_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+def reopen(group_id: int, *, actor: str, reason: str = "") -> Result:
     """Take back an acknowledgement, a resolution or an ignore."""
     with transaction.atomic():
-        group = _locked(group_id)
         allowed = (GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED, GroupStatus.IGNORED)
-        return _set(group, row_version, allowed, GroupAction.REOPENED, actor, reason, snooze_until=None)
+        return _set(_locked(group_id), GroupAction.REOPENED, actor, reason, allowed, snooze_until=None)
 
 
-def snooze(
-    group_id: int, *, actor: str, until: datetime | None, reason: str = "", row_version: int | None = None
-) -> Result:
+def snooze(group_id: int, *, actor: str, until: datetime | None, reason: str = "") -> Result:
     """Silence a group until a time; None ends a snooze."""
     if until is not None and until <= timezone.now():
         return Result(False, "the time is in the past")
     with transaction.atomic():
         group = _locked(group_id)
-        if refused := _refusal(group, row_version):
-            return refused
         if until is None and not is_snoozed(group):
             return Result(False, NOT_SNOOZED)
         end = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "no longer"
         line = f"{end}: {reason}" if reason else end
-        _set(group, None, _ANY, GroupAction.SNOOZED, actor, line, snooze_until=until)
+        _set(group, GroupAction.SNOOZED, actor, line, snooze_until=until)
     return Result(True, f"snoozed {end}")
 
 
@@ -175,31 +166,21 @@ def open_words(count: int) -> str:
     return f"{count} of its letters {'are' if count != 1 else 'is'} still open"
 
 
-def assign(group_id: int, *, actor: str, owner: str, row_version: int | None = None) -> Result:
+def assign(group_id: int, *, actor: str, owner: str) -> Result:
     """Set the owner of a group; an empty name removes it."""
     name = owner.strip()
     with transaction.atomic():
-        group, changes = _locked(group_id), {"owner": clean(name, 255)}
-        result = _set(group, row_version, _ANY, GroupAction.ASSIGNED, actor, name or "no one", **changes)
-    return Result(True, f"assigned to {name or 'no one'}") if result.ok else result
+        _set(_locked(group_id), GroupAction.ASSIGNED, actor, name or "no one", owner=clean(name, 255))
+    return Result(True, f"assigned to {name or 'no one'}")
 
 
-def annotate(
-    group_id: int,
-    *,
-    actor: str,
-    note: str | None = None,
-    runbook_url: str | None = None,
-    row_version: int | None = None,
-) -> Result:
+def annotate(group_id: int, *, actor: str, note: str | None = None, runbook_url: str | None = None) -> Result:
     """Replace a group's note and the link to its runbook (http or https); None leaves what is there."""
     url = runbook_url.strip()[:500] if runbook_url is not None else None
     if problem := link_problem(url or "", "the runbook's link"):
         return Result(False, problem)
     with transaction.atomic():
         group = _locked(group_id)
-        if refused := _refusal(group, row_version):
-            return refused
         text = clean(note.strip(), 4000) if note is not None else group.note
         url = url if url is not None else group.runbook_url
         # The runbook first: a long note is cut.
@@ -210,8 +191,7 @@ def annotate(
         ]
         if not changed:
             return Result(False, "nothing has changed")
-        line = "; ".join(changed)
-        _set(group, None, _ANY, GroupAction.ANNOTATED, actor, line, note=text, runbook_url=url)
+        _set(group, GroupAction.ANNOTATED, actor, "; ".join(changed), note=text, runbook_url=url)
     return Result(True, "noted")
 
 
@@ -230,40 +210,24 @@ def _locked(group_id: int) -> DeadLetterGroup:
 
 def _set(
     group: DeadLetterGroup,
-    row_version: int | None,
-    allowed: Collection[GroupStatus],
     action: GroupAction,
     actor: str,
     reason: str,
+    allowed: Collection[GroupStatus] = tuple(GroupStatus),
     **changes: object,
 ) -> Result:
-    """Change a locked group unless that is refused, and add a line to its timeline."""
-    status = _STATUS_AFTER.get(action)
-    if refused := _refusal(group, row_version, allowed, status):
-        return refused
+    """Change a locked group unless its status is not allowed, and add a line to its timeline."""
+    status = _STATUS_AFTER.get(action, GroupStatus(group.status))
+    if group.status not in allowed:
+        now = group.get_status_display().lower()
+        return Result(False, f"already {now}" if group.status == status else f"it is {now}")
     updated = DeadLetterGroup.objects.filter(pk=group.pk, status=group.status).update(
-        **{"status": status or group.status, **changes}
+        status=status, **changes
     )
     if updated != 1:
         raise RuntimeError(f"a guarded update of a failure group touched {updated} rows")
     _event(group.pk, action, actor, reason)
     return Result(True, "open again" if action is GroupAction.REOPENED else action.label.lower())
-
-
-def _refusal(
-    group: DeadLetterGroup,
-    row_version: int | None,
-    allowed: Collection[GroupStatus] = _ANY,
-    wanted: GroupStatus | None = None,
-) -> Result | None:
-    if row_version is not None and row_version != group.row_version:
-        last = group.events.order_by("-id").first()
-        by_whom = f" by {last.actor} ({last.get_action_display().lower()})" if last else ""
-        return Result(False, f"it was changed{by_whom} after you opened it: reload and try again")
-    if group.status not in allowed:
-        now = group.get_status_display().lower()
-        return Result(False, f"already {now}" if group.status == wanted else f"it is {now}")
-    return None
 
 
 def _event(group_id: int, action: GroupAction, actor: str, reason: str) -> None:
