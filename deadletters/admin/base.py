@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site.bulk_actions import AdminForm, ConfirmedActionsMixin
 from criticizer.admin_site.keyset import BY, KeysetAdmin, KeysetChangeList
@@ -104,12 +107,16 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
     `action_view` here, everything else to the view that `get_urls` of the list names.
     """
 
+    row_page: Callable[..., HttpResponse]  # (request, row): the page of one row; see `changed_page`
+
     change_list_template = "admin/deadletters/change_list.html"
     templates = ""  # the folder of the pages
     row_actions: tuple[RowAction, ...] = ()
     gone_text = ""  # what else is said of a row that does not exist
     timeline: type[DeadLetterEvent | DeadLetterGroupEvent] | None = None
     timeline_of = ""  # the timeline's column that names the row
+    live_templates: tuple[str, ...] = ()  # the parts of a row's page that change by themselves
+    live_query: tuple[str, ...] = ()  # the parameters of the page that these depend on
 
     # -- pages --------------------------------------------------------------------------------
 
@@ -131,13 +138,11 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(reverse("admin:index"))
 
-    def row_page(self, request: HttpRequest, row: Any) -> HttpResponse:
-        """Return the page of one row."""
-        raise NotImplementedError
-
-    def changed_page(self, request: HttpRequest, row: Any, version: RowVersion) -> HttpResponse:
+    def changed_page(
+        self, request: HttpRequest, row: Any, version: RowVersion, form: AdminForm | None = None
+    ) -> HttpResponse:
         """Return the page of a row that changed after its form was made; status 409."""
-        raise NotImplementedError
+        return self.row_page(request, row, form, changed=events_since(row, version))
 
     def render(
         self, request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200
@@ -164,6 +169,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
 
     def get_urls(self) -> list[Any]:
         return [*(self.url(a.name, partial(self.action_view, action=a)) for a in self.row_actions),
+                *([self.url("live", never_cache(self.live_view))] if self.live_templates else []),
                 *super().get_urls()]  # fmt: skip
 
     def url(self, name: str, view: Callable[..., HttpResponse]) -> Any:
@@ -219,6 +225,42 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
     ) -> dict[str, Any]:
         return {"title": action.label, "form": form, "action": action}
 
+    # -- pages that update themselves (static/reviews/live.js asks, and patches what differs) -----
+
+    def live_parts(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return the context of the `live_templates`; they change while it has `goes_on`."""
+        raise NotImplementedError
+
+    def live_context(self, request: HttpRequest, parts: dict[str, Any]) -> dict[str, Any]:
+        """Return with what a page asks for its parts again; nothing when they do not change."""
+        if not parts["goes_on"]:
+            return {}
+        return {
+            "live_seconds": LIVE_SECONDS,
+            "live_have": digest(self._live_html(request, parts)),
+            "live_query": urlencode({name: request.GET.get(name, "") for name in self.live_query}),
+        }
+
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Return the parts as they are now, 204 when the page has them; while they change, when to ask again.
+
+        The page sends its own query. It stops asking once a user has to act, so that no form is replaced
+        while it is filled in.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        parts = self.live_parts(request, get_object_or_404(self.get_queryset(request), pk=pk))
+        html = self._live_html(request, parts)
+        have = digest(html)
+        response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
+        response["X-Live-Have"] = have
+        if parts["goes_on"]:
+            response["X-Live-Next"] = str(LIVE_SECONDS)
+        return response
+
+    def _live_html(self, request: HttpRequest, parts: dict[str, Any]) -> str:
+        return "".join(render_to_string(template, parts, request) for template in self.live_templates)
+
     # -- rows that changed after the confirmation page --------------------------------------------
 
     def stamp(self) -> int:
@@ -256,26 +298,8 @@ def events_since(row: Any, version: RowVersion) -> list[Any]:
     return list(row.events.filter(pk__gt=seen or 0).order_by("-id")[:MAX_CHANGES_SHOWN])[::-1]
 
 
-# -- pages that update themselves (static/reviews/live.js asks, and patches what differs) ------------
-
-
-def live_html(request: HttpRequest, templates: tuple[str, ...], context: dict[str, Any]) -> str:
-    """Return the changing parts of a page as HTML."""
-    return "".join(render_to_string(template, context, request) for template in templates)
-
-
 def digest(html: str) -> str:
     """Return a digest of the parts, to tell whether they changed."""
     # The form's token is new in every answer, and the page itself updates "3 s ago".
     seen = [_AGO.sub(r"\1", line) for line in html.splitlines() if "csrfmiddlewaretoken" not in line]
     return hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]
-
-
-def live_response(request: HttpRequest, html: str, *, goes_on: bool) -> HttpResponse:
-    """Return the parts, or 204 when the page has them; while it `goes_on`, with when to ask again."""
-    have = digest(html)
-    response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
-    response["X-Live-Have"] = have
-    if goes_on:
-        response["X-Live-Next"] = str(LIVE_SECONDS)
-    return response

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -18,7 +17,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
-from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site import csv_export
 from criticizer.admin_site.base import list_column, state_column
@@ -29,15 +27,7 @@ from criticizer.admin_site.search_query import age, exact
 from criticizer.admin_site.viewing_scope import RowScope, Visible, visible_to
 from criticizer.security import reauthentication
 from deadletters import batches
-from deadletters.admin.base import (
-    LIVE_SECONDS,
-    DeadLetterPages,
-    RowAction,
-    digest,
-    events_since,
-    live_html,
-    live_response,
-)
+from deadletters.admin.base import DeadLetterPages, RowAction, events_since
 from deadletters.admin.batch_page import (
     approval_in_list,
     dry_run_sentence,
@@ -66,10 +56,6 @@ def _of_visible_letters(visible: Visible) -> Any:
 
 
 APPROVE = "deadletters.approve_replaybatch"
-_LIVE = tuple(
-    f"admin/deadletters/replaybatch/_{part}.html"
-    for part in ("progress", "rate_over", "batch", "items", "history")
-)
 # A draft has its settings; an ended batch has no rate.
 _PACED = (BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
 
@@ -132,6 +118,11 @@ class ReplayBatchAdmin(DeadLetterPages):
     scope = RowScope(_of_visible_letters)
     templates = "replaybatch"
     row_actions = (APPROVE_BATCH, REFUSE, RESUME, CANCEL)
+    live_templates = tuple(
+        f"admin/deadletters/replaybatch/_{part}.html"
+        for part in ("progress", "rate_over", "batch", "items", "history")
+    )
+    live_query = ("outcome", "after")
     empty_text = (
         "No batch yet. Select dead letters, or a group, and choose “Replay”: that creates a draft here. It "
         "shows what would happen to each dead letter. Nothing is replayed before you submit it."
@@ -174,20 +165,13 @@ class ReplayBatchAdmin(DeadLetterPages):
             self.url("dry_run", self.dry_run_view),
             self.url("pause", self.pause_view),
             self.url("pace", self.pace_view),
-            self.url("live", never_cache(self.live_view)),
             self.url("csv", self.csv_view),
             *super().get_urls(),
         ]
 
-    def may_replay(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm(REPLAY))
-
     def version_of(self, row: ReplayBatch) -> dict[str, int]:
         # A running batch changes by itself.
         return {} if row.status == BatchStatus.RUNNING else {"row_version": row.row_version}
-
-    def changed_page(self, request: HttpRequest, row: ReplayBatch, version: RowVersion) -> HttpResponse:
-        return self.row_page(request, row, changed=events_since(row, version))
 
     def row_page(
         self,
@@ -198,12 +182,12 @@ class ReplayBatchAdmin(DeadLetterPages):
         pace_form: PaceForm | None = None,
         changed: Sequence[ReplayBatchEvent] | None = None,
     ) -> HttpResponse:
-        parts = self._live_context(request, row)
+        parts = self.live_parts(request, row)
         context = {
             "title": title_of(row),
             "original": row,
             "changed": changed,
-            "may_act": self.may_replay(request),
+            "may_act": request.user.has_perm(REPLAY),
             "form": form or BatchSettingsForm(initial=settings_of(row)),
             "submit_help": submit_help(row),
             **reauthentication.asking(
@@ -214,36 +198,24 @@ class ReplayBatchAdmin(DeadLetterPages):
             "may_check": _may_check(request, row),
             "last_event": last_event(row),
             "pace_form": (pace_form or PaceForm(initial=pace_of(row))) if parts["is_paced"] else None,
-            "live_have": digest(live_html(request, _LIVE, parts)),
-            "live_query": urlencode({name: request.GET.get(name, "") for name in ("outcome", "after")}),
-            "live_seconds": LIVE_SECONDS if parts["goes_on"] else 0,
             **parts,
+            **self.live_context(request, parts),
         }
         return self.render(request, "change_form.html", context, status=200 if changed is None else 409)
 
-    def _live_context(self, request: HttpRequest, batch: ReplayBatch) -> dict[str, Any]:
-        sees_all = visible_to(request.user) is None
+    def live_parts(self, request: HttpRequest, row: ReplayBatch) -> dict[str, Any]:
+        sees_all, may_replay = visible_to(request.user) is None, request.user.has_perm(REPLAY)
         return {
-            "batch": batch,
-            "actions": self.buttons(request, batch),
-            "may_pause": self.may_replay(request) and batch.status == BatchStatus.RUNNING,
-            "is_paced": self.may_replay(request) and batch.status in _PACED,
-            **facts_of(batch),
-            "events": events_of(batch),
-            **progress_context(batch, sees_groups=sees_all),
+            "batch": row,
+            "actions": self.buttons(request, row),
+            "may_pause": may_replay and row.status == BatchStatus.RUNNING,
+            "is_paced": may_replay and row.status in _PACED,
+            **facts_of(row),
+            "events": events_of(row),
+            **progress_context(row, sees_groups=sees_all),
             **({} if sees_all else {"new_since": 0}),  # counts all reviews
-            **items_page(batch, request.GET.get("outcome", ""), request.GET.get("after", "")),
+            **items_page(row, request.GET.get("outcome", ""), request.GET.get("after", "")),
         }
-
-    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Return the parts that change while the batch, or a job of it, runs; 204 when none has changed.
-
-        The page sends its own query, so that the items are those of the page that is shown.
-        """
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        parts = self._live_context(request, get_object_or_404(self.get_queryset(request), pk=pk))
-        return live_response(request, live_html(request, _LIVE, parts), goes_on=parts["goes_on"])
 
     def csv_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Return the outcome of every letter as CSV (RFC 4180), safe for spreadsheets."""
@@ -265,7 +237,7 @@ class ReplayBatchAdmin(DeadLetterPages):
 
     def submit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Save the settings of a draft, then make its dry run, or submit it."""
-        batch = self._posted(request, pk, may=self.may_replay(request))
+        batch = self._posted(request, pk, may=request.user.has_perm(REPLAY))
         if batch is None:
             return self.back(request, pk)
         form, version = BatchSettingsForm(request.POST), RowVersion(request.POST)
@@ -285,7 +257,7 @@ class ReplayBatchAdmin(DeadLetterPages):
 
     def dry_run_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Check for every letter whether it could be replayed now; replay none."""
-        may = self.may_replay(request) or request.user.has_perm(APPROVE)
+        may = request.user.has_perm(REPLAY) or request.user.has_perm(APPROVE)
         if (batch := self._posted(request, pk, may=may)) is None:
             return self.back(request, pk)
         if not _may_check(request, batch):
@@ -294,13 +266,13 @@ class ReplayBatchAdmin(DeadLetterPages):
 
     def pause_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Pause a running batch without a confirmation page, since it can be resumed at any time."""
-        if self._posted(request, pk, may=self.may_replay(request)) is None:
+        if self._posted(request, pk, may=request.user.has_perm(REPLAY)) is None:
             return self.back(request, pk)
         return self.back(request, pk, batches.pause(pk, actor=request.user.get_username(), reason="by hand"))
 
     def pace_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Change the rate of a batch, also while it runs."""
-        if (batch := self._posted(request, pk, may=self.may_replay(request))) is None:
+        if (batch := self._posted(request, pk, may=request.user.has_perm(REPLAY))) is None:
             return self.back(request, pk)
         if batch.status not in _PACED:
             return self.back(request, pk, Result(False, _state(batch)))

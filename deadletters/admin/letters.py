@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin, messages
@@ -16,10 +15,8 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.core.exceptions import PermissionDenied
 from django.db.models import Func, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from django.views.decorators.cache import never_cache
 
 from criticizer.admin_site.bulk_actions import AdminForm, BulkAction, is_everything, message_with_link
 from criticizer.admin_site.list_rendering import badge, format_html_fast
@@ -34,14 +31,9 @@ from deadletters.admin import letter_actions as actions
 from deadletters.admin import letter_page
 from deadletters.admin.archive_files import address_of_letter
 from deadletters.admin.base import (
-    LIVE_SECONDS,
     DeadLetterPages,
     OpenFirst,
     RowAction,
-    digest,
-    events_since,
-    live_html,
-    live_response,
     sentence,
 )
 from deadletters.admin.edits import edit_view
@@ -63,7 +55,6 @@ from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup, Rep
 from deadletters.states import OPEN_LETTER, Category, LetterStatus
 
 MAX_GROUPS = 200  # that the words of a search may match
-_LIVE = ("admin/deadletters/deadletter/_letter.html",)
 _OPEN = [status.value for status in OPEN_LETTER]
 
 
@@ -132,6 +123,7 @@ class DeadLetterAdmin(DeadLetterPages):
     rows_key = "letter"
     nouns = ("dead letter", "dead letters")
     timeline, timeline_of = DeadLetterEvent, "letter_id"
+    live_templates, live_query = ("admin/deadletters/deadletter/_letter.html",), ("events_before",)
     empty_text = (
         "No job has failed permanently. A job that does is listed here until its cause is fixed and it has "
         "been replayed."
@@ -231,12 +223,8 @@ class DeadLetterAdmin(DeadLetterPages):
         return [
             *(self.url(step, partial(self.step_view, step=step)) for step in STEPS),
             self.url("edit", partial(edit_view, self)),
-            self.url("live", never_cache(self.live_view)),
             *super().get_urls(),
         ]
-
-    def may_replay(self, request: HttpRequest) -> bool:
-        return bool(request.user.has_perm(actions.REPLAY))
 
     def row_gone(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Redirect to the letter in the archive, where it is there."""
@@ -248,7 +236,7 @@ class DeadLetterAdmin(DeadLetterPages):
 
     def step_view(self, request: HttpRequest, pk: int, step: str) -> HttpResponse:
         """Take one step with the form's data, unless the letter changed since the page was made."""
-        if not self.may_replay(request):
+        if not request.user.has_perm(actions.REPLAY):
             raise PermissionDenied
         letter = self.row(request, pk)
         if letter is None or request.method != "POST":
@@ -286,11 +274,6 @@ class DeadLetterAdmin(DeadLetterPages):
             "is_discard": action is actions.DISCARD_ONE,
         }
 
-    def changed_page(
-        self, request: HttpRequest, row: DeadLetter, version: RowVersion, form: AdminForm | None = None
-    ) -> HttpResponse:
-        return self.row_page(request, row, form, changed=events_since(row, version))
-
     def row_page(
         self,
         request: HttpRequest,
@@ -300,47 +283,33 @@ class DeadLetterAdmin(DeadLetterPages):
         at: str = "",
         changed: Sequence[Any] | None = None,
     ) -> HttpResponse:
-        parts = self._parts(request, row, form, at)
+        parts = self.live_parts(request, row, form, at)
         context = {
             "title": f"Dead letter {row.pk}: {row.error_class} in stage {row.stage}",
             "original": row,
             "changed": changed,
             **parts,
+            **self.live_context(request, parts),
         }
-        if row.status in AT_WORK:
-            context["live_seconds"] = LIVE_SECONDS
-            context["live_have"] = digest(live_html(request, _LIVE, parts))
-            context["live_query"] = urlencode({"events_before": request.GET.get("events_before", "")})
         return self.render(request, "change_form.html", context, status=200 if changed is None else 409)
 
-    def _parts(
-        self, request: HttpRequest, letter: DeadLetter, form: AdminForm | None = None, at: str = ""
+    def live_parts(
+        self, request: HttpRequest, row: DeadLetter, form: AdminForm | None = None, at: str = ""
     ) -> dict[str, Any]:
-        """Return the context of the part of the page that may change while the job works."""
-        step = redone(letter, at or request.GET.get("redo", "")) or awaited(letter)
-        wanted = form_of(step, letter, None) if step else None
+        step = redone(row, at or request.GET.get("redo", "")) or awaited(row)
+        wanted = form_of(step, row, None) if step else None
         if form is None or not isinstance(form, type(wanted)):
             form = wanted  # what was filled in belongs to another step
-        may_act, sees_groups = self.may_replay(request), visible_to(request.user) is None
+        may_act, sees_groups = request.user.has_perm(actions.REPLAY), visible_to(request.user) is None
         return {
+            "goes_on": row.status in AT_WORK,
             "may_act": may_act,
-            "actions": self.buttons(request, letter),
+            "actions": self.buttons(request, row),
             "sees_groups": sees_groups,
-            "together": together(letter) if may_act and sees_groups else 0,
+            "together": together(row) if may_act and sees_groups else 0,
             "most_together": letter_page.MAX_TOGETHER,
-            **letter_context(letter),
-            "named": named_in(letter, request.user),
-            **events_context(letter, request.GET.get("events_before", "")),
-            **step_context(request, letter, step, form),
+            **letter_context(row),
+            "named": named_in(row, request.user),
+            **events_context(row, request.GET.get("events_before", "")),
+            **step_context(request, row, step, form),
         }
-
-    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Return the letter as it is now while its job works; 204 when nothing has changed.
-
-        The page stops asking once a user has to act, so that no form is replaced while it is filled in.
-        """
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        letter = get_object_or_404(self.get_queryset(request).select_related("job"), pk=pk)
-        html = live_html(request, _LIVE, self._parts(request, letter))
-        return live_response(request, html, goes_on=letter.status in AT_WORK)
