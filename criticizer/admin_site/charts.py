@@ -8,13 +8,15 @@ title, a sentence that describes it, and its numbers as a table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 WIDTH, HEIGHT = 600.0, 100.0
 _GAP = 0.18  # of a slot, between bars
+_BAR = '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
+_LINE = '<path class="line {}" d="{}"/>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +35,11 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A bar: its place in the box, its class, and the words of its tooltip."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    look: str
-    tip: str
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """A line: the `d` of an SVG path and its class."""
-
-    d: str
-    look: str
-
-
-@dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart as the template draws it. `slots` are the labels of the slots, in order."""
+    """A chart as the template draws it. `slots` are the labels of the slots, in order.
+
+    `drawn` has its bars or lines as SVG: a template would take longer than the queries.
+    """
 
     key: str
     title: str
@@ -63,25 +48,13 @@ class Chart:
     series: Sequence[Series]
     top: str
     write: Callable[[float], str]
-    bars: Sequence[Shape] = field(default_factory=list)
-    lines: Sequence[Path] = field(default_factory=list)
+    drawn: SafeString
 
     @property
     def ticks(self) -> list[str]:
         """Return the labels of the axis: first, middle, last, each slot once."""
         count = len(self.slots)
         return [self.slots[index] for index in sorted({0, count // 2, count - 1})] if count else []
-
-    @property
-    def drawn(self) -> SafeString:
-        """Return the shapes as SVG; a template would take longer than the queries."""
-        bars = format_html_join(
-            "",
-            '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
-            ((bar.look, bar.x, bar.y, bar.width, bar.height, bar.tip) for bar in self.bars),
-        )
-        paths = '<path class="line {}" d="{}"/>'
-        return bars + format_html_join("", paths, ((line.look, line.d) for line in self.lines))
 
     @property
     def table_rows(self) -> SafeString:
@@ -150,17 +123,19 @@ def stacked_bars(
             height = max(value / top * HEIGHT, 1.5)
             y -= height
             bars.append(
-                Shape(
+                (
+                    row.look,
                     round(step * (index + _GAP / 2), 2),
                     round(max(y, 0), 2),
                     round(step * (1 - _GAP), 2),
                     round(height, 2),
-                    row.look,
                     f"{slot}: {whole(value)} {row.name}",
                 )
             )
-    said = sentence or _sums(series, whole)
-    return Chart(key, title, said, slots, series, whole(top), whole, bars=bars)
+    drawn = format_html_join("", _BAR, bars)
+    counted = ", ".join(f"{whole(row.total)} {row.name}" for row in series if row.total)
+    said = sentence or counted or "Nothing in this time"
+    return Chart(key, title, said, slots, series, whole(top), whole, drawn)
 
 
 def lines(
@@ -189,13 +164,9 @@ def lines(
             parts.append(f"L{x:.1f} {y:.1f}" if is_down else start)
             is_down = True
         if parts:
-            paths.append(Path("".join(parts), row.look))
-    return Chart(key, title, sentence, slots, series, write(top), write, lines=paths)
-
-
-def _sums(series: Sequence[Series], write: Callable[[float], str]) -> str:
-    said = [f"{write(row.total)} {row.name}" for row in series if row.total]
-    return ", ".join(said) if said else "Nothing in this time"
+            paths.append((row.look, "".join(parts)))
+    drawn = format_html_join("", _LINE, paths)
+    return Chart(key, title, sentence, slots, series, write(top), write, drawn)
 
 
 @dataclass(frozen=True, slots=True)
