@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, auto
 from uuid import UUID
 
 import structlog
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from criticizer.redaction import clean
@@ -43,13 +42,7 @@ class MailReport:
     detail: str = ""
 
 
-class Recorded(Enum):
-    NOTED = auto()
-    SUPPRESSED = auto()
-    NOT_OURS = auto()
-
-
-def record(report: MailReport) -> Recorded:
+def record(report: MailReport) -> None:
     """Record a report on its delivery, or all of a digest; suppress the address if it says so.
 
     Idempotent. A report of a mail that is not ours changes nothing: the account may be shared.
@@ -57,7 +50,7 @@ def record(report: MailReport) -> Recorded:
     row = _delivery_of(report)
     if row is None:
         log.info("mail_event_not_ours", provider=report.provider, state=report.state)
-        return Recorded.NOT_OURS
+        return
     with transaction.atomic():
         weaker = ["", *_WEIGHT[: _WEIGHT.index(report.state)]]
         lifecycle.same_message(row).filter(delivery_state__in=weaker).update(
@@ -65,7 +58,6 @@ def record(report: MailReport) -> Recorded:
         )
         is_new = report.reason is not None and _suppress(row, report, report.reason)
     log.info("mail_event", delivery=row.pk, state=report.state, suppressed=is_new)
-    return Recorded.SUPPRESSED if is_new else Recorded.NOTED
 
 
 def _delivery_of(report: MailReport) -> Delivery | None:
@@ -99,11 +91,7 @@ def _suppress(row: Delivery, report: MailReport, reason: Suppression.Reason) -> 
 
 def refuse_suppressed(recipient: str) -> None:
     """Raise PermanentFailure RECIPIENT_REJECTED for a suppressed mail recipient."""
-    channel, address = split(recipient)
-    if channel != "mail":
-        return
-    found = Suppression.objects.filter(address=address.lower(), lifted_at__isnull=True).first()
-    if found is not None:
+    if (found := _in_force(recipient).first()) is not None:
         raise PermanentFailure(
             ErrorClass.RECIPIENT_REJECTED,
             Component.PROVIDER,
@@ -115,9 +103,13 @@ def refuse_suppressed(recipient: str) -> None:
 
 def suppressed_since(recipient: str) -> datetime | None:
     """Return since when no mail is sent to a recipient, None where mail is sent."""
+    return _in_force(recipient).values_list("created_at", flat=True).first()
+
+
+def _in_force(recipient: str) -> QuerySet[Suppression]:
     channel, address = split(recipient)
     found = Suppression.objects.filter(address=address.lower(), lifted_at__isnull=True)
-    return found.values_list("created_at", flat=True).first() if channel == "mail" else None
+    return found if channel == "mail" else found.none()
 
 
 def lift(suppression_id: int, *, actor: str, reason: str) -> bool:

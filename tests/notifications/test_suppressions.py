@@ -14,7 +14,7 @@ from notifications.delivery import operator_actions
 from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
 from notifications.suppressions import reports
-from notifications.suppressions.reports import MailReport, Recorded
+from notifications.suppressions.reports import MailReport
 from reviews.models import ReviewJob
 from tests.notifications.scripted import (
     ANN,
@@ -64,6 +64,12 @@ def suppress(address: str = "ann@example.com") -> Suppression:
     )
 
 
+def suppresses(report: MailReport) -> bool:
+    before = Suppression.objects.count()
+    reports.record(report)
+    return Suppression.objects.count() > before
+
+
 # -- a late bounce -----------------------------------------------------------------------------
 
 
@@ -72,7 +78,7 @@ def test_a_late_bounce_is_noted_suppresses_the_address_and_leaves_the_delivery_s
 ) -> None:
     (row,) = sent(job, resend, ANN)
     before = (row.status, row.notification_id, row.notified_at)
-    assert reports.record(report(row)) is Recorded.SUPPRESSED
+    assert suppresses(report(row))
     row.refresh_from_db()
     assert (row.status, row.notification_id, row.notified_at) == before
     assert row.delivery_state == S.BOUNCED
@@ -84,9 +90,9 @@ def test_a_late_bounce_is_noted_suppresses_the_address_and_leaves_the_delivery_s
 
 def test_the_same_event_twice_is_one_suppression(job: ReviewJob, resend: ScriptedProvider) -> None:
     (row,) = sent(job, resend, ANN)
-    assert reports.record(report(row)) is Recorded.SUPPRESSED
-    assert reports.record(report(row)) is Recorded.NOTED
-    assert reports.record(report(row, event_id="event-2")) is Recorded.NOTED
+    assert suppresses(report(row))
+    assert not suppresses(report(row))
+    assert not suppresses(report(row, event_id="event-2"))
     assert Suppression.objects.count() == 1
 
 
@@ -96,8 +102,8 @@ def test_a_handled_event_does_not_suppress_again_after_the_lift(
     (row,) = sent(job, resend, ANN)
     reports.record(report(row))
     assert reports.lift(Suppression.objects.get().pk, actor="ann", reason="mended")
-    assert reports.record(report(row)) is Recorded.NOTED
-    assert reports.record(report(row, event_id="event-2")) is Recorded.SUPPRESSED
+    assert not suppresses(report(row))
+    assert suppresses(report(row, event_id="event-2"))
 
 
 def test_a_report_is_matched_by_our_token_when_its_id_is_not_known_yet(
@@ -106,9 +112,7 @@ def test_a_report_is_matched_by_our_token_when_its_id_is_not_known_yet(
     (row,) = prepare(job, ANN)
     crashed(row, "resend")  # the worker was lost before it could write the id down
     row.refresh_from_db()
-    assert reports.record(report(row, notification_id="unknown-yet", token=row.token)) is (
-        Recorded.SUPPRESSED
-    )
+    assert suppresses(report(row, notification_id="unknown-yet", token=row.token))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_a_report_of_a_mail_that_is_not_ours_changes_nothing(
     job: ReviewJob, resend: ScriptedProvider, changes: dict[str, Any]
 ) -> None:
     (row,) = sent(job, resend, ANN)
-    assert reports.record(report(row, **changes)) is Recorded.NOT_OURS
+    reports.record(report(row, **changes))
     row.refresh_from_db()
     assert row.delivery_state == ""
     assert not Suppression.objects.exists()
