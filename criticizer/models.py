@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-import pgtrigger
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from criticizer.db.triggers import append_only
+from criticizer.db.triggers import append_only, fsm
 from criticizer.resilience.states import CIRCUIT_TRANSITIONS, CircuitChange, CircuitState
 
 
@@ -151,13 +150,7 @@ class Circuit(models.Model):
 
     class Meta:
         db_table = "circuits"
-        triggers = [
-            pgtrigger.FSM(
-                name="state_fsm",
-                field="state",
-                transitions=[(a.value, b.value) for a, b in CIRCUIT_TRANSITIONS],
-            )
-        ]
+        triggers = [fsm(CIRCUIT_TRANSITIONS, field="state")]
         permissions = [("force_circuit", "Can force circuits open or closed")]
 
     def __str__(self) -> str:

@@ -25,11 +25,9 @@ class LetterStatus(models.TextChoices):
     DISCARDED = "discarded", "Discarded"  # by an operator; or its replayed job was ended
 
 
-# Open for the partial indexes, and for "one open letter a job and stage".
-OPEN_LETTER = tuple(
-    status for status in LetterStatus if status not in {LetterStatus.RESOLVED, LetterStatus.DISCARDED}
-)
 CLOSED_LETTER = (LetterStatus.RESOLVED, LetterStatus.DISCARDED)
+# Open for the partial indexes, and for "one open letter a job and stage".
+OPEN_LETTER = tuple(status for status in LetterStatus if status not in CLOSED_LETTER)
 # In work: retention spares these, whatever their age.
 IN_WORK = tuple(status for status in OPEN_LETTER if status is not LetterStatus.NEW)
 # States before a replay, in the order of the steps.
@@ -52,10 +50,7 @@ LETTER_TRANSITIONS: tuple[tuple[LetterStatus, LetterStatus], ...] = (
     (LetterStatus.VALIDATED, LetterStatus.REMEDIATED),  # remediated again, or the validation is stale
     (LetterStatus.REPLAY_PENDING, LetterStatus.VALIDATED),  # its batch stopped or was cancelled
     (LetterStatus.REPLAYING, LetterStatus.NEW),  # failed again
-    (
-        LetterStatus.VERIFYING,
-        LetterStatus.NEW,
-    ),  # the effect is missing, and the job is dead-lettered: a replay can work
+    (LetterStatus.VERIFYING, LetterStatus.NEW),  # no effect, and a dead-lettered job: a replay can work
     # discarded
     *((status, LetterStatus.DISCARDED) for status in (*DISCARDABLE, LetterStatus.REPLAYING)),
     (LetterStatus.DISCARDED, LetterStatus.NEW),  # reopened
@@ -124,16 +119,10 @@ class GroupStatus(models.TextChoices):
 GROUP_TRANSITIONS: tuple[tuple[GroupStatus, GroupStatus], ...] = (
     (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED),
     *(
-        (status, GroupStatus.RESOLVED)
-        for status in (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.IGNORED)
-    ),
-    *(
-        (status, GroupStatus.IGNORED)
-        for status in (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED)
-    ),
-    *(
-        (status, GroupStatus.OPEN)
-        for status in (GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED, GroupStatus.IGNORED)
+        (before, after)
+        for after in (GroupStatus.RESOLVED, GroupStatus.IGNORED, GroupStatus.OPEN)
+        for before in GroupStatus
+        if before is not after
     ),
 )
 
@@ -160,6 +149,9 @@ class BatchStatus(models.TextChoices):
     FINISHED = "finished", "Finished"  # every item has its outcome
 
 
+UNENDED_BATCH = tuple(
+    status for status in BatchStatus if status not in {BatchStatus.CANCELLED, BatchStatus.FINISHED}
+)
 BATCH_TRANSITIONS: tuple[tuple[BatchStatus, BatchStatus], ...] = (
     (BatchStatus.DRAFT, BatchStatus.AWAITING),
     (BatchStatus.DRAFT, BatchStatus.RUNNING),
@@ -170,16 +162,7 @@ BATCH_TRANSITIONS: tuple[tuple[BatchStatus, BatchStatus], ...] = (
     (BatchStatus.PAUSED, BatchStatus.STOPPED),  # a job that ran when it was paused failed again
     (BatchStatus.STOPPED, BatchStatus.RUNNING),
     (BatchStatus.RUNNING, BatchStatus.FINISHED),
-    *(
-        (status, BatchStatus.CANCELLED)
-        for status in (
-            BatchStatus.DRAFT,
-            BatchStatus.AWAITING,
-            BatchStatus.RUNNING,
-            BatchStatus.PAUSED,
-            BatchStatus.STOPPED,
-        )
-    ),
+    *((status, BatchStatus.CANCELLED) for status in UNENDED_BATCH),
 )
 
 

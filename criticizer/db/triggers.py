@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pgtrigger
+from django.db.models import TextChoices
+
+
+def fsm(
+    transitions: Iterable[tuple[TextChoices, TextChoices]],
+    *,
+    field: str = "status",
+    condition: pgtrigger.Q | None = None,
+) -> pgtrigger.FSM:
+    """Return the trigger that refuses every move between states that `transitions` do not list."""
+    return pgtrigger.FSM(
+        name=f"{field}_fsm",
+        field=field,
+        transitions=[(before.value, after.value) for before, after in transitions],
+        condition=condition,
+    )
 
 
 def append_only() -> list[pgtrigger.Trigger]:

@@ -45,7 +45,7 @@ from deadletters.admin.batch_page import (
 from deadletters.admin.forms import BatchSettingsForm, PaceForm, RowVersion
 from deadletters.admin.letter_actions import REPLAY
 from deadletters.models import ReplayBatch, ReplayBatchEvent, ReplayItem
-from deadletters.states import BatchStatus
+from deadletters.states import UNENDED_BATCH, BatchStatus
 from deadletters.types import Result
 
 
@@ -106,7 +106,7 @@ CANCEL = RowAction(
     "Replayed dead letters stay replayed; the others are released and can be worked on again.",
     batches.cancel,
     REPLAY,
-    _only(BatchStatus.DRAFT, BatchStatus.AWAITING, *_PACED),
+    _only(*UNENDED_BATCH),
     is_final=True,
 )
 

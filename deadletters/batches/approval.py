@@ -12,7 +12,6 @@ from criticizer.wording import plural_count
 from deadletters import alerts, transitions
 from deadletters.batches.store import (
     AGGREGATE,
-    ENDABLE,
     MESSAGE,
     NO_EVIDENCE,
     QUEUE,
@@ -25,7 +24,7 @@ from deadletters.batches.store import (
 )
 from deadletters.models import MIN_WORDS, ReplayBatch
 from deadletters.models.batches import MAKING
-from deadletters.states import BatchStatus, ItemStatus
+from deadletters.states import UNENDED_BATCH, BatchStatus, ItemStatus
 from deadletters.types import Result
 
 
@@ -132,7 +131,7 @@ def cancel(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
     """End a batch: what was replayed stays replayed, the other letters return to the operators."""
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, ENDABLE, row_version):
+        if refused := refusal(batch, UNENDED_BATCH, row_version):
             return refused
         count = _end(batch, actor, reason, "the batch was cancelled")
     return Result(True, f"cancelled; {count} letters were not replayed")

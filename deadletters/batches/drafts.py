@@ -10,10 +10,10 @@ from django.db import transaction
 from criticizer.redaction import clean
 from deadletters import transitions
 from deadletters.batches.preflight import MATTERING, forget
-from deadletters.batches.store import ENDABLE, is_large, locked, note, refusal
+from deadletters.batches.store import is_large, locked, note, refusal
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.ports import recovery
-from deadletters.states import BatchStatus, Category, ItemStatus
+from deadletters.states import UNENDED_BATCH, BatchStatus, Category, ItemStatus
 from deadletters.types import Result, link_problem
 
 MAX_ITEMS = 50_000
@@ -145,7 +145,7 @@ def set_pace(
     changes = _checked({"rate_per_minute": rate_per_minute, **at_most})
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, ENDABLE):
+        if refused := refusal(batch, UNENDED_BATCH):
             return refused
         ReplayBatch.objects.filter(pk=batch_id).update(**changes, next_item_at=None)
         at_once = changes.get("max_in_flight", batch.max_in_flight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import structlog
@@ -21,7 +22,6 @@ log = structlog.get_logger(__name__)
 AGGREGATE = MESSAGE = "replay_batch"
 QUEUE = "stages"
 OVERRULED = ~Q(override_reason="")  # letters with failed checks that an operator overruled
-ENDABLE = set(BatchStatus) - {BatchStatus.CANCELLED, BatchStatus.FINISHED}
 NO_EVIDENCE = "evidence is required: a link to a ticket, or what was done about the failures"
 
 
@@ -67,7 +67,9 @@ def overruled_by_hand(batch: ReplayBatch) -> QuerySet[ReplayItem]:
     return batch.items.filter(status=ItemStatus.PENDING, letter__in=validated_now().filter(OVERRULED))
 
 
-def refusal(batch: ReplayBatch, allowed: set[BatchStatus], row_version: int | None = None) -> Result | None:
+def refusal(
+    batch: ReplayBatch, allowed: Collection[BatchStatus], row_version: int | None = None
+) -> Result | None:
     if batch.status not in allowed:
         last = batch.events.order_by("-id").first()
         by_whom = f" by {last.actor} at {last.created_at:%Y-%m-%d %H:%M} UTC" if last else ""

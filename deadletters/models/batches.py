@@ -10,9 +10,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from criticizer.db.triggers import append_only
+from criticizer.db.triggers import append_only, fsm
 from deadletters.models.letters import DeadLetter
-from deadletters.models.shared import fsm, has_text, row_version_trigger, source_field, status_in
+from deadletters.models.shared import has_text, row_version_trigger, source_field, status_in
 from deadletters.states import BATCH_TRANSITIONS, ITEM_TRANSITIONS, BatchStatus, Category, ItemStatus
 
 # Events whose actors are barred from approving the batch.

@@ -7,8 +7,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from criticizer.db.triggers import fsm
 from deadletters.models.letters import DeadLetter
-from deadletters.models.shared import fsm, has_text
+from deadletters.models.shared import has_text
 from deadletters.states import EDIT_TRANSITIONS, EditStatus
 
 

@@ -7,8 +7,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from criticizer.db.triggers import append_only
-from deadletters.models.shared import fsm, row_version_trigger, source_field
+from criticizer.db.triggers import append_only, fsm
+from deadletters.models.shared import row_version_trigger, source_field
 from deadletters.states import GROUP_TRANSITIONS, GroupAction, GroupStatus
 
 

@@ -16,9 +16,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.db import prepared
-from criticizer.db.triggers import append_only
+from criticizer.db.triggers import append_only, fsm
 from deadletters.models.groups import DeadLetterGroup
-from deadletters.models.shared import fsm, has_text, row_version_trigger, source_field, status_in
+from deadletters.models.shared import has_text, row_version_trigger, source_field, status_in
 from deadletters.states import (
     CLOSED_LETTER,
     IN_WORK,

@@ -1,8 +1,6 @@
-"""Conditions, state machines and version counters shared by the tables."""
+"""Conditions and version counters shared by the tables."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pgtrigger
 from django.db import models
@@ -27,15 +25,6 @@ def status_in(*statuses: models.TextChoices) -> Q:
 def source_field() -> models.CharField[str, str]:
     """Return the column of a timeline that holds the source of a line."""
     return models.CharField(max_length=20, choices=EventSource.choices, db_default=EventSource.OPERATOR)
-
-
-def fsm(transitions: tuple[tuple[Any, Any], ...], condition: pgtrigger.Q | None = None) -> pgtrigger.FSM:
-    return pgtrigger.FSM(
-        name="status_fsm",
-        field="status",
-        transitions=[(a.value, b.value) for a, b in transitions],
-        condition=condition,
-    )
 
 
 def row_version_trigger(*fields: str) -> pgtrigger.Trigger:

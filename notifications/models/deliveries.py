@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import pgtrigger
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer.db.triggers import fsm
 from criticizer.mail import MAILDIR
 from notifications.states import (
     DELIVERY_TRANSITIONS,
@@ -102,13 +102,7 @@ class Delivery(models.Model):
                 fields=["notification_id"], condition=~Q(notification_id=""), name="deliveries_by_message"
             ),
         ]
-        triggers = [
-            pgtrigger.FSM(
-                name="status_fsm",
-                field="status",
-                transitions=[(a.value, b.value) for a, b in DELIVERY_TRANSITIONS],
-            )
-        ]
+        triggers = [fsm(DELIVERY_TRANSITIONS)]
 
     def __str__(self) -> str:
         return f"{self.changelist_id} v{self.review_version} to {self.recipient}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from criticizer.db.triggers import append_only
+from criticizer.db.triggers import append_only, fsm
 from criticizer.security.sealed_field import SealedListField
 from reviews.models.jobs import ReviewJob, StageRun
 from reviews.states import (
@@ -111,13 +110,7 @@ class AgentTask(models.Model):
             # progress would be written, and with it all others of theirs, at each part of a review.
             models.Index(fields=["expires_at"], name="agent_tasks_by_expiry"),
         ]
-        triggers = [
-            pgtrigger.FSM(
-                name="status_fsm",
-                field="status",
-                transitions=[(a.value, b.value) for a, b in AGENT_TASK_TRANSITIONS],
-            )
-        ]
+        triggers = [fsm(AGENT_TASK_TRANSITIONS)]
 
     def __str__(self) -> str:
         return f"{self.type} {self.ordinal} of job {self.job_id}"

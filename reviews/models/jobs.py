@@ -9,7 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from criticizer.db.full_text import text_index
-from criticizer.db.triggers import append_only
+from criticizer.db.triggers import append_only, fsm
 from criticizer.resilience.retry import MAX_ATTEMPTS_PER_STAGE
 from deadletters.states import LetterStatus
 from reviews.reviewers.base import Stopped
@@ -205,11 +205,7 @@ class ReviewJob(models.Model):
             ),
         ]
         triggers = [
-            pgtrigger.FSM(
-                name="status_fsm",
-                field="status",
-                transitions=[(a.value, b.value) for a, b in JOB_TRANSITIONS],
-            ),
+            fsm(JOB_TRANSITIONS),
             _replay_needs_letter(),
             _keeps_how_it_ended(),
         ]
@@ -272,13 +268,7 @@ class StageRun(models.Model):
                 fields=["error_class", "job"], condition=~Q(error_class=""), name="stage_runs_failed"
             ),
         ]
-        triggers = [
-            pgtrigger.FSM(
-                name="status_fsm",
-                field="status",
-                transitions=[(a.value, b.value) for a, b in STAGE_TRANSITIONS],
-            )
-        ]
+        triggers = [fsm(STAGE_TRANSITIONS)]
 
     def __str__(self) -> str:
         return f"{self.stage} of job {self.job_id}"
