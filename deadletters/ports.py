@@ -18,10 +18,6 @@ class Recovery(Protocol):
     whether the replay begins with the first stage; None: that is not decided yet.
     """
 
-    def describe(self, job_id: int) -> str:
-        """Return one line that names the job to an operator."""
-        ...
-
     def lanes(self, job_ids: Collection[int]) -> dict[int, str]:
         """Return the lane of each job; one job of a lane can run at a time."""
         ...

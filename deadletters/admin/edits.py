@@ -196,7 +196,7 @@ def _change(letter: DeadLetter, form: EditForm) -> Change | None:
     try:
         change = edit_requests.change_of(letter, form.values())
     except WrongData as wrong:
-        form.add_error(form.field_of(wrong.field), str(wrong))
+        form.add_error(form.field_names.get(wrong.field), str(wrong))
         return None
     if change.before == change.after:
         form.add_error(None, "The data is unchanged. Change a field first.")

@@ -175,36 +175,26 @@ class EditForm(AdminForm):
 
     def __init__(self, *args: Any, data: Sequence[DataField], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.field_names = {field.name: f"data_{field.name}" for field in data if not _is_locked(field)}
-        for field in data:
-            if not _is_locked(field):
-                self.fields[self.field_names[field.name]] = forms.CharField(
-                    label=field.label,
-                    help_text=field.help,
-                    initial="\n".join(field.value),
-                    required=False,
-                    max_length=MAX_DATA,
-                    strip=False,
-                    widget=forms.Textarea(
-                        attrs={"rows": min(12, len(field.value) + 2), "spellcheck": "false"}
-                    ),
-                )
+        editable = [field for field in data if field.kind is not FieldKind.LOCKED]
+        self.field_names = {field.name: f"data_{field.name}" for field in editable}
+        for field in editable:
+            self.fields[self.field_names[field.name]] = forms.CharField(
+                label=field.label,
+                help_text=field.help,
+                initial="\n".join(field.value),
+                required=False,
+                max_length=MAX_DATA,
+                strip=False,
+                widget=forms.Textarea(attrs={"rows": min(12, len(field.value) + 2), "spellcheck": "false"}),
+            )
         self.order_fields([*self.field_names.values(), "reason"])
         # The changes can be shown before a reason is given.
         self.asks = self.is_bound and self.data.get("do") == "ask"
         self.fields["reason"].required = self.asks
 
-    def field_of(self, name: str) -> str | None:
-        """Return the form's field for a part of the data; None where there is none."""
-        return self.field_names.get(name)
-
     def values(self) -> dict[str, list[str]]:
         """Return the lines of each part, unchanged."""
         return {name: self.cleaned_data[field].splitlines() for name, field in self.field_names.items()}
-
-
-def _is_locked(field: DataField) -> bool:
-    return field.kind is FieldKind.LOCKED
 
 
 # -- groups ------------------------------------------------------------------------------------------

@@ -43,24 +43,22 @@ def is_dangerous(batch: ReplayBatch) -> bool:
     return bool(large or batch.is_restart or batch.override_reason)
 
 
-def submit(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
+def submit(batch_id: int, *, actor: str) -> Result:
     """Start a draft, or let it wait for approval if it needs one.
 
     Its submitter attests to its evidence, and is the actor in the timelines of its letters.
     """
     with transaction.atomic():
         batch = locked(batch_id)
-        if refused := refusal(batch, {BatchStatus.DRAFT}, row_version):
+        if refused := refusal(batch, {BatchStatus.DRAFT}):
             return refused
         if max(len(batch.evidence_link.strip()), len(batch.evidence_note.strip())) < MIN_WORDS:
             return Result(False, NO_EVIDENCE)
         if needs_approval(batch):
-            set_status(
-                batch, BatchStatus.AWAITING, actor, reason, requested_by=actor[:255], needs_approval=True
-            )
+            set_status(batch, BatchStatus.AWAITING, actor, "", requested_by=actor[:255], needs_approval=True)
             _ask_for_approval(batch, actor)
             return Result(True, "submitted: another person must approve it")
-        _start(batch, actor, reason, requested_by=actor[:255])
+        _start(batch, actor, "", requested_by=actor[:255])
     return Result(True, "started")
 
 

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 
 import structlog
 from django.db import transaction
-from django.utils import timezone
 
-from criticizer.redaction import clean
 from deadletters import workflow
 from deadletters.batches.closing import resolve_verified
-from deadletters.batches.store import locked, stop
+from deadletters.batches.store import end_item, locked, stop
 from deadletters.models import DeadLetter, DeadLetterEvent, ReplayItem
 from deadletters.states import ItemStatus, LetterAction, LetterStatus
 
@@ -19,13 +17,13 @@ log = structlog.get_logger(__name__)
 
 SETTLED_AT_ONCE = 50  # outcomes a commit
 
-_GOOD = ItemStatus.SUCCEEDED
+_AT_WORK, _GOOD = ItemStatus.REPLAYING, ItemStatus.SUCCEEDED
 _ENDS = (LetterAction.SUCCEEDED, LetterAction.FAILED_AGAIN, LetterAction.DISCARDED)
 
 
 def settle(batch_id: int, renew: Callable[[], object]) -> None:
     """Record the outcomes of jobs that ended; stop the batch if one of them requires it."""
-    items = list(ReplayItem.objects.filter(batch_id=batch_id, status=ItemStatus.REPLAYING).order_by("id"))
+    items = list(ReplayItem.objects.filter(batch_id=batch_id, status=_AT_WORK).order_by("id"))
     if not items:
         return
     ends = _ends_of(items)
@@ -39,7 +37,8 @@ def settle(batch_id: int, renew: Callable[[], object]) -> None:
             reasons = [
                 _why_stop(item, ends[item.pk], detail)
                 for item, outcome, detail in part
-                if _write(item, outcome, detail, _group_of(ends[item.pk])) and outcome == ItemStatus.FAILED
+                if end_item(item.pk, _AT_WORK, outcome, detail, failed_group_id=_group_of(ends[item.pk]))
+                and outcome == ItemStatus.FAILED
             ]
             if reason := next(filter(None, reasons), ""):
                 stop(batch, reason)
@@ -100,11 +99,3 @@ def _outcome(item: ReplayItem, end: DeadLetterEvent) -> tuple[ItemStatus, str]:
     if checked.is_waiting:
         return ItemStatus.SUCCEEDED, checked.message
     return ItemStatus.FAILED, checked.message
-
-
-def _write(item: ReplayItem, outcome: ItemStatus, detail: str, group_id: int | None) -> bool:
-    """Record an outcome; return False if another look has recorded it."""
-    updated = ReplayItem.objects.filter(pk=item.pk, status=ItemStatus.REPLAYING).update(
-        status=outcome, detail=clean(detail, 1000), failed_group_id=group_id, finished_at=timezone.now()
-    )
-    return updated == 1

@@ -6,13 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 
-from criticizer.redaction import clean
 from deadletters import workflow
 from deadletters.batches.closing import actor_of
 from deadletters.batches.drafts import choose_canaries
-from deadletters.batches.store import OVERRULED, locked, validated_now
+from deadletters.batches.store import OVERRULED, end_item, locked, validated_now
 from deadletters.models import DeadLetter, DeadLetterEvent, ReplayBatch, ReplayItem
 from deadletters.ports import Recovery
 from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus, LetterAction, LetterStatus
@@ -89,13 +87,14 @@ def _does_not_answer(
     wanted = [item.letter_id for item in items]
     letters = DeadLetter.objects.filter(pk__in=wanted, status__in=BEFORE_REPLAY)
     asked = letters.none() if batch.override_reason else letters.exclude(OVERRULED, pk__in=kept)
-    checks = port.circuits(_failed(letters), restart=batch.is_restart)
-    for answers in port.answers(_failed(asked), restart=batch.is_restart).values():
+    checks = port.circuits(failed_of(letters), restart=batch.is_restart)
+    for answers in port.answers(failed_of(asked), restart=batch.is_restart).values():
         checks += answers
     return next((check.message for check in checks if not check.ok), "")
 
 
-def _failed(letters: QuerySet[DeadLetter]) -> list[Failed]:
+def failed_of(letters: QuerySet[DeadLetter]) -> list[Failed]:
+    """Return the failed stages of letters, for the port."""
     return [Failed(job_id, stage) for job_id, stage in letters.values_list("job_id", "stage")]
 
 
@@ -144,6 +143,4 @@ def _queue(batch_id: int, items: Sequence[ReplayItem], skipped: dict[int, str]) 
         ReplayItem.objects.filter(pk__in=ready).update(status=ItemStatus.READY, detail="")
         why = {**skipped, **tally.skipped_ids}
         for letter in by_letter.keys() & why.keys():
-            ReplayItem.objects.filter(pk=by_letter[letter].pk).update(
-                status=ItemStatus.SKIPPED, detail=clean(why[letter], 1000), finished_at=timezone.now()
-            )
+            end_item(by_letter[letter].pk, ItemStatus.PENDING, ItemStatus.SKIPPED, why[letter])

@@ -30,6 +30,13 @@ def locked(batch_id: int) -> ReplayBatch:
     return ReplayBatch.objects.select_for_update().get(pk=batch_id)
 
 
+def end_item(item_id: int, before: ItemStatus, to: ItemStatus, detail: str, **more: Any) -> bool:
+    """Record the outcome of an item; return False if it is no longer in `before`."""
+    item = ReplayItem.objects.filter(pk=item_id, status=before)
+    ended = {"status": to, "detail": clean(detail, 1000), "finished_at": timezone.now(), **more}
+    return item.update(**ended) == 1
+
+
 def set_status(batch: ReplayBatch, to: BatchStatus, actor: str, reason: str, **changes: Any) -> None:
     """Move a locked batch and add a line to its timeline."""
     updated = ReplayBatch.objects.filter(pk=batch.pk, status=batch.status).update(

@@ -19,16 +19,15 @@ from django.utils import timezone
 
 from criticizer.db import prepared
 from criticizer.queue import outbox
-from criticizer.redaction import clean
 from deadletters import batches, transitions, workflow
 from deadletters.batches.closing import actor_of, resolve_late
 from deadletters.batches.collect import settle
-from deadletters.batches.prepare import prepare
-from deadletters.batches.store import locked, set_status, stop
+from deadletters.batches.prepare import failed_of, prepare
+from deadletters.batches.store import end_item, locked, set_status, stop
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.ports import Recovery, recovery
 from deadletters.states import BatchStatus, ItemStatus, LetterAction, LetterStatus
-from deadletters.types import SYSTEM, Failed
+from deadletters.types import SYSTEM
 
 log = structlog.get_logger(__name__)
 
@@ -105,9 +104,8 @@ def look(batch_id: int, renew: Callable[[], object] = bool) -> float:
 
 def _circuit_open(batch: ReplayBatch, port: Recovery) -> str:
     waiting = batch.items.filter(status__in=(ItemStatus.READY, ItemStatus.REPLAYING)).values("letter_id")
-    letters = DeadLetter.objects.filter(pk__in=waiting).values_list("job_id", "stage")
-    failed = [Failed(job_id, stage) for job_id, stage in letters]
-    checks = port.circuits(failed, restart=batch.is_restart)
+    letters = DeadLetter.objects.filter(pk__in=waiting)
+    checks = port.circuits(failed_of(letters), restart=batch.is_restart)
     return next((check.message for check in checks if not check.ok), "")
 
 
@@ -159,9 +157,7 @@ def _replay(batch: ReplayBatch, item: ReplayItem, port: Recovery) -> None:
     if validated_at and timezone.now() - validated_at > workflow.VALID_FOR:
         ReplayItem.objects.filter(pk=item.pk).update(status=ItemStatus.PENDING)  # after a long pause
         return
-    ReplayItem.objects.filter(pk=item.pk, status=ItemStatus.READY).update(
-        status=ItemStatus.SKIPPED, detail=clean(result.message, 1000), finished_at=timezone.now()
-    )
+    end_item(item.pk, ItemStatus.READY, ItemStatus.SKIPPED, result.message)
 
 
 def _finish_if_done(batch: ReplayBatch) -> None:

@@ -50,7 +50,7 @@ def remove(now: datetime) -> int:
     removed = 0
     for name in islice((name for name in old if _key(name) not in known), OPENED_A_RUN):
         if why := _why_needed(name):
-            _tell(name, why)
+            alerts.tell(KIND, key=_key(name), why=why)
         else:
             letter_archive.storage().delete(name)
             removed += 1
@@ -74,14 +74,6 @@ def _asked_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     last = entry["events"][-1] if entry["events"] else {}
     letter = {name: entry["letter"][name] for name in ("id", "created_at", "row_version")}
     return {**letter, "last_event": last.get("id"), "last_at": last.get("created_at")}
-
-
-def _tell(name: str, why: str) -> None:
-    alerts.tell(
-        KIND,
-        key=_key(name),
-        why=why,
-    )
 
 
 def _key(name: str) -> str:

@@ -50,10 +50,6 @@ class JobRecovery:
     def __init__(self) -> None:
         self._asked: dict[str, Check] = {}
 
-    def describe(self, job_id: int) -> str:
-        job = ReviewJob.objects.get(pk=job_id)
-        return f"changelist {job.changelist_id}, version {job.review_version}"
-
     def lanes(self, job_ids: Collection[int]) -> dict[int, str]:
         """Return the changelist of each job: one version of it runs at a time."""
         return dict(ReviewJob.objects.filter(pk__in=job_ids).values_list("pk", "changelist_id"))

@@ -147,7 +147,7 @@ def test_no_text_about_a_batch_steers(fail: Fail, work: Work, look: Look) -> Non
         )
         batches.dry_run(batch.pk)
         batches.configure(batch.pk, actor="ann", override_reason=text, is_restart=True)
-        batches.submit(batch.pk, actor="ann", reason=text)
+        batches.submit(batch.pk, actor="ann")
         batches.approve(batch.pk, actor="bob", reason=text)
         look(batch.pk)
         work()

@@ -582,12 +582,6 @@ def test_every_class_suggests_a_category() -> None:
     assert checklist("weather") == ()
 
 
-def test_jobs_are_described(fail: Fail) -> None:
-    letter = fail()
-    assert recovery().describe(letter.job_id) == "changelist 12345, version 1"
-    assert ReviewJob.objects.count() == 1
-
-
 def test_set_validation_leaves_the_allow_list_to_the_replay(fail: Fail) -> None:
     letter = fail()
     workflow.triage(letter.pk, actor="ann", category="data", note="OPS-1")
