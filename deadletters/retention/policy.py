@@ -81,33 +81,24 @@ SELECT l.id, l.row_version, l.status,
          'events', (SELECT coalesce(jsonb_agg(to_jsonb(e) ORDER BY e.id), '[]')
                       FROM dead_letter_events e WHERE e.letter_id = l.id))::text AS line
   FROM dead_letters l WHERE l.id = ANY(%(ids)s) ORDER BY l.id"""
-_HELD = "".join(
-    (
-        """
+_HELD = """
 SELECT id, status IN ('new') AND NOT EXISTS (
          SELECT FROM dead_letter_events e
           WHERE e.letter_id = dead_letters.id
             AND e.action NOT IN ('created', 'failed_again', 'escalated', 'archived')) AS untouched
   FROM dead_letters
  WHERE (id, row_version) IN (SELECT * FROM unnest(%(ids)s::bigint[], %(versions)s::int[]))
-   AND status IN ('new', 'resolved', 'discarded')""",
-        _SPARED,
-        " ORDER BY id FOR UPDATE",
-    )
+   AND status IN ('new', 'resolved', 'discarded') $SPARED ORDER BY id FOR UPDATE""".replace(
+    "$SPARED", _SPARED
 )
 _DELETE_PAYLOADS = "DELETE FROM dead_letter_payloads WHERE letter_id = ANY(%(ids)s)"
 _DELETE = "DELETE FROM dead_letters WHERE id = ANY(%(ids)s) RETURNING id"
 _TODAY = "SELECT coalesce(sum(count), 0) FROM dead_letter_group_days WHERE day = %(day)s"
-_EXPIRING = "".join(
-    (
-        """
+_EXPIRING = """
 SELECT count(*) FROM dead_letters
  WHERE status IN ('new') AND last_failure_at < %(soon)s
    AND (last_failure_at >= %(since)s OR kept_until >= %(now)s)
-   AND (kept_until IS NULL OR kept_until < %(now)s + %(ahead)s)""",
-        _SPARED,
-    )
-)
+   AND (kept_until IS NULL OR kept_until < %(now)s + %(ahead)s) $SPARED""".replace("$SPARED", _SPARED)
 _UNTOUCHED = """
 SELECT coalesce(sum(untouched_count), 0) FROM letter_archives
  WHERE created_at >= %(day)s AND created_at < %(day)s + interval '1 day'"""

@@ -9,7 +9,7 @@ The carrier of a digest moves the digest's other rows in the same UPDATE; attemp
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,15 +125,8 @@ def _claim_digest(row: Delivery, provider: str) -> Claim | None:
     if closing is Closing.TAKEN:
         return None
     digest_id = row.digest_id if closing is Closing.TOGETHER else None
-    moved = _move(
-        row.pk,
-        digest_id,
-        _SENDABLE,
-        DeliveryStatus.SENDING,
-        attempts=row.attempts,
-        changes={"attempts": F("attempts") + 1, "provider": provider, **_NO_FAILURE},
-    )
-    if not moved:
+    changes = {"attempts": F("attempts") + 1, "provider": provider, **_NO_FAILURE}
+    if not _move(row.pk, digest_id, _SENDABLE, DeliveryStatus.SENDING, changes, at_attempt=row.attempts):
         transaction.set_rollback(True)  # of the digest that was closed for it
         return None
     attempt = DeliveryAttempt.objects.create(delivery_id=row.pk, number=row.attempts + 1)
@@ -181,14 +174,8 @@ def record_failure(claimed: Claim, outcome: SendOutcome, to: DeliveryStatus, fai
     """Close the attempt with its outcome and move the row; False when another worker moved it."""
     facts = _facts(failure)
     with transaction.atomic():
-        moved = _move(
-            claimed.delivery_id,
-            claimed.digest_id,
-            (DeliveryStatus.SENDING,),
-            to,
-            attempts=claimed.attempt,
-            changes=dict(facts),
-        )
+        sending = (DeliveryStatus.SENDING,)
+        moved = _move(claimed.delivery_id, claimed.digest_id, sending, to, facts, at_attempt=claimed.attempt)
         _close(claimed, outcome, **facts)
         if moved and to == DeliveryStatus.PENDING and claimed.digest_id is not None:
             lifecycle.reopen(claimed.digest_id, failure)
@@ -243,13 +230,8 @@ def record_lookup(row: Delivery, evidence: Evidence, detail: str) -> None:
 def clear_markers(row: Delivery) -> None:
     """Remove id and time of a send from a RECONCILING row proven absent (guarantee G53)."""
     with transaction.atomic():
-        _move(
-            row.pk,
-            row.digest_id,
-            (DeliveryStatus.RECONCILING,),
-            DeliveryStatus.RECONCILING,
-            changes=dict(_NOT_SENT),
-        )
+        reconciling = DeliveryStatus.RECONCILING
+        _move(row.pk, row.digest_id, (reconciling,), reconciling, _NOT_SENT)
 
 
 def move(
@@ -272,7 +254,7 @@ def move(
         if digest_id is not None and to in _LEAVES_DIGEST:
             locked = lifecycle.lock_digests(Delivery.objects.filter(pk=row.pk))
             digest_id, changes["digest"] = None, None
-        moved = _move(row.pk, digest_id, (row.status,), to, attempts=row.attempts, changes=changes)
+        moved = _move(row.pk, digest_id, (row.status,), to, changes, at_attempt=row.attempts)
         if moved and locked:
             lifecycle.reopen_after_removal(locked)
         if moved and note:
@@ -327,11 +309,11 @@ def _leave_digests(rows: QuerySet[Delivery], **changes: Any) -> int:
 
 def _mark(delivery_id: int, digest_id: int | None, before: Collection[str], notification_id: str) -> bool:
     changes = {"notification_id": notification_id, "notified_at": Now(), **_NO_FAILURE}
-    return _move(delivery_id, digest_id, before, DeliveryStatus.SENT, changes=changes)
+    return _move(delivery_id, digest_id, before, DeliveryStatus.SENT, changes)
 
 
 def _move_row(row: Delivery, before: Collection[str], to: DeliveryStatus, changes: dict[str, Any]) -> bool:
-    return _move(row.pk, row.digest_id, before, to, attempts=row.attempts, changes=changes)
+    return _move(row.pk, row.digest_id, before, to, changes, at_attempt=row.attempts)
 
 
 def _move(
@@ -339,13 +321,13 @@ def _move(
     digest_id: int | None,
     before: Collection[str],
     to: DeliveryStatus,
+    changes: Mapping[str, Any],
     *,
-    attempts: int | None = None,
-    changes: dict[str, Any],
+    at_attempt: int | None = None,
 ) -> bool:
     rows = Delivery.objects.filter(pk=delivery_id, status__in=list(before))
-    if attempts is not None:
-        rows = rows.filter(attempts=attempts)
+    if at_attempt is not None:
+        rows = rows.filter(attempts=at_attempt)
     if digest_id is None:
         return rows.update(status=to, updated_at=Now(), **changes) == 1
     # The digest is locked first, so that no other worker moves, removes or claims a row of it.

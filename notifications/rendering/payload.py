@@ -14,7 +14,7 @@ MAX_EARLIER = 50
 
 def payload_of(report: Report, summary: Summary) -> dict[str, object]:
     """Return the body in Standard Webhooks' form: type, timestamp, data."""
-    shown = in_order(report.findings)[:MAX_FINDINGS]
+    shown, warnings = in_order(report.findings)[:MAX_FINDINGS], report.configuration_lines
     return {
         "type": "review.completed",
         "timestamp": report.reviewed_at.isoformat(),
@@ -42,25 +42,11 @@ def payload_of(report: Report, summary: Summary) -> dict[str, object]:
             "files_total": summary.files.total,
             "files_read": summary.files.read,
             "files_read_in_part": summary.files.partial,
-            **_configuration(report),
-            **_pull_request(report),
+            **({"configuration": {"warnings": list(warnings)}} if warnings else {}),
+            **({"pull_request": asdict(report.pull_request)} if report.pull_request else {}),
             **({"closed": list(report.closed)} if report.closed else {}),
         },
     }
-
-
-def _configuration(report: Report) -> dict[str, object]:
-    """Return what is wrong with the repository's configuration; nothing where all is well."""
-    lines = report.configuration_lines
-    return {"configuration": {"warnings": list(lines)}} if lines else {}
-
-
-def _pull_request(report: Report) -> dict[str, object]:
-    """Return which commit of a pull request was reviewed; nothing for other changes."""
-    pull = report.pull_request
-    if pull is None:
-        return {}
-    return {"pull_request": asdict(pull)}
 
 
 def _finding(report: Report, finding: ReportFinding) -> dict[str, object]:
