@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from django.db import IntegrityError, transaction
 from django.db.models import OuterRef, Q, Subquery
@@ -13,32 +13,19 @@ from deadletters.models import DeadLetter, DeadLetterEvent, DeadLetterGroup
 from deadletters.ports import recovery
 from deadletters.states import OPEN_LETTER, GroupStatus, LetterAction, LetterStatus
 from deadletters.transitions import Step
-from deadletters.types import CheckKind, Failed, Result, Tally
+from deadletters.types import CheckKind, Failed, Tally
 
 _ALREADY_OPEN = "another letter of its job and stage is open"
 # Circuits, artifacts and deliveries matter to a replay, not to a reopening.
 _OF_JOB = (CheckKind.JOB, CheckKind.VERSION)
 
 
-def reopen(letter_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
-    """Make a discarded letter new again, with every step before it.
-
-    Refused unless its job is still dead-lettered at its stage, and while another letter stands for that
-    failure. A resolved group opens with it. Raises ValueError without a reason.
-    """
-    try:
-        with transaction.atomic():
-            step = _reopening(actor, reason, lambda letter: _reasons([letter.pk]).get(letter.pk, ""))
-            result = step.take(letter_id, (LetterStatus.DISCARDED,), row_version, "reopened")
-            if result.ok:
-                open_groups_of([letter_id], actor=actor, reason=f"letter {letter_id} was reopened: {reason}")
-            return result
-    except IntegrityError:
-        return Result(False, _ALREADY_OPEN)
-
-
 def reopen_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tally:
-    """Reopen the discarded letters of a set. Raises ValueError without a reason."""
+    """Make the discarded letters of a set new again, with every step before them.
+
+    Skips letters whose job is not dead-lettered at their stage any more, and those for whose failure
+    another letter stands. Resolved groups open with them. Raises ValueError without a reason.
+    """
     transitions.require_reason(reason)
     total = Tally()
     for part in transitions.parts(letter_ids):
@@ -62,23 +49,18 @@ def open_groups_of(letter_ids: Collection[int], *, actor: str, reason: str) -> N
         groups.reopen(group_id, actor=actor, reason=reason)
 
 
-def _reopening(actor: str, reason: str, refuse: Callable[[DeadLetter], str]) -> Step:
-    transitions.require_reason(reason)
-    return Step(
-        LetterStatus.NEW,
-        LetterAction.REOPENED,
-        actor,
-        reason,
-        transitions.postponed_retention(),
-        refuse=refuse,
-    )
-
-
 def _reopen_part(part: Sequence[int], actor: str, reason: str, *, of: int) -> Tally:
     try:
         with transaction.atomic():
             reasons = _reasons(part)
-            step = _reopening(actor, reason, lambda letter: reasons.get(letter.pk, ""))
+            step = Step(
+                LetterStatus.NEW,
+                LetterAction.REOPENED,
+                actor,
+                reason,
+                transitions.postponed_retention(),
+                refuse=lambda letter: reasons.get(letter.pk, ""),
+            )
             tally = step.take_many(part, (LetterStatus.DISCARDED,), of=of)
             line = f"{plural_count(len(tally.done_ids), 'letter')} reopened: {reason}"
             open_groups_of(tally.done_ids, actor=actor, reason=line)

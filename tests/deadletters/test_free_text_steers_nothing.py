@@ -114,7 +114,7 @@ def test_no_text_of_the_steps_from_triage_to_resolution_steers(fail: Fail, work:
         workflow.verify(letter.pk, actor="ann")
         workflow.resolve(letter.pk, actor="ann", resolution=text)
         workflow.discard(other.pk, actor="ann", reason=text)
-        workflow.reopen(other.pk, actor="ann", reason=text)
+        workflow.reopen_many([other.pk], actor="ann", reason=text)
         policy.enforce(timezone.now())
 
     _assert_steers_nothing(steps)

@@ -128,5 +128,5 @@ def test_unverified_letter_can_be_discarded(fail: Fail, work: Work) -> None:
     for letter in letters:
         letter.refresh_from_db()
         assert (letter.status, letter.job.status) == (LetterStatus.DISCARDED, "succeeded")
-    refused = workflow.reopen(first, actor="ann", reason="OPS-2")
-    assert (refused.ok, refused.message) == (False, "the job is succeeded, not dead-lettered")
+    refused = workflow.reopen_many([first], actor="ann", reason="OPS-2")
+    assert refused.skipped_ids == {first: "the job is succeeded, not dead-lettered"}

@@ -44,7 +44,6 @@ STEPS: dict[str, Any] = {
     "verify": lambda pk: workflow.verify(pk, actor="ann"),
     "resolve": lambda pk: workflow.resolve(pk, actor="ann", resolution="OPS-1"),
     "discard": lambda pk: workflow.discard(pk, actor="ann", reason="OPS-1"),
-    "reopen": lambda pk: workflow.reopen(pk, actor="ann", reason="OPS-1"),
 }
 _L = LetterStatus
 _BEFORE = {_L.NEW, _L.TRIAGED, _L.REMEDIATED, _L.VALIDATED}
@@ -56,7 +55,6 @@ ALLOWED = {
     "verify": {_L.VERIFYING},
     "resolve": {_L.VERIFYING},
     "discard": _BEFORE | {_L.VERIFYING},
-    "reopen": {_L.DISCARDED},
 }
 
 
@@ -432,7 +430,7 @@ def _discarded(fail: Fail, **given: Any) -> DeadLetter:
 def test_discarded_letter_can_be_reopened(fail: Fail, work: Work) -> None:
     letter = _discarded(fail)
     assert groups.resolve_group(letter.group_id, actor="ann", reason="it is over").ok
-    assert workflow.reopen(letter.pk, actor="bob", reason="OPS-2: it was the wrong one").ok
+    assert workflow.reopen_many([letter.pk], actor="bob", reason="OPS-2: it was the wrong one").done == 1
     letter.refresh_from_db()
     assert (letter.status, letter.category, letter.closed_at) == ("new", "", None)
     last = letter.events.latest("pk")
@@ -440,9 +438,7 @@ def test_discarded_letter_can_be_reopened(fail: Fail, work: Work) -> None:
     group = letter.group
     assert (group.status, group.open_count) == ("open", 1)
     told = group.events.get(action="reopened")
-    assert (told.actor, told.reason) == (
-        "bob", f"letter {letter.pk} was reopened: OPS-2: it was the wrong one"
-    )  # fmt: skip
+    assert (told.actor, told.reason) == ("bob", "1 letter reopened: OPS-2: it was the wrong one")
     # It goes on as any new letter does.
     assert walk_and_replay(letter.pk).ok
     work()
@@ -452,19 +448,15 @@ def test_discarded_letter_can_be_reopened(fail: Fail, work: Work) -> None:
 
 def test_reopen_requires_a_reason(fail: Fail) -> None:
     letter = _discarded(fail)
-    for call in (workflow.reopen, lambda pk, **given: workflow.reopen_many([pk], **given)):
-        with pytest.raises(ValueError, match="A reason is required"):
-            call(letter.pk, actor="ann", reason="  ")
-    version = DeadLetter.objects.get(pk=letter.pk).row_version
-    refused = workflow.reopen(letter.pk, actor="ann", reason="OPS-1", row_version=version - 1)
-    assert "after you opened it" in refused.message
+    with pytest.raises(ValueError, match="A reason is required"):
+        workflow.reopen_many([letter.pk], actor="ann", reason="  ")
 
 
 def test_old_reopened_letter_is_not_archived_at_once(fail: Fail) -> None:
     letter = _discarded(fail)
     long_ago = timezone.now() - timedelta(days=20)
     DeadLetter.objects.update(first_failure_at=long_ago, last_failure_at=long_ago)
-    assert workflow.reopen(letter.pk, actor="ann", reason="OPS-1").ok
+    assert workflow.reopen_many([letter.pk], actor="ann", reason="OPS-1").done == 1
     assert policy.enforce(timezone.now()) == 0
     letter.refresh_from_db()
     assert letter.expires_at is not None
@@ -477,7 +469,7 @@ def _superseded(letter: DeadLetter) -> str:
 
 
 def _cancelled(letter: DeadLetter) -> str:
-    assert workflow.reopen(letter.pk, actor="ann", reason="OPS-1").ok
+    assert workflow.reopen_many([letter.pk], actor="ann", reason="OPS-1").done == 1
     assert walk_and_replay(letter.pk).ok
     assert pipeline.cancel(letter.job_id, "ann", "not needed")
     return "the job is cancelled, not dead-lettered"
@@ -504,9 +496,6 @@ def test_superseded_letter_cannot_be_reopened(happens: Callable[[DeadLetter], st
     assert workflow.why_not_reopened([letter.pk]) == {}
     why = happens(letter)
     assert workflow.why_not_reopened([letter.pk]) == {letter.pk: why}
-    refused = workflow.reopen(letter.pk, actor="ann", reason="OPS-1")
-    assert (refused.ok, refused.message) == (False, why)
-    assert _actions(letter)[-1] == "refused"
     tally = workflow.reopen_many([letter.pk], actor="ann", reason="OPS-1")
     assert (tally.done, tally.skipped) == (0, {why: 1})
     letter.refresh_from_db()
@@ -535,12 +524,10 @@ def test_concurrent_failure_skips_only_its_own_letter(fail: Fail, monkeypatch: p
     """The constraint names the letter that failed after the survey; the others are reopened."""
     back, taken = _discarded(fail, changelist="101"), _discarded(fail, changelist="102")
     _open_already(taken)
-    monkeypatch.setattr(sys.modules[workflow.reopen.__module__], "_reasons", lambda part: {})
+    monkeypatch.setattr(sys.modules[workflow.reopen_many.__module__], "_reasons", lambda part: {})
     tally = workflow.reopen_many([back.pk, taken.pk], actor="ann", reason="OPS-2")
     assert tally.done_ids == [back.pk]
     assert tally.skipped_ids == {taken.pk: "another letter of its job and stage is open"}
-    refused = workflow.reopen(taken.pk, actor="ann", reason="OPS-2")
-    assert refused.message == "another letter of its job and stage is open"
 
 
 def test_tallies_count_done_and_skipped_letters(fail: Fail, work: Work) -> None:
