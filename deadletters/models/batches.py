@@ -10,9 +10,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from criticizer.db.triggers import append_only, fsm
+from criticizer.db.triggers import fsm
 from deadletters.models.letters import DeadLetter
-from deadletters.models.shared import has_text, row_version_trigger, source_field, status_in
+from deadletters.models.shared import TimelineEvent, has_text, row_version_trigger, status_in
 from deadletters.states import BATCH_TRANSITIONS, ITEM_TRANSITIONS, BatchStatus, Category, ItemStatus
 
 # Events whose actors are barred from approving the batch.
@@ -150,23 +150,14 @@ class ReplayBatch(models.Model):
         return f"batch {self.pk}: {self.item_count} letters"
 
 
-class ReplayBatchEvent(models.Model):
+class ReplayBatchEvent(TimelineEvent):
     """One line of a batch's timeline: append-only."""
 
     batch = models.ForeignKey(ReplayBatch, on_delete=models.DO_NOTHING, related_name="events")
     action = models.CharField(max_length=16)  # the status it went to, or the change: "pace", "drafted"
-    actor = models.CharField(max_length=255)
-    source = source_field()
-    reason = models.TextField(blank=True)
-    created_at = models.DateTimeField(db_default=Now())
 
-    class Meta:
+    class Meta(TimelineEvent.Meta):
         db_table = "replay_batch_events"
-        ordering = ["id"]
-        triggers = append_only()
-
-    def __str__(self) -> str:
-        return f"{self.action} by {self.actor}"
 
 
 class ReplayItem(models.Model):

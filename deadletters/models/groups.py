@@ -7,8 +7,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from criticizer.db.triggers import append_only, fsm
-from deadletters.models.shared import row_version_trigger, source_field
+from criticizer.db.triggers import fsm
+from deadletters.models.shared import TimelineEvent, row_version_trigger
 from deadletters.states import GROUP_TRANSITIONS, GroupAction, GroupStatus
 
 
@@ -80,20 +80,11 @@ class DeadLetterGroupDay(models.Model):
         return f"{self.count} on {self.day}"
 
 
-class DeadLetterGroupEvent(models.Model):
+class DeadLetterGroupEvent(TimelineEvent):
     """One line of a group's timeline: append-only."""
 
     group = models.ForeignKey(DeadLetterGroup, on_delete=models.DO_NOTHING, related_name="events")
     action = models.CharField(max_length=16, choices=GroupAction.choices)
-    actor = models.CharField(max_length=255)
-    source = source_field()
-    reason = models.TextField(blank=True)
-    created_at = models.DateTimeField(db_default=Now())
 
-    class Meta:
+    class Meta(TimelineEvent.Meta):
         db_table = "dead_letter_group_events"
-        ordering = ["id"]
-        triggers = append_only()
-
-    def __str__(self) -> str:
-        return f"{self.action} by {self.actor}"

@@ -16,9 +16,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.db import prepared
-from criticizer.db.triggers import append_only, fsm
+from criticizer.db.triggers import fsm
 from deadletters.models.groups import DeadLetterGroup
-from deadletters.models.shared import has_text, row_version_trigger, source_field, status_in
+from deadletters.models.shared import TimelineEvent, has_text, row_version_trigger, status_in
 from deadletters.states import (
     CLOSED_LETTER,
     IN_WORK,
@@ -334,23 +334,14 @@ class DeadLetterPayload(models.Model):
         return f"payload of letter {self.letter_id}"
 
 
-class DeadLetterEvent(models.Model):
+class DeadLetterEvent(TimelineEvent):
     """One line of a letter's timeline: append-only, and kept when the letter is removed."""
 
     letter = models.ForeignKey(
         DeadLetter, on_delete=models.DO_NOTHING, related_name="events", db_constraint=False
     )
     action = models.CharField(max_length=16, choices=LetterAction.choices)
-    actor = models.CharField(max_length=255)
-    source = source_field()
-    reason = models.TextField(blank=True)
     context = models.JSONField(db_default={})
-    created_at = models.DateTimeField(db_default=Now())
 
-    class Meta:
+    class Meta(TimelineEvent.Meta):
         db_table = "dead_letter_events"
-        ordering = ["id"]
-        triggers = append_only()
-
-    def __str__(self) -> str:
-        return f"{self.action} by {self.actor}"

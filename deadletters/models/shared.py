@@ -5,9 +5,10 @@ from __future__ import annotations
 import pgtrigger
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Length, Trim
+from django.db.models.functions import Length, Now, Trim
 from django.db.models.lookups import GreaterThanOrEqual
 
+from criticizer.db.triggers import append_only
 from deadletters.states import EventSource
 
 MIN_WORDS = 3  # characters of a reason, a note or a resolution, by CHECK
@@ -22,9 +23,21 @@ def status_in(*statuses: models.TextChoices) -> Q:
     return Q(status__in=[status.value for status in statuses])
 
 
-def source_field() -> models.CharField[str, str]:
-    """Return the column of a timeline that holds the source of a line."""
-    return models.CharField(max_length=20, choices=EventSource.choices, db_default=EventSource.OPERATOR)
+class TimelineEvent(models.Model):
+    """One line of a timeline: append-only."""
+
+    actor = models.CharField(max_length=255)
+    source = models.CharField(max_length=20, choices=EventSource.choices, db_default=EventSource.OPERATOR)
+    reason = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        abstract = True
+        ordering = ["id"]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.action} by {self.actor}"  # type: ignore[attr-defined]  # each has actions of its own
 
 
 def row_version_trigger(*fields: str) -> pgtrigger.Trigger:
