@@ -10,7 +10,7 @@ import django_q.admin  # noqa: F401  registers its tables, see below
 from django.contrib import admin
 from django.core.exceptions import FieldDoesNotExist
 from django.core.paginator import Paginator
-from django.db.models import DateTimeField, Model, QuerySet
+from django.db.models import DateTimeField, Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.functional import cached_property
@@ -98,8 +98,16 @@ class ReadOnlyAdmin(ScopedAdmin):
         return False
 
 
-def choice_filter(title: str, field: str, choices: Iterable[tuple[str, str]]) -> type[admin.SimpleListFilter]:
-    """Return a list filter over fixed values, which needs no `SELECT DISTINCT`."""
+def choice_filter(
+    title: str,
+    field: str,
+    choices: Iterable[tuple[str, str]],
+    condition: Callable[[str], Q] | None = None,
+) -> type[admin.SimpleListFilter]:
+    """Return a list filter over fixed values, which needs no `SELECT DISTINCT`.
+
+    `condition`: what holds of the rows of a value; unless given, they have it in the field.
+    """
     fixed = [(str(value), str(label)) for value, label in choices]
 
     class OneOf(admin.SimpleListFilter):
@@ -109,7 +117,9 @@ def choice_filter(title: str, field: str, choices: Iterable[tuple[str, str]]) ->
             return fixed
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-            return queryset.filter(**{field: self.value()}) if self.value() else queryset
+            if not (value := self.value()):
+                return queryset
+            return queryset.filter(condition(value) if condition else Q(**{field: value}))
 
     OneOf.title = title
     return OneOf

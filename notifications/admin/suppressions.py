@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.db.models import Q
 
 from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
 from criticizer.admin_site.bulk_actions import (
@@ -19,6 +16,8 @@ from criticizer.admin_site.bulk_actions import (
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from notifications.models.suppressions import Suppression
 from notifications.suppressions import reports
+
+_STATES = (("force", "In force"), ("lifted", "Lifted"))
 
 
 class LiftForm(AdminForm):
@@ -43,19 +42,6 @@ LIFT = BulkAction(
 )
 
 
-class InForce(admin.SimpleListFilter):
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("force", "In force"), ("lifted", "Lifted")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() is None:
-            return queryset
-        return queryset.filter(lifted_at__isnull=self.value() == "force")
-
-
 @admin.register(Suppression)
 class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     scope = not_of_reviews("addresses that mail services refused")
@@ -73,7 +59,10 @@ class SuppressionAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
         list_column("lifted_at", "lifted"),
         "lifted_by",
     )
-    list_filter = (InForce, choice_filter("reason", "reason", Suppression.Reason.choices))
+    list_filter = (
+        choice_filter("state", "state", _STATES, lambda value: Q(lifted_at__isnull=value == "force")),
+        choice_filter("reason", "reason", Suppression.Reason.choices),
+    )
     search_fields = ("address__startswith",)
     search_help_text = "The beginning of an address, in lower case."
     ordering = ("-id",)
