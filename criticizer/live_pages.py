@@ -15,10 +15,18 @@ BUSY_SECONDS = 2
 IDLE_SECONDS = 10
 
 
-def live_answer(request: HttpRequest, html: str, next_seconds: int) -> HttpResponse:
-    """Return a live fragment, or 204 when the reader has it already; `next_seconds` 0 ends the updates."""
-    have = hashlib.sha256(html.encode()).hexdigest()[:16]
+def live_answer(request: HttpRequest, html: str, next_seconds: int, have: str = "") -> HttpResponse:
+    """Return a live fragment, or 204 when the reader has it already; `next_seconds` 0 ends the updates.
+
+    `have` tells what the fragment shows; unless given, it is a digest of the HTML.
+    """
+    have = have or hashlib.sha256(html.encode()).hexdigest()[:16]
     response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
+    return with_live_headers(response, have, next_seconds)
+
+
+def with_live_headers(response: HttpResponse, have: str, next_seconds: int) -> HttpResponse:
+    """Return a response that says what it shows, and when to ask again."""
     response["X-Live-Have"] = have
     if next_seconds:
         response["X-Live-Next"] = str(next_seconds)

@@ -23,13 +23,13 @@ from django.views.decorators.cache import never_cache
 from criticizer.admin_site.bulk_actions import AdminForm, ConfirmedActionsMixin
 from criticizer.admin_site.keyset import BY, KeysetAdmin, KeysetChangeList
 from criticizer.admin_site.search_query import SearchProblem, Term, parse
+from criticizer.live_pages import BUSY_SECONDS, live_answer
 from deadletters.admin.forms import ReasonForm, RowVersion
 from deadletters.models import DeadLetterEvent, DeadLetterGroupEvent
 from deadletters.states import NO_STEP, EventSource
 from deadletters.types import SYSTEM, Result
 
 OPEN, ALL = "open", "all"
-LIVE_SECONDS = 2
 MAX_CHANGES_SHOWN = 10
 _IDS_PER_QUERY = 1000
 _AGO = re.compile(r"(<time [^>]*>)[^<]*")
@@ -236,7 +236,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         if not parts["goes_on"]:
             return {}
         return {
-            "live_seconds": LIVE_SECONDS,
+            "live_seconds": BUSY_SECONDS,
             "live_have": digest(self._live_html(request, parts)),
             "live_query": urlencode({name: request.GET.get(name, "") for name in self.live_query}),
         }
@@ -251,12 +251,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
             raise PermissionDenied
         parts = self.live_parts(request, get_object_or_404(self.get_queryset(request), pk=pk))
         html = self._live_html(request, parts)
-        have = digest(html)
-        response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)
-        response["X-Live-Have"] = have
-        if parts["goes_on"]:
-            response["X-Live-Next"] = str(LIVE_SECONDS)
-        return response
+        return live_answer(request, html, BUSY_SECONDS if parts["goes_on"] else 0, digest(html))
 
     def _live_html(self, request: HttpRequest, parts: dict[str, Any]) -> str:
         return "".join(render_to_string(template, parts, request) for template in self.live_templates)

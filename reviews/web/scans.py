@@ -22,6 +22,7 @@ from django.views.decorators.http import require_POST
 from criticizer import texts
 from criticizer.admin_site import charts
 from criticizer.admin_site.charts import Chart, Series
+from criticizer.live_pages import BUSY_SECONDS, with_live_headers
 from criticizer.resilience.failures import Failure
 from reviews import scans
 from reviews.drift import wording
@@ -33,7 +34,6 @@ from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import READ, REQUEST
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web.actions import too_many
-from reviews.web.live import BUSY_SECONDS
 from reviews.web.reader_page import reader_page
 from reviews.web.scan_claims import ClaimRow, finding_about, findings_of
 
@@ -172,10 +172,7 @@ def scan_target_live(request: HttpRequest, pk: int) -> HttpResponse:
         is_active = context["is_active"]
         html = render_to_string("_workers.html", {}, shown)
         response = HttpResponse(html + render_to_string("reviews/_scan.html", context, shown))
-    response["X-Live-Have"] = revision
-    if is_active:
-        response["X-Live-Next"] = str(BUSY_SECONDS)
-    return response
+    return with_live_headers(response, revision, BUSY_SECONDS if is_active else 0)
 
 
 def _revision(target: ScanTarget) -> str:

@@ -22,6 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from criticizer.admin_site.saved_views import change_of, normalized_query, views_of
 from criticizer.admin_site.viewing_scope import of_registered, visible_to
+from criticizer.live_pages import BUSY_SECONDS, IDLE_SECONDS, live_answer, with_live_headers
 from notifications.models import Delivery
 from reviews import config, exports, job_configuration
 from reviews import failure_reference as codes
@@ -37,7 +38,6 @@ from reviews.web.fates import ledger_of
 from reviews.web.files_tab import files_tab, has_diff, one_file
 from reviews.web.filters import FindingFilter, ReviewFilter, subject
 from reviews.web.finding_list import finding_page
-from reviews.web.live import BUSY_SECONDS, IDLE_SECONDS, live_answer
 from reviews.web.notices import notices_of
 from reviews.web.outcomes import Outcome, outcomes
 from reviews.web.progress import notified, progress_line, progress_sentence, stages_of
@@ -159,11 +159,7 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
         context = _results_context(request, job, scope, outcome)
         html += render_to_string("reviews/_head.html", context, request)
         html += render_to_string("reviews/_results.html", context, request)
-    response = HttpResponse(html)
-    response["X-Live-Have"] = revision
-    if job.is_active:
-        response["X-Live-Next"] = str(BUSY_SECONDS)
-    return response
+    return with_live_headers(HttpResponse(html), revision, BUSY_SECONDS if job.is_active else 0)
 
 
 @reader_page
