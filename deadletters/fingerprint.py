@@ -10,10 +10,13 @@ import json
 import re
 from dataclasses import dataclass
 
+from deadletters.types import LetterDraft
+
 VERSION = "v1"
 FRAMES = 3
 MAX_MESSAGE = 500
 _MAX_READ = 4_000
+_STATUS = ("status", "upstream_status", "reply_code")  # in a context: the upstream's code or HTTP status
 
 # Parts that differ between occurrences. The order matters: the widest pattern comes first.
 _VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -42,24 +45,19 @@ class Fingerprint:
     message: str
 
 
-def fingerprint(
-    *, stage: str, source: str, error_class: str, code: str, status: object, detail: str, stack: str
-) -> Fingerprint:
-    """Return the fingerprint of one failure.
-
-    `source` is the dependency or provider, `status` the upstream's code or HTTP status or None, `stack` a
-    chain as `clean_stack` writes it.
-    """
-    message = normalize(detail)
+def fingerprint(draft: LetterDraft) -> Fingerprint:
+    """Return the fingerprint of one failure."""
+    message, context = normalize(draft.detail), draft.sanitized_context
+    status = next((context[key] for key in _STATUS if key in context), None)
     parts = [
-        stage,
-        source,
-        error_class,
-        exception_of(stack),
-        code,
+        draft.stage,
+        draft.source,
+        draft.error_class,
+        exception_of(draft.last_stack),
+        draft.code,
         "" if status is None else str(status)[:64],
         message,
-        *frames_of(stack),
+        *frames_of(draft.last_stack),
     ]
     digest = hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
     return Fingerprint(f"{VERSION}:{digest[:32]}", message)

@@ -31,7 +31,7 @@ def open_letter(draft: LetterDraft) -> int:
     day of a failure that repeats its non-retryable class, which escalates, and of critical ones; once an
     hour of those of severity high and of used-up budgets.
     """
-    ours = _fingerprint(draft)
+    ours = fingerprint(draft)
     letters = _locked_of(draft.job_id, *OPEN_LETTER)  # locked before groups, here as everywhere
     group_id = groups.occurred(
         ours, stage=draft.stage, error_class=draft.error_class, source=draft.source, at=draft.last_failure_at
@@ -88,22 +88,6 @@ def _existing(letters: Sequence[DeadLetter], draft: LetterDraft, group_id: int) 
 def _is_before(stage: str, other: str) -> bool:
     order = list(settings.STAGES)
     return order.index(stage) < order.index(other)
-
-
-def _fingerprint(draft: LetterDraft) -> Fingerprint:
-    context = draft.sanitized_context
-    status = next(
-        (context[key] for key in ("status", "upstream_status", "reply_code") if key in context), None
-    )
-    return fingerprint(
-        stage=draft.stage,
-        source=draft.source,
-        error_class=draft.error_class,
-        code=draft.code,
-        status=status,
-        detail=draft.detail,
-        stack=draft.last_stack,
-    )
 
 
 def _facts(draft: LetterDraft, group_id: int) -> dict[str, Any]:

@@ -159,10 +159,6 @@ class ConfirmedActionsMixin(ScopedAdmin):
         }
         return {**super().get_actions(request), **own}
 
-    def describe_filter(self, request: HttpRequest) -> str:
-        """Return the search that the rows were chosen from."""
-        return request.GET.get("q", "")
-
     def rows_to_show(self, ids: Sequence[Any]) -> Any:
         """Return the first of the chosen rows, for the confirmation page."""
         return QuerySet(self.model).filter(pk__in=list(ids)[:MAX_SHOWN]).order_by("pk")
@@ -278,7 +274,7 @@ class ConfirmedActionsMixin(ScopedAdmin):
             "press": action.label(f"{number} {noun}"),
             "refused": self._skipped(action.refused(ids)),
             "is_everything": across,
-            "filter": self.describe_filter(request) if across else "",
+            "filter": request.GET.get("q", "") if across else "",
             "any_key": str(ids[0]),  # Django wants one; the selection counts
             "selection": signing.dumps([seen, *ids], salt=self._salt, compress=True),
             "back": request.get_full_path(),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django import forms
-from django.core.validators import MaxValueValidator, MinValueValidator, URLValidator
+from django.core.validators import URLValidator
 
 from criticizer.admin_site.bulk_actions import AdminForm, reason_field
 from deadletters.types import DataField, FieldKind
@@ -215,9 +215,9 @@ class SnoozeForm(AdminForm):
     """How long a group asks for no attention."""
 
     hours = forms.IntegerField(
+        min_value=1,
+        max_value=MAX_SNOOZE_HOURS,
         initial=24,
-        validators=[MinValueValidator(1), MaxValueValidator(MAX_SNOOZE_HOURS)],
-        widget=forms.NumberInput(attrs={"min": 1, "max": MAX_SNOOZE_HOURS}),
         help_text=f"Up to {MAX_SNOOZE_HOURS}, two weeks. Then the group returns to the list.",
     )
     reason = _reason(help_text="A ticket, an incident or a sentence. It becomes part of the group's history.")
@@ -249,8 +249,7 @@ class NoteForm(AdminForm):
 class CauseFixedForm(AdminForm):
     """The one text of a replay: what was done about the cause."""
 
-    evidence = reason_field(
-        max_length=MAX_TEXT,
+    evidence = _reason(
         label="What was done",
         error_messages={"required": "Not saved. Say what was done, or link a ticket."},
         help_text="A sentence or a ticket: the evidence of the replay, and the resolution of what it proves.",
@@ -270,14 +269,6 @@ class BatchForm(AdminForm):
     """The reason of a batch."""
 
     reason = _reason(help_text="A ticket, an incident or a sentence. It is stored with the batch.")
-
-
-def _whole(least: int, most: int, **kwargs: Any) -> forms.IntegerField:
-    return forms.IntegerField(
-        validators=[MinValueValidator(least), MaxValueValidator(most)],
-        widget=forms.NumberInput(attrs={"min": least, "max": most}),
-        **kwargs,
-    )
 
 
 class BatchSettingsForm(AdminForm):
@@ -308,19 +299,21 @@ class BatchSettingsForm(AdminForm):
         help_text="Instead of the failed one: every change is fetched and reviewed again. Needs a second "
         "person.",
     )
-    canary_size = _whole(
-        0,
-        100,
+    canary_size = forms.IntegerField(
+        min_value=0,
+        max_value=100,
         label="Canary size",
         help_text="This many dead letters are replayed first. The batch stops if one fails again.",
     )
-    rate_per_minute = _whole(1, 6000, label="Dead letters per minute after that")
-    max_in_flight = _whole(1, 500, label="At most at once")
+    rate_per_minute = forms.IntegerField(
+        min_value=1, max_value=6000, label="Dead letters per minute after that"
+    )
+    max_in_flight = forms.IntegerField(min_value=1, max_value=500, label="At most at once")
 
 
 class PaceForm(AdminForm):
     """The rate of a batch from now on."""
 
-    rate_per_minute = _whole(1, 6000, label="Dead letters per minute")
-    max_in_flight = _whole(1, 500, label="At most at once")
+    rate_per_minute = forms.IntegerField(min_value=1, max_value=6000, label="Dead letters per minute")
+    max_in_flight = forms.IntegerField(min_value=1, max_value=500, label="At most at once")
     reason = _reason(required=False, help_text="Stored in the batch's history.")

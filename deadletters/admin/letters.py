@@ -211,7 +211,7 @@ class DeadLetterAdmin(DeadLetterPages):
 
     def ask(self, action: BulkAction, request: HttpRequest, chosen: QuerySet[Any]) -> HttpResponseBase | None:
         if action is actions.BATCH:  # its draft records how the letters were chosen
-            action = actions.batch(self.describe_filter(request), is_everything=is_everything(request))
+            action = actions.batch(request.GET.get("q", ""), is_everything=is_everything(request))
         return super().ask(action, request, chosen)
 
     def rows_to_show(self, ids: Sequence[int]) -> Any:

@@ -276,10 +276,6 @@ class DeadLetter(models.Model):
         return f"{self.error_class} in {self.stage} of job {self.job_id}"
 
     @property
-    def is_open(self) -> bool:
-        return self.status in OPEN_LETTER
-
-    @property
     def is_verified(self) -> bool:
         """Say whether its effect was verified and only its resolution is missing."""
         return self.status == LetterStatus.VERIFYING and self.verified_at is not None
@@ -310,7 +306,7 @@ class DeadLetter(models.Model):
 
         Its age counts from its last failure, or from when it was closed.
         """
-        if self.status in IN_WORK or (self.is_open and self.is_escalated):
+        if self.status in IN_WORK or (self.status in OPEN_LETTER and self.is_escalated):
             return None
         end = (self.closed_at or self.last_failure_at) + timedelta(days=settings.DLQ_MAX_AGE_DAYS)
         return max(end, self.kept_until) if self.kept_until else end

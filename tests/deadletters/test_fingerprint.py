@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from criticizer.redaction import clean_stack
 from deadletters.fingerprint import exception_of, fingerprint, frames_of, normalize
+from deadletters.types import LetterDraft
 
 _STACK = """criticizer.resilience.failures.PermanentFailure: key expired
   reviews/pipeline/executor.py:120 _work
@@ -20,16 +23,24 @@ caused by httpx.ConnectError: no
 
 
 def _made(**other: Any) -> str:
-    facts = {
-        "stage": "llm",
-        "source": "llm:openai",
-        "error_class": "AUTH_DENIED",
-        "code": "CRITICIZER_E209",
-        "status": 401,
-        "detail": "the key was refused",
-        "stack": _STACK,
-    }
-    return fingerprint(**{**facts, **other}).id
+    now = timezone.now()
+    draft = LetterDraft(
+        job_id=1,
+        stage="llm",
+        error_class="AUTH_DENIED",
+        code="CRITICIZER_E209",
+        severity="high",
+        retryable=False,
+        detail="the key was refused",
+        last_stack=_STACK,
+        sanitized_context={"status": 401},
+        payload_reference="",
+        attempts=1,
+        first_failure_at=now,
+        last_failure_at=now,
+        source="llm:openai",
+    )
+    return fingerprint(replace(draft, **other)).id
 
 
 def test_the_version_is_part_of_the_id() -> None:
@@ -43,10 +54,10 @@ def test_the_version_is_part_of_the_id() -> None:
         {"stage": "notify"},
         {"source": "llm:anthropic"},
         {"error_class": "NOT_FOUND"},
-        {"status": 403},
+        {"sanitized_context": {"status": 403}},
         {"detail": "another sentence"},
-        {"stack": _STACK.replace("transport.py:30 post", "transport.py:30 get")},
-        {"stack": _STACK.replace("PermanentFailure", "RetryableFailure")},
+        {"last_stack": _STACK.replace("transport.py:30 post", "transport.py:30 get")},
+        {"last_stack": _STACK.replace("PermanentFailure", "RetryableFailure")},
     ],
 )
 def test_different_failures_have_different_fingerprints(other: dict[str, Any]) -> None:
@@ -56,10 +67,10 @@ def test_different_failures_have_different_fingerprints(other: dict[str, Any]) -
 @pytest.mark.parametrize(
     "other",
     [
-        {"stack": _STACK.replace(":30 post", ":31 post")},  # an edit above the place
-        {"stack": _STACK.replace("httpx/_client.py:9 send", "httpx/_client.py:9 request")},
-        {"stack": _STACK.replace("other.py:1 deep", "other.py:1 deeper")},
-        {"stack": _STACK.replace("key expired", "key 1234567 expired")},
+        {"last_stack": _STACK.replace(":30 post", ":31 post")},  # an edit above the place
+        {"last_stack": _STACK.replace("httpx/_client.py:9 send", "httpx/_client.py:9 request")},
+        {"last_stack": _STACK.replace("other.py:1 deep", "other.py:1 deeper")},
+        {"last_stack": _STACK.replace("key expired", "key 1234567 expired")},
     ],
 )
 def test_volatile_parts_do_not_change_the_fingerprint(other: dict[str, Any]) -> None:
