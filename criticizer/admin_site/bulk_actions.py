@@ -167,10 +167,6 @@ class ConfirmedActionsMixin(ScopedAdmin):
         """Return the address of a row's page."""
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[quote(pk)])
 
-    def address_of_set(self, ids: Sequence[Any]) -> str:
-        """Return the address of the list of just these rows; empty where no search can name them."""
-        return address_of_rows(self.opts.label_lower, self.rows_key, ids) if self.rows_key else ""
-
     def stamp(self) -> int:
         """Return a number that tells events before the confirmation page from later ones."""
         return 0
@@ -235,7 +231,7 @@ class ConfirmedActionsMixin(ScopedAdmin):
         level = messages.WARNING if result.skipped or result.otherwise else messages.SUCCESS
         address, link = result.address, result.link
         if not address and len(ids) > 1:
-            address, link = link_to_rows(ids, self.nouns[1], self.address_of_set)
+            address, link = link_to_rows(self.opts.label_lower, self.rows_key, ids, self.nouns[1])
         self.message_user(request, message_with_link(result.sentence(action.done), address, link), level)
 
     def _refuse(
@@ -259,7 +255,8 @@ class ConfirmedActionsMixin(ScopedAdmin):
         noun = self.nouns[number != 1]
         across = is_everything(request)
         is_named = not across and len(_named(ids)) == len(ids)
-        back = (self.address_of_set(ids) if is_named else "") or request.get_full_path()
+        named = address_of_rows(self.opts.label_lower, self.rows_key, ids) if is_named else ""
+        back = named or request.get_full_path()
         view = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
         context = {
             **self.admin_site.each_context(request),
@@ -285,7 +282,12 @@ class ConfirmedActionsMixin(ScopedAdmin):
 
 
 def address_of_rows(model: str, key: str, ids: Sequence[Any]) -> str:
-    """Return where the list of `model` ("app.model") shows just these rows, closed ones as well."""
+    """Return where the list of `model` ("app.model") shows just these rows, closed ones as well.
+
+    Without the `key` of a search that names rows, return "".
+    """
+    if not key:
+        return ""
     query = {"q": f"{key}:{','.join(map(str, ids))}", "by": "all"}
     return reverse(f"admin:{model.replace('.', '_')}_changelist", query=query)
 
@@ -295,13 +297,11 @@ def message_with_link(text: str, address: str, link: str) -> SafeString | str:
     return format_html_fast('{} <a href="{}">{}</a>.', text, address, link) if address else text
 
 
-def link_to_rows(
-    ids: Sequence[Any], noun: str, address_of_set: Callable[[Sequence[Any]], str]
-) -> tuple[str, str]:
+def link_to_rows(model: str, key: str, ids: Sequence[Any], noun: str) -> tuple[str, str]:
     """Return the address of a list of the rows, or of as many as a search can name, and the link's text."""
     shown = _named(ids)
     which = "these" if len(shown) == len(ids) else "the first"
-    return address_of_set(shown), f"Show {which} {len(shown)} {noun}"
+    return address_of_rows(model, key, shown), f"Show {which} {len(shown)} {noun}"
 
 
 def _named(ids: Sequence[Any]) -> Sequence[Any]:

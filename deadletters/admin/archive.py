@@ -14,7 +14,6 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.bulk_actions import (
-    address_of_rows,
     count_results,
     link_to_rows,
     message_with_link,
@@ -66,7 +65,6 @@ class LetterArchiveAdmin(DeadLetterPages):
     """The files of the archive, the page of one, and the page of a letter in it."""
 
     scope = across_reviews("files with dead letters of many reviews")
-    templates = "letterarchive"
     empty_text = "No dead letter has been archived yet."
     list_display = (
         "file",
@@ -229,6 +227,4 @@ def _address_of(ids: list[int]) -> tuple[str, str]:
         return "", ""
     if len(ids) == 1:
         return reverse("admin:deadletters_deadletter_change", args=ids), "Open it"
-    return link_to_rows(
-        ids, "dead letters", lambda shown: address_of_rows("deadletters.deadletter", "letter", shown)
-    )
+    return link_to_rows("deadletters.deadletter", "letter", ids, "dead letters")

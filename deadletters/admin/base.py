@@ -110,7 +110,6 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
     row_page: Callable[..., HttpResponse]  # (request, row): the page of one row; see `changed_page`
 
     change_list_template = "admin/deadletters/change_list.html"
-    templates = ""  # the folder of the pages
     row_actions: tuple[RowAction, ...] = ()
     gone_text = ""  # what else is said of a row that does not exist
     timeline: type[DeadLetterEvent | DeadLetterGroupEvent] | None = None
@@ -148,9 +147,8 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         self, request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200
     ) -> TemplateResponse:
         shared = {**self.admin_site.each_context(request), "opts": self.opts}
-        return TemplateResponse(
-            request, f"admin/deadletters/{self.templates}/{template}", {**shared, **context}, status=status
-        )
+        page = f"admin/deadletters/{self.opts.model_name}/{template}"
+        return TemplateResponse(request, page, {**shared, **context}, status=status)
 
     def report(self, request: HttpRequest, result: Result) -> None:
         """Show the result of an action on the next page."""

@@ -116,7 +116,6 @@ class ReplayBatchAdmin(DeadLetterPages):
     """Batches, newest first, and the page of one."""
 
     scope = RowScope(_of_visible_letters)
-    templates = "replaybatch"
     row_actions = (APPROVE_BATCH, REFUSE, RESUME, CANCEL)
     live_templates = tuple(
         f"admin/deadletters/replaybatch/_{part}.html"

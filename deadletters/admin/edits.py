@@ -85,7 +85,6 @@ class LetterEditAdmin(DeadLetterPages):
 
     scope = of_whole_job("letter__job")
     change_list = OpenFirst
-    templates = "letteredit"
     row_actions = (APPROVE_EDIT, REFUSE, WITHDRAW)
     empty_text = (
         "No edit yet. Where DEADLETTER_EDIT allows it, “Edit the data” on the page of a dead letter requests "

@@ -89,7 +89,6 @@ class DeadLetterGroupAdmin(DeadLetterPages):
 
     scope = across_reviews("counts and texts of all reviews with the same failure")
     change_list = GroupChangeList
-    templates = "deadlettergroup"
     rows_key = "group"
     nouns = ("group", "groups")
     timeline, timeline_of = DeadLetterGroupEvent, "group_id"

@@ -108,7 +108,6 @@ class DeadLetterAdmin(DeadLetterPages):
 
     scope = of_whole_job("job")
     change_list = LetterChangeList
-    templates = "deadletter"
     row_actions = (actions.GIVE_UP, actions.DISCARD_ONE)
     bulk_actions = (
         actions.TRIAGE,

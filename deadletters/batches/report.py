@@ -19,24 +19,18 @@ class Progress:
     """
 
     by_status: Mapping[str, int]
-    total: int
+    left: int  # items that have no outcome yet
     done: int
     newer: int
-    newer_groups: tuple[int, ...] = ()
-    first_newer: int = 0
-
-    @property
-    def left(self) -> int:
-        """Return how many items have no outcome yet."""
-        return self.total - self.done
+    newer_groups: tuple[int, ...]
+    first_newer: int
 
 
 def progress(batch_id: int) -> Progress:
     """Return the items by status, and how many letters joined their groups since the draft."""
     batch = ReplayBatch.objects.get(pk=batch_id)
     found = dict(batch.items.order_by().values_list("status").annotate(n=Count("pk")))
-    total = sum(found.values())
-    waiting = sum(found.get(name, 0) for name in (ItemStatus.PENDING, ItemStatus.READY, ItemStatus.REPLAYING))
+    left = sum(found.get(name, 0) for name in (ItemStatus.PENDING, ItemStatus.READY, ItemStatus.REPLAYING))
     groups = batch.items.order_by().values("group_id").distinct()
     newer = DeadLetter.objects.filter(
         group_id__in=groups,
@@ -48,8 +42,8 @@ def progress(batch_id: int) -> Progress:
     counted = list(of_groups.annotate(count=Count("pk"), first=Min("pk")))
     return Progress(
         by_status=found,
-        total=total,
-        done=total - waiting,
+        left=left,
+        done=sum(found.values()) - left,
         newer=sum(count for _, count, _ in counted),
         newer_groups=tuple(group for group, _, _ in counted),
         first_newer=min((first for _, _, first in counted), default=0),

@@ -97,7 +97,7 @@ def test_selection_is_frozen_and_newer_letters_are_counted(fail: Fail) -> None:
     ReplayBatch.objects.update(requested_at="2020-01-01T00:00:00Z")
     fail("2")
     seen = batches.progress(batch.pk)
-    assert (seen.total, seen.done, seen.newer) == (1, 0, 1)
+    assert (seen.left, seen.done, seen.newer) == (1, 0, 1)
 
 
 def test_submit_requires_evidence(fail: Fail) -> None:
