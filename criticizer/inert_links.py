@@ -43,6 +43,11 @@ _TAG = re.compile(r"(?<=<)(?=[a-z!/?])", re.IGNORECASE)
 _FENCE = re.compile(r"(?<![`~])(?=`{3}|~{3})")
 
 
+def web_link(address: str) -> str:
+    """Return an address that may stand in a link; "" for anything but http and https."""
+    return address if address.startswith(("https://", "http://")) else ""
+
+
 def break_addresses(text: str) -> str:
     """Return a text with broken addresses: those with a scheme, `//` or `www.` only."""
     for address in _ADDRESSES:

@@ -35,6 +35,7 @@ from django.urls import reverse
 from criticizer import texts
 from criticizer.codehosts.base import Host, Verdict
 from criticizer.db import prepared, timeline
+from criticizer.inert_links import web_link
 from criticizer.queue import outbox
 from criticizer.queue.periodic import Pause, PeriodicTask
 from criticizer.redaction import clean
@@ -227,11 +228,10 @@ def _call(host: Host, check: HostCheck, told: Told, began: float) -> int | None:
     """Tell the host; return the number of the check run, None where none is needed."""
     change = check.version.change
     url = settings.BASE_URL.rstrip("/") + reverse("reviews:detail", args=[check.version.job_id])
-    is_link = url.startswith(("http://", "https://"))
     return host.tell(
         host.repository(change.full_name, change.repository_id),
         Verdict(
-            check.version.head_sha, str(check.token), told.title[:255], told.summary, url if is_link else "",
+            check.version.head_sha, str(check.token), told.title[:255], told.summary, web_link(url),
             told.conclusion,
         ),
         check.check_id,

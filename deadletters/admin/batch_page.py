@@ -11,10 +11,10 @@ from django.db.models import Count, Q, QuerySet
 from django.urls import reverse
 
 from criticizer.admin_site.search_query import MAX_CHARACTERS, row_number
+from criticizer.inert_links import web_link
 from criticizer.wording import plural_count
 from deadletters import batches
 from deadletters.admin.forms import BatchSettingsForm
-from deadletters.admin.letter_page import safe_link
 from deadletters.models import DeadLetter, DeadLetterGroup, ReplayBatch, ReplayBatchEvent, ReplayItem
 from deadletters.states import BEFORE_REPLAY, BatchStatus, ItemStatus, LetterStatus
 
@@ -212,7 +212,7 @@ def facts_of(batch: ReplayBatch) -> dict[str, Any]:
         "makers": ", ".join(name for name in batches.makers(batch) if name != batch.requested_by),
         "chosen_by": chosen_by(batch),
         "chosen_address": chosen_address(batch),
-        "evidence_link": safe_link(batch.evidence_link),
+        "evidence_link": web_link(batch.evidence_link),
         "approval": approval_of(batch),
         "failures": failures_of(batch),
     }

@@ -25,6 +25,7 @@ from criticizer.admin_site.timestamps import time_ago
 from criticizer.admin_site.viewing_scope import across_reviews
 from criticizer.db import prepared
 from criticizer.db.full_text import full_text
+from criticizer.inert_links import web_link
 from criticizer.models import Circuit
 from criticizer.resilience.failures import ErrorClass
 from criticizer.security import reauthentication
@@ -34,7 +35,6 @@ from deadletters.admin.forms import CauseFixedForm
 from deadletters.admin.group_actions import GROUP_ACTIONS, WORK, actions_for
 from deadletters.admin.letter_actions import BATCH_OF_GROUPS, REPLAY
 from deadletters.admin.letter_advice import advice_on, named_in
-from deadletters.admin.letter_page import safe_link
 from deadletters.admin.sparkline import DAYS, counts_by_day, sentence, sparkline
 from deadletters.groups import is_snoozed
 from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
@@ -166,7 +166,7 @@ class DeadLetterGroupAdmin(DeadLetterPages):
 
     @admin.display(description="owner")
     def owner_name(self, group: DeadLetterGroup) -> SafeString | str:
-        runbook = safe_link(group.runbook_url)
+        runbook = web_link(group.runbook_url)
         link = (
             format_html_fast('<br><a href="{}" rel="noopener noreferrer">Runbook</a>', runbook)
             if runbook
@@ -252,7 +252,7 @@ def _group_context(group: DeadLetterGroup, user: Any) -> dict[str, Any]:
         "group": group,
         "open_count": group.open_count,
         "is_snoozed": is_snoozed(group),
-        "runbook": safe_link(group.runbook_url),
+        "runbook": web_link(group.runbook_url),
         "trend": sparkline(counts),
         "trend_words": sentence(counts),
         "by_state": by_state,

@@ -16,6 +16,7 @@ from criticizer.admin_site.base import named_values
 from criticizer.admin_site.bulk_actions import AdminForm
 from criticizer.admin_site.list_rendering import badge
 from criticizer.admin_site.search_query import row_number
+from criticizer.inert_links import web_link
 from criticizer.security import reauthentication
 from deadletters import batches, workflow
 from deadletters.admin.forms import OverrideForm, RemediateForm, ReplayForm, ResolveForm, TriageForm
@@ -170,7 +171,7 @@ def facts_of(letter: DeadLetter) -> list[Fact]:
             Fact("Triage", text, letter.triaged_by, letter.triaged_at, redo=redone(letter, "triage"))
         )
     if letter.remediated_at:
-        lines, link = [str(line) for line in letter.checklist], safe_link(letter.evidence_link)
+        lines, link = [str(line) for line in letter.checklist], web_link(letter.evidence_link)
         again = redone(letter, "remediate")
         who, at = letter.remediated_by, letter.remediated_at
         facts.append(Fact("Remediate", letter.evidence_note, who, at, lines=lines, link=link, redo=again))
@@ -231,11 +232,6 @@ def together(letter: DeadLetter) -> int:
         return 0
     same = batches.replayable(letter.group)
     return same[:MAX_TOGETHER].count() if same.filter(pk=letter.pk).exists() else 0
-
-
-def safe_link(address: str) -> str:
-    """Return an address that may stand in a link; "" for anything but http and https."""
-    return address if address.startswith(("https://", "http://")) else ""
 
 
 # -- context of the page -----------------------------------------------------------------------

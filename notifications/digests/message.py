@@ -16,7 +16,7 @@ from uuid import UUID
 from django.template.loader import render_to_string
 from django.utils.html import escape
 
-from criticizer.inert_links import break_links
+from criticizer.inert_links import break_links, web_link
 from criticizer.wording import plural_count
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, review_payload
@@ -26,7 +26,6 @@ from notifications.rendering.report import (
     MAX_SUBJECT,
     SEVERITIES,
     ReportFinding,
-    is_web_link,
     line,
 )
 from notifications.rendering.summary import in_words, newness, sentence, severities_of
@@ -106,10 +105,10 @@ def _review(message: Message) -> ReviewPayload:
         title=break_links(found.title),
         author=break_links(found.author),
         banner=break_links(found.banner),
-        url=_web_link(found.url),
+        url=web_link(found.url),
         severities=_ordered(found.severities or severities_of(finding for finding, _ in found.findings)),
         findings=tuple(
-            (inert_finding(finding), _web_link(link))
+            (inert_finding(finding), web_link(link))
             for finding, link in found.findings[:MAX_LISTED]
             if not finding.is_dismissed
         ),
@@ -121,10 +120,6 @@ def _ordered(counts: Mapping[str, int]) -> dict[str, int]:
     """Return the worst first: stored JSON keeps no order."""
     names = [*SEVERITIES, *sorted(set(counts) - set(SEVERITIES))]
     return {name: counts[name] for name in names if counts.get(name)}
-
-
-def _web_link(url: str) -> str:
-    return url if is_web_link(url) else ""
 
 
 def _badness(review: ReviewPayload) -> tuple[int, ...]:
@@ -236,7 +231,7 @@ def _html(digest: Digest, cards: list[Card], brief: list[ReviewPayload], unsubsc
                 for review, count in cards
             ],
             "brief": brief,
-            "unsubscribe_url": unsubscribe_url if is_web_link(unsubscribe_url) else "",
+            "unsubscribe_url": web_link(unsubscribe_url),
         },
     )
 

@@ -13,8 +13,9 @@ from typing import Any
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
+from criticizer.inert_links import web_link
 from notifications.rendering.prose import blocks
-from notifications.rendering.report import Report, ReportFinding, is_web_link, link_to
+from notifications.rendering.report import Report, ReportFinding, link_to
 from notifications.rendering.selection import Shown
 from notifications.rendering.summary import Summary, in_words, source_in_words, status_in_words
 
@@ -76,7 +77,7 @@ def page(
         "report": report,
         "summary": summary,
         "shown": shown,
-        "review_url": report.url if is_web_link(report.url) else "",
+        "review_url": web_link(report.url),
         "preheader": ". ".join(filter(None, [summary.changes, summary.headline])),
         "chips": chips(summary.severities),
         "groups": [
@@ -92,7 +93,7 @@ def page(
         "earlier": [(entry.finding, status_in_words(entry.status)) for entry in shown.earlier],
         "left_out": sum(shown.left_out.values()),
         "left_out_words": in_words(shown.left_out),
-        "unsubscribe_url": unsubscribe_url if is_web_link(unsubscribe_url) else "",
+        "unsubscribe_url": web_link(unsubscribe_url),
     }
     return render_to_string("notifications/review.html", context)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from criticizer.inert_links import web_link
 from criticizer.invisible_characters import name_invisible
 from criticizer.wording import plural_count
 
@@ -255,11 +256,6 @@ class Report:
         return (*texts[:MAX_CONFIGURATION_LINES], *more, *counted)
 
 
-def is_web_link(url: str) -> bool:
-    """Say whether a link may be made of it: http and https only."""
-    return url.startswith(("https://", "http://"))
-
-
 def short_name(changelist_id: str) -> str:
     """Return a changelist's name for a subject: a commit by the beginning of its id."""
     source, _, sha = changelist_id.rpartition("@")
@@ -268,7 +264,7 @@ def short_name(changelist_id: str) -> str:
 
 def link_to(report: Report, finding: ReportFinding) -> str:
     """Return the finding's address on the review page, or ""."""
-    if not is_web_link(report.url):
+    if not web_link(report.url):
         return ""
     return f"{report.url}#{finding.anchor}" if finding.anchor else report.url
 
@@ -332,7 +328,7 @@ def _finding(finding: ReportFinding) -> ReportFinding:
         verdict_note=line(finding.verdict_note),
         rule=line(finding.rule, MAX_PATH),
         rule_note=line(finding.rule_note, MAX_RULE_NOTE),
-        verdict_url=line(finding.verdict_url, MAX_TEXT) if is_web_link(finding.verdict_url) else "",
+        verdict_url=line(web_link(finding.verdict_url), MAX_TEXT),
         anchor=finding.anchor if _NAME.fullmatch(finding.anchor) else "",
         identity=finding.identity if _NAME.fullmatch(finding.identity) else "",
     )
