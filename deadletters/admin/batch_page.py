@@ -162,11 +162,6 @@ def settings_of(batch: ReplayBatch) -> dict[str, Any]:
     return {name: getattr(batch, name) for name in BatchSettingsForm.base_fields}
 
 
-def title_of(batch: ReplayBatch) -> str:
-    """Return the heading of a batch's page: `Batch 12: replay of 40 dead letters`."""
-    return f"Batch {batch.pk}: replay of {plural_count(batch.item_count, 'dead letter')}"
-
-
 def submit_help(batch: ReplayBatch) -> str:
     """Return what happens when a draft is submitted."""
     approval = (

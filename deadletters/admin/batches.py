@@ -26,6 +26,7 @@ from criticizer.admin_site.ordering import Ordering
 from criticizer.admin_site.search_query import age, exact
 from criticizer.admin_site.viewing_scope import RowScope, Visible, visible_to
 from criticizer.security import reauthentication
+from criticizer.wording import plural_count
 from deadletters import batches
 from deadletters.admin.base import DeadLetterPages, RowAction, events_since
 from deadletters.admin.batch_page import (
@@ -39,7 +40,6 @@ from deadletters.admin.batch_page import (
     progress_context,
     settings_of,
     submit_help,
-    title_of,
     verdict_rows,
 )
 from deadletters.admin.forms import BatchSettingsForm, PaceForm, RowVersion
@@ -183,7 +183,7 @@ class ReplayBatchAdmin(DeadLetterPages):
     ) -> HttpResponse:
         parts = self.live_parts(request, row)
         context = {
-            "title": title_of(row),
+            "title": f"Batch {row.pk}: replay of {plural_count(row.item_count, 'dead letter')}",
             "original": row,
             "changed": changed,
             "may_act": request.user.has_perm(REPLAY),
