@@ -32,55 +32,39 @@ EVENTS_SHOWN = 50
 FAILURES_SHOWN = 10
 _NEEDED = "needed once it is submitted"
 _LETTERS = "admin:deadletters_deadletter_changelist"
-# Verdict of the dry run -> label, meaning, look.
-_VERDICTS: Mapping[str, tuple[str, str, str]] = {
+# Verdict of the dry run -> label and meaning.
+_VERDICTS: Mapping[str, tuple[str, str]] = {
     "eligible": (
         "Can be replayed",
         "It goes through the steps and is replayed. The allow-list is not checked here: every stage of the "
         "replay checks it before it sends anything.",
-        "check-ok",
     ),
-    "needs_override": (
-        "A check fails",
-        "It is skipped unless the settings override failed checks.",
-        "check-unknown",
-    ),
+    "needs_override": ("A check fails", "It is skipped unless the settings override failed checks."),
     "circuit_open": (
         "Circuit open",
         "Its dependency is unavailable. The batch would stop there, even with an override. Wait until the "
         "circuit closes.",
-        "check-unknown",
     ),
-    "not_dead_lettered": (
-        "Done elsewhere",
-        "Its job is not dead-lettered any more. It is skipped.",
-        "check-failed",
-    ),
+    "not_dead_lettered": ("Done elsewhere", "Its job is not dead-lettered any more. It is skipped."),
     "newer_version": (
         "Superseded",
         "A newer version of its changelist, or a newer scan of its path, exists. It is skipped.",
-        "check-failed",
     ),
     "artifact_expired": (
         "Payload expired",
         "Its change is not stored any more. Start the batch at the first stage instead.",
-        "check-failed",
     ),
     "delivery_uncertain": (
         "Delivery uncertain",
         "A message may have been sent already. Decide about the delivery first.",
-        "check-failed",
     ),
-    "in_another_batch": ("In another batch", "Another batch will replay it. It is skipped.", "check-failed"),
-    "at_work": ("Replaying", "Its replay is running. It is skipped.", "check-failed"),
-    "closed": ("Closed", "It is resolved or discarded. It is skipped.", "check-failed"),
-    "gone": ("Gone", "The dead letter does not exist any more. It is skipped.", "check-failed"),
-    "not_replayable": (
-        "Cannot be replayed",
-        "The items below show why. It is skipped.",
-        "check-failed",
-    ),
+    "in_another_batch": ("In another batch", "Another batch will replay it. It is skipped."),
+    "at_work": ("Replaying", "Its replay is running. It is skipped."),
+    "closed": ("Closed", "It is resolved or discarded. It is skipped."),
+    "gone": ("Gone", "The dead letter does not exist any more. It is skipped."),
+    "not_replayable": ("Cannot be replayed", "The items below show why. It is skipped."),
 }
+_LOOKS = {"eligible": "check-ok", "needs_override": "check-unknown", "circuit_open": "check-unknown"}
 
 
 def outcome_of(
@@ -247,7 +231,8 @@ def verdict_rows(batch: ReplayBatch) -> list[dict[str, Any]]:
     rows = []
     for verdict in known:
         if verdict in counts:
-            _, meaning, look = _VERDICTS.get(verdict, ("", "It is skipped.", "check-failed"))
+            _, meaning = _VERDICTS.get(verdict, ("", "It is skipped."))
+            look = _LOOKS.get(verdict, "check-failed")
             rows.append(
                 {"label": label_of(verdict), "count": counts[verdict], "meaning": meaning, "look": look}
             )

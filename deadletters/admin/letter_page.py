@@ -49,12 +49,10 @@ HELP = {
     "resolve": "Record how it ended, and close the dead letter.",
 }
 _BUTTONS = {
-    "triage": "Triage",
+    **STEPS,
     "remediate": "Record the remediation",
     "validate": "Run the checks",
-    "replay": "Replay",
     "verify": "Check the effect",
-    "resolve": "Resolve",
 }
 _NOW: Mapping[str, str] = {
     LetterStatus.NEW: "triage",
