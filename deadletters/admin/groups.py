@@ -38,7 +38,7 @@ from deadletters.admin.letter_advice import advice_on, named_in
 from deadletters.admin.sparkline import DAYS, counts_by_day, sentence, sparkline
 from deadletters.groups import is_snoozed
 from deadletters.models import DeadLetter, DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
-from deadletters.states import OPEN_LETTER, GroupStatus, LetterStatus
+from deadletters.states import BEFORE_REPLAY, OPEN_LETTER, GroupStatus, LetterStatus
 
 LETTERS_SHOWN = 25
 EVENTS_SHOWN = 50
@@ -54,12 +54,6 @@ _NEXT = {
     LetterStatus.VALIDATED.value: ("replay_batch", "Replay all {}"),
     LetterStatus.VERIFYING.value: ("verify", "Verify all {} unverified"),
     _VERIFIED: ("resolve", "Resolve all {} verified"),
-}
-_REPLAYED = {
-    LetterStatus.REPLAY_PENDING.value,
-    LetterStatus.REPLAYING.value,
-    LetterStatus.VERIFYING.value,
-    _VERIFIED,
 }
 _NOTES = {
     LetterStatus.REPLAY_PENDING.value: "A batch replays them.",
@@ -242,7 +236,7 @@ def _group_context(group: DeadLetterGroup, user: Any) -> dict[str, Any]:
     letters = list(newest[:LETTERS_SHOWN])
     by_state = _by_state(group)
     # Replayed ones need no further replay, whatever their number.
-    replayed = sum(row["count"] for row in by_state if row["state"] in _REPLAYED)
+    replayed = sum(row["count"] for row in by_state if row["state"] not in BEFORE_REPLAY)
     to_replay = max(0, group.open_count - replayed)
     to_fix = batches.replayable(group)[:MAX_STATES_COUNTED].count()
     is_recovered = bool(by_state) and not to_replay and all(row["state"] == _VERIFIED for row in by_state)
