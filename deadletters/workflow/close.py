@@ -11,8 +11,6 @@ from deadletters.states import DISCARDABLE, LetterAction, LetterStatus
 from deadletters.transitions import MAX_TEXT, Step
 from deadletters.types import Result, Tally
 
-_NO_RESOLUTION = "a resolution is required: how the incident ended"
-
 
 def resolve(letter_id: int, *, actor: str, resolution: str, row_version: int | None = None) -> Result:
     """Close a verified letter with notes on how the incident ended."""
@@ -20,9 +18,7 @@ def resolve(letter_id: int, *, actor: str, resolution: str, row_version: int | N
 
 
 def resolve_many(letter_ids: Collection[int], *, actor: str, resolution: str) -> Tally:
-    """Close the verified letters of a set with the same notes. Raises ValueError without notes."""
-    if len(resolution.strip()) < MIN_WORDS:
-        raise ValueError(_NO_RESOLUTION)
+    """Close the verified letters of a set with the same notes; without notes it skips all."""
     return _resolution(actor, resolution).take_many(letter_ids, (LetterStatus.VERIFYING,))
 
 
@@ -30,7 +26,9 @@ def _resolution(actor: str, resolution: str) -> Step:
     def refuse(letter: DeadLetter) -> str:
         if not letter.verified_at:
             return "its effect has not been verified"
-        return "" if len(resolution.strip()) >= MIN_WORDS else _NO_RESOLUTION
+        if len(resolution.strip()) < MIN_WORDS:
+            return "a resolution is required: how the incident ended"
+        return ""
 
     changes = {"resolution": clean(resolution.strip(), MAX_TEXT), "resolved_by": actor[:255]}
     return Step(LetterStatus.RESOLVED, LetterAction.RESOLVED, actor, resolution, changes, refuse=refuse)

@@ -25,7 +25,7 @@ def remediate(
     row_version: int | None = None,
 ) -> Result:
     """Record a remediation: a link to a ticket or incident (http or https), a sentence, or both."""
-    step = _remediation(actor, evidence_link.strip(), evidence_note.strip(), checklist)
+    step = _remediation(actor, evidence_link, evidence_note, checklist)
     return step.take(letter_id, _REMEDIABLE, row_version, "remediation recorded")
 
 
@@ -37,16 +37,13 @@ def remediate_many(
     evidence_note: str = "",
     checklist: Sequence[str] = (),
 ) -> Tally:
-    """Record the same remediation for the triaged letters of a set. Raises ValueError without evidence."""
-    link, note = evidence_link.strip(), evidence_note.strip()
-    if problem := _evidence_problem(link, note):
-        raise ValueError(problem)
-    step = _remediation(actor, link, note, checklist)
+    """Record the same remediation for the triaged letters of a set; without evidence it skips all."""
+    step = _remediation(actor, evidence_link, evidence_note, checklist)
     return step.take_many(letter_ids, (LetterStatus.TRIAGED, LetterStatus.REMEDIATED))
 
 
 def _remediation(actor: str, link: str, note: str, checklist: Sequence[str]) -> Step:
-    problem = _evidence_problem(link, note)
+    link, note = link.strip(), note.strip()
     return Step(
         LetterStatus.REMEDIATED,
         LetterAction.REMEDIATED,
@@ -60,7 +57,7 @@ def _remediation(actor: str, link: str, note: str, checklist: Sequence[str]) -> 
             "remediated_at": timezone.now(),
         },
         {"done": list(checklist)},
-        lambda _: problem,
+        lambda _: _evidence_problem(link, note),
     )
 
 
