@@ -6,6 +6,7 @@ look-up as an attempt row.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import Enum, auto
 from typing import assert_never
 
@@ -56,9 +57,7 @@ def settle_row(row: Delivery, provider: Provider | None) -> Finding:
     the row; DependencyUnavailable when the provider must not be asked now, when the next look-up proves
     nothing yet, or when another job reconciles their digest. The row then stays RECONCILING.
     """
-    if row.digest_id is None:
-        return _settle_row(row, provider)
-    with lifecycle.exclusive_lookup(row):
+    with lifecycle.exclusive_lookup(row) if row.digest_id is not None else nullcontext():
         return _settle_row(row, provider)
 
 

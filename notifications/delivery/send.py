@@ -191,19 +191,14 @@ def _deliver_row(
     # Before the claim: a provider that must not be called now costs the row nothing.
     permit = gate.acquire_permit(dependency_of(row.recipient, provider))
     try:
-        claimed = _claimed(row, provider)
+        claimed = store.claim(row, provider.name)
+        reconcile.require_moved(row, claimed is not None)
+        assert claimed is not None
         if claimed.digest_id is not None:
             message = snapshot.thaw(store.read(row.pk))  # fixed by the claim
         return _send(row, claimed, provider, message, permit, may_repeat=may_repeat)
     finally:
         permit.release()  # unless it was reported
-
-
-def _claimed(row: Delivery, provider: Provider) -> store.Claim:
-    claimed = store.claim(row, provider.name)
-    reconcile.require_moved(row, claimed is not None)
-    assert claimed is not None
-    return claimed
 
 
 def _message(row: Delivery, provider: Provider | None) -> Message:

@@ -70,7 +70,8 @@ def _findings(report: Report, shown: Shown) -> Iterator[str]:
         yield "\n".join(_item(finding) for finding in shown.brief)
     if shown.left_out:
         more = plural_count(sum(shown.left_out.values()), "more finding")
-        yield wrapped(f"… and {more} ({in_words(shown.left_out)}), not listed here") + _whole(report)
+        whole = f"\nAll of them: {report.url}" if report.url else ""
+        yield wrapped(f"… and {more} ({in_words(shown.left_out)}), not listed here") + whole
 
 
 def _finding(report: Report, finding: ReportFinding) -> Iterator[str]:
@@ -137,7 +138,3 @@ def facts(changelist_id: str, version: int, author: str, url: str) -> str:
 
 def note(banner: str) -> str:
     return wrapped(f"NOTE: {banner}", "      ", first="")
-
-
-def _whole(report: Report) -> str:
-    return f"\nAll of them: {report.url}" if report.url else ""
