@@ -11,8 +11,8 @@ when even that takes too long. An example, for a table with the index `(last_see
             "most": Ordering("Most letters", ("-open_count", "-id")),
         }
         search_keys = {
-            "state": exact("status", "The group's state", choices=GroupStatus.choices),
-            "stage": exact("stage", "Where it failed", choices=[("llm", "llm")]),
+            "state": exact("status", "The group's state", choices=GroupStatus),
+            "stage": exact("stage", "Where it failed", choices=["llm"]),
             "age": age("last_seen", "How long ago it failed last"),
         }
         search_words = full_text("normalized_message")

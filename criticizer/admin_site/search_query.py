@@ -76,9 +76,9 @@ class Term:
 # -- keys -------------------------------------------------------------------------------------
 
 
-def exact(field: str, meaning: str, *, choices: Iterable[Any] = (), example: str = "") -> Key:
-    """Return a key whose value is the field's; of `choices` (value, label), in any case, when given."""
-    known = {str(value).lower(): str(value) for value, _ in choices}
+def exact(field: str, meaning: str, *, choices: Iterable[str] = (), example: str = "") -> Key:
+    """Return a key whose value is the field's; one of `choices`, in any case, when given."""
+    known = {str(value).lower(): str(value) for value in choices}
 
     def condition(text: str) -> Q:
         values = [part.strip() for part in text.split(",")] if known else [text]

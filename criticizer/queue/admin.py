@@ -44,7 +44,7 @@ class OutboxMessageAdmin(KeysetAdmin):
         "last": Ordering("Due last", ("-available_at", "-id")),
     }
     search_keys = {
-        "queue": exact("queue", "The queue", choices=[(name, name) for name in outbox.queues()]),
+        "queue": exact("queue", "The queue", choices=outbox.queues()),
         "flow": exact("flow", "Who made the work: an API key, a poll, a person", example="key:ci"),
         "type": exact("message_type", "The kind of work", example="run_stage"),
         "waits": exact("waiting_for", "The dependency it waits for", example="llm:openai"),

@@ -118,7 +118,7 @@ class CircuitAdmin(ConfirmedActionsMixin, KeysetAdmin):
     )
     orderings = {"name": Ordering("Name", ("name",))}
     search_keys = {
-        "state": exact("state", "The state; several with commas", choices=CircuitState.choices),
+        "state": exact("state", "The state; several with commas", choices=CircuitState),
         "llm": _kind("llm", "The language model", "openai"),
         "provider": _kind("provider", "The notification provider", "webhook"),
         "changed": age("changed_at", "How long ago its state changed", example="<1h"),

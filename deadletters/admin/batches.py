@@ -137,7 +137,7 @@ class ReplayBatchAdmin(DeadLetterPages):
     )
     orderings = {"newest": Ordering("Newest first", ("-id",))}
     search_keys = {
-        "state": exact("status", "The state", choices=BatchStatus.choices),
+        "state": exact("status", "The state", choices=BatchStatus),
         "by": exact("requested_by", "Who requested it", example="ann"),
         "age": age("requested_at", "How long ago it was drafted"),
     }

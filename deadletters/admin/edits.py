@@ -104,7 +104,7 @@ class LetterEditAdmin(DeadLetterPages):
         "all": Ordering("All, newest first", ("-id",)),
     }
     search_keys = {
-        "state": exact("status", "The state", choices=EditStatus.choices),
+        "state": exact("status", "The state", choices=EditStatus),
         "letter": number("letter_id", "The dead letter's number", example="17"),
         "by": exact("requested_by", "Who requested it", example="ann"),
         "decided": exact("decided_by", "Who decided", example="bob"),

@@ -97,9 +97,9 @@ class DeadLetterGroupAdmin(DeadLetterPages):
         "all": Ordering("All, latest first", ("-last_seen", "-id")),
     }
     search_keys = {
-        "state": exact("status", "The group's status", choices=GroupStatus.choices),
-        "stage": exact("stage", "The stage that failed", choices=[(n, n) for n in settings.STAGES]),
-        "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
+        "state": exact("status", "The group's status", choices=GroupStatus),
+        "stage": exact("stage", "The stage that failed", choices=settings.STAGES),
+        "error": exact("error_class", "The error class", choices=ErrorClass),
         "source": exact("source", "The dependency", example="llm:openai"),
         "owner": exact("owner", "The owner", example="ann"),
         "age": age("last_seen", "How long ago it last happened"),

@@ -140,17 +140,17 @@ class DeadLetterAdmin(DeadLetterPages):
         "all": Ordering("All, latest first", ("-last_failure_at", "-id")),
     }
     search_keys = {
-        "state": exact("status", "The state", choices=LetterStatus.choices),
-        "stage": exact("stage", "The stage that failed", choices=[(n, n) for n in settings.STAGES]),
-        "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
+        "state": exact("status", "The state", choices=LetterStatus),
+        "stage": exact("stage", "The stage that failed", choices=settings.STAGES),
+        "error": exact("error_class", "The error class", choices=ErrorClass),
         "code": exact("code", "The failure code", example="CRITICIZER_E101"),
         "cl": exact("job__changelist_id", "The changelist", example="12345"),
         "job": number("job_id", "The job's number", example="17"),
         "letter": number("pk", "The dead letter's number", example="2976"),
         "group": number("group_id", "The group's number", example="3"),
         "batch": BATCH,
-        "severity": exact("severity", "The severity", choices=[(s.value, s.value) for s in Severity]),
-        "category": exact("category", "The category of its triage", choices=Category.choices),
+        "severity": exact("severity", "The severity", choices=Severity),
+        "category": exact("category", "The category of its triage", choices=Category),
         "age": age("last_failure_at", "How long ago it last failed"),
         "replays": number("failed_replay_count", "How often a replay failed", example=">0"),
         "is": flags(

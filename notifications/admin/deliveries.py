@@ -122,7 +122,7 @@ class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
     }
     search_keys = {
         "cl": exact("changelist_id", "The changelist", example="12345"),
-        "state": exact("status", "The state; several with commas", choices=DeliveryStatus.choices),
+        "state": exact("status", "The state; several with commas", choices=DeliveryStatus),
         "mail": _recipient("mail", "ann@example.com"),
         "slack": _recipient("slack", "C0123ABCD"),
         "swarm": _recipient("swarm", "review-123"),
@@ -130,7 +130,7 @@ class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
         "webhook": _recipient("webhook", "https://ci.example.com/hook"),
         "id": exact("notification_id", "The provider's own id", example="msg-1"),
         "provider": exact("provider", "The provider", example="smtp"),
-        "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
+        "error": exact("error_class", "The error class", choices=ErrorClass),
         "version": number("review_version", "The version of the review", example=">1"),
         "attempts": number("attempts", "The number of attempts", example=">1"),
         "age": age("created_at", "How long ago it was created", example="<1d"),

@@ -50,11 +50,9 @@ class AttemptAdmin(KeysetAdmin):
     )  # fmt: skip
     orderings = {"newest": Ordering("Newest", ("-started_at", "-id"))}
     search_keys = {
-        "error": exact("error_class", "The error class", choices=[(c.value, c.value) for c in ErrorClass]),
-        "stage": _without_index(exact("stage_run__stage", "The stage", choices=Stage.choices)),
-        "outcome": _without_index(
-            exact("outcome", "The outcome", choices=AttemptOutcome.choices, example="failed")
-        ),
+        "error": exact("error_class", "The error class", choices=ErrorClass),
+        "stage": _without_index(exact("stage_run__stage", "The stage", choices=Stage)),
+        "outcome": _without_index(exact("outcome", "The outcome", choices=AttemptOutcome, example="failed")),
         "cl": exact("stage_run__job__changelist_id", "The changelist", example="12345"),
         "age": replace(age("started_at", "Time since it started", example="<1h"), is_range=True),
         "number": _without_index(number("number", "The number of the attempt in its stage", example=">1")),

@@ -33,7 +33,6 @@ from reviews.web.fates import ledger_of
 from reviews.web.progress import stages_of
 from reviews.web.review_page import MAX_FINDINGS, results_of
 
-_ERROR_CLASSES = [(name.value, name.value) for name in ErrorClass]
 _ENDED = Q(finished_at__isnull=False)
 
 
@@ -97,17 +96,14 @@ class ReviewJobAdmin(KeysetAdmin):
     }
     search_keys = {
         "cl": exact("changelist_id", "The changelist", example="12345"),
-        "state": _state_key(exact("status", "The state; several with commas", choices=JobStatus.choices)),
+        "state": _state_key(exact("status", "The state; several with commas", choices=JobStatus)),
         "stage": _stage_key(
-            exact("stage", "The current stage, or the one that failed", choices=Stage.choices, example="llm"),
+            exact("stage", "The current stage, or the one that failed", choices=Stage, example="llm"),
             status__in=(StageStatus.RUNNING, StageStatus.RETRY_WAIT, StageStatus.FAILED),
         ),
         "error": _error_key(
             exact(
-                "error_class",
-                "The last error class of a stage",
-                choices=_ERROR_CLASSES,
-                example="RATE_LIMITED",
+                "error_class", "The last error class of a stage", choices=ErrorClass, example="RATE_LIMITED"
             )
         ),
         "age": age("created_at", "Time since it was requested", example="<2d"),

@@ -43,7 +43,7 @@ class LedgerEntryAdmin(KeysetAdmin):
     )  # fmt: skip
     orderings = {"newest": Ordering("Newest", ("-started_at", "-id"))}
     search_keys = {
-        "state": exact("state", "The state", choices=LedgerState.choices, example="unknown"),
+        "state": exact("state", "The state", choices=LedgerState, example="unknown"),
         "cl": exact("job__changelist_id", "The changelist", example="12345"),
         "source": exact("source", "Perforce, or a repository", example="perforce"),
         "model": exact("model", "The model that was asked"),

@@ -20,7 +20,7 @@ from criticizer.admin_site.search_query import (
 from criticizer.db.full_text import FullTextFilter
 
 KEYS = {
-    "stage": exact("stage", "The stage", choices=[("fetch", "Fetch"), ("llm", "Review")]),
+    "stage": exact("stage", "The stage", choices=["fetch", "llm"]),
     "cl": exact("changelist_id", "The changelist", example="12345"),
     "path": starts("path", "How the path begins", example="//depot/"),
     "n": number("attempts", "How many"),
