@@ -25,7 +25,7 @@ from deadletters import alerts
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import MIN_WORDS, DeadLetterGroup, DeadLetterGroupEvent
 from deadletters.states import GroupAction, GroupStatus
-from deadletters.types import SYSTEM, Result, link_problem, source_of
+from deadletters.types import NO_REASON, SYSTEM, Result, link_problem, source_of
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,6 @@ ATTENTION = Q(status__in=[GroupStatus.OPEN.value, GroupStatus.ACKNOWLEDGED.value
     Q(snooze_until=None) | Q(snooze_until__lte=Now())
 )
 NOT_SNOOZED = "it is not snoozed"
-NO_REASON = Result(False, "a reason is required: a ticket or a sentence")
 _STATUS_AFTER = {
     GroupAction.ACKNOWLEDGED: GroupStatus.ACKNOWLEDGED,
     GroupAction.RESOLVED: GroupStatus.RESOLVED,

@@ -44,6 +44,9 @@ class Result:
     message: str
 
 
+NO_REASON = Result(False, "a reason is required: a ticket or a sentence")
+
+
 class CheckKind(StrEnum):
     """What a check looks at: code branches on it. The value is stored, and shown with the subject."""
 

@@ -34,7 +34,7 @@ from deadletters.states import (
     LetterAction,
     LetterStatus,
 )
-from deadletters.types import SYSTEM, Change, DataField, FieldKind, Result, WrongData
+from deadletters.types import NO_REASON, SYSTEM, Change, DataField, FieldKind, Result, WrongData
 
 log = structlog.get_logger(__name__)
 
@@ -115,8 +115,8 @@ def request(
     The job keeps its data until another operator approves. Raises WrongData for an invalid value or a
     locked field.
     """
-    if refused := _unreasoned(reason):
-        return refused
+    if len(reason.strip()) < MIN_WORDS:
+        return NO_REASON
     with transaction.atomic():
         letter = transitions.locked(letter_id)
         refused = transitions.refusal(letter, BEFORE_REPLAY, row_version)
@@ -156,8 +156,8 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
     """
     if not settings.DEADLETTER_EDIT:
         return Result(False, OFF)
-    if refused := _unreasoned(reason):
-        return refused
+    if len(reason.strip()) < MIN_WORDS:
+        return NO_REASON
     with transaction.atomic():
         edit, letter = _held(edit_id)
         if refused := _decided(edit):
@@ -214,8 +214,8 @@ def withdraw(edit_id: int, *, actor: str, reason: str) -> Result:
 
 
 def _end(edit_id: int, actor: str, reason: str, to: EditStatus) -> Result:
-    if refused := _unreasoned(reason):
-        return refused
+    if len(reason.strip()) < MIN_WORDS:
+        return NO_REASON
     with transaction.atomic():
         edit, letter = _held(edit_id)
         if refused := _decided(edit):
@@ -308,11 +308,3 @@ def _replace(letter: DeadLetter, edit: LetterEdit, approver: str) -> int:
     if not (triaged.ok and remediated.ok):
         raise RuntimeError(f"a new generation refused its steps: {triaged.message}, {remediated.message}")
     return successor
-
-
-def _unreasoned(reason: str) -> Result | None:
-    return (
-        None
-        if len(reason.strip()) >= MIN_WORDS
-        else Result(False, "a reason is required: a ticket or a sentence")
-    )
