@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+import pghistory
 import pgtrigger
-from django.db.models import TextChoices
+from django.db.models import DO_NOTHING, TextChoices
 
 
 def fsm(
@@ -39,4 +41,20 @@ def no_truncate() -> pgtrigger.Trigger:
         when=pgtrigger.Before,
         operation=pgtrigger.Truncate,
         func="RAISE EXCEPTION 'append-only: % cannot be truncated', TG_TABLE_NAME;",
+    )
+
+
+def audited(edit: str, **options: Any) -> Any:
+    """Decorate a model whose rows' history is kept, append-only; `edit` is the name of one entry for people.
+
+    The history outlives the row. `options` are those of `pghistory.track`.
+    """
+    return pghistory.track(
+        pghistory.InsertEvent(),
+        pghistory.UpdateEvent(),
+        pghistory.DeleteEvent(),
+        append_only=True,
+        meta={"verbose_name": edit},
+        obj_field=pghistory.ObjForeignKey(on_delete=DO_NOTHING, null=True, db_constraint=False),
+        **options,
     )

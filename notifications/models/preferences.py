@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import pghistory
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer.db.triggers import audited
 
-@pghistory.track(
-    pghistory.InsertEvent(),
-    pghistory.UpdateEvent(),
-    pghistory.DeleteEvent(),
-    append_only=True,
-    meta={"verbose_name": "preference edit"},
-    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
-)
+
+@audited("preference edit")
 class RecipientPreference(models.Model):
     """One recipient's preferences; without a row, every review is sent at once. Audited."""
 

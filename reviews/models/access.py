@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pghistory
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from criticizer.db.triggers import append_only
+from criticizer.db.triggers import append_only, audited
 
 
 class ApiKey(models.Model):
@@ -46,14 +45,7 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.role})"
 
 
-@pghistory.track(
-    pghistory.InsertEvent(),
-    pghistory.UpdateEvent(),
-    pghistory.DeleteEvent(),
-    append_only=True,
-    meta={"verbose_name": "allow-list edit"},
-    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
-)
+@audited("allow-list edit")
 class AllowListEntry(models.Model):
     """A line of the allow-list, inside the ceiling of DEPOT_ALLOW_LIST; audited by pghistory.
 
@@ -80,14 +72,7 @@ class AllowListEntry(models.Model):
         return f"{self.kind} {self.pattern}"
 
 
-@pghistory.track(
-    pghistory.InsertEvent(),
-    pghistory.UpdateEvent(),
-    pghistory.DeleteEvent(),
-    append_only=True,
-    meta={"verbose_name": "viewing-scope edit"},
-    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
-)
+@audited("viewing-scope edit")
 class ViewerScope(models.Model):
     """A depot tree that the members of a group may read. Audited like the allow-list."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 
-import pghistory
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import RegexValidator
 from django.db import models
@@ -12,6 +11,7 @@ from django.db.models import OuterRef, Q, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from criticizer.db.triggers import audited
 from reviews.models.jobs import ReviewJob
 from reviews.reviewers.base import FindingSeverity
 
@@ -20,14 +20,7 @@ def today() -> date:
     return timezone.now().date()
 
 
-@pghistory.track(
-    pghistory.InsertEvent(),
-    pghistory.UpdateEvent(),
-    pghistory.DeleteEvent(),
-    append_only=True,
-    meta={"verbose_name": "rule edit"},
-    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
-)
+@audited("rule edit")
 class TeamRule(models.Model):
     """A rule that the changes of some paths are reviewed by; audited by pghistory."""
 
@@ -61,14 +54,7 @@ class TeamRule(models.Model):
         return self.name
 
 
-@pghistory.track(
-    pghistory.InsertEvent(),
-    pghistory.UpdateEvent(),
-    pghistory.DeleteEvent(),
-    append_only=True,
-    meta={"verbose_name": "skipped-path edit"},
-    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
-)
+@audited("skipped-path edit")
 class SkippedPath(models.Model):
     """Depot files that the checks alone read, as no model needs to; audited by pghistory."""
 

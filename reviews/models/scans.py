@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import pghistory
 import pgtrigger
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer.db.triggers import audited
 from reviews.models.jobs import ReviewJob
 
 
-@pghistory.track(
-    pghistory.InsertEvent(),
-    pghistory.UpdateEvent(),
-    pghistory.DeleteEvent(),
-    append_only=True,
-    exclude=["next_at", "problem"],
-    meta={"verbose_name": "scanned-path edit"},
-    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
-)
+@audited("scanned-path edit", exclude=["next_at", "problem"])
 class ScanTarget(models.Model):
     """A repository, or a folder of one, whose documents are scanned; audited by pghistory.
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import pghistory
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from criticizer.db.triggers import audited
 
-@pghistory.track(
-    pghistory.InsertEvent(),
-    pghistory.UpdateEvent(),
-    pghistory.DeleteEvent(),
-    append_only=True,
-    meta={"verbose_name": "subscription edit"},
-    obj_field=pghistory.ObjForeignKey(on_delete=models.DO_NOTHING, null=True, db_constraint=False),
-)
+
+@audited("subscription edit")
 class Subscription(models.Model):
     """Who is notified of changes of files that `pattern` matches, by `author` if one is named.
 
