@@ -73,6 +73,11 @@ async def in_thread(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, _without_dead_connection, work)
 
 
+async def in_database(work: Callable[[], T]) -> T:
+    """Run database work that may be repeated in a thread of the pool, across a lost connection."""
+    return await in_thread(lambda: with_reconnect(work))
+
+
 async def in_lone_thread(work: Callable[[], T]) -> T:
     """Run work that may take minutes, one after another, so that the pool stays free for other stages."""
     thread = _of_this_process(_lone_threads, 1)
@@ -159,11 +164,11 @@ class Driver:
         limit = min(_BATCH, self.capacity - len(self._running))
         if limit < 1:
             return False
-        claimed = await in_thread(lambda: with_reconnect(lambda: outbox.claim(self.queue, limit)))
+        claimed = await in_database(lambda: outbox.claim(self.queue, limit))
         if not claimed:
             return False
         ids = [message.aggregate_id for message in claimed]
-        lost = await in_thread(lambda: with_reconnect(lambda: _lost_their_worker(ids)))
+        lost = await in_database(lambda: _lost_their_worker(ids))
         for message in claimed:
             due = Due(message.id, message.aggregate_id, message.lease_token)
             # A stage that lost its worker twice may be killing workers: it runs alone.
@@ -189,9 +194,7 @@ class Driver:
         with LEASE_RENEWER.holding(due.token):
             claim = None
             try:
-                claim = await in_thread(
-                    lambda: with_reconnect(lambda: pipeline.claim(due, worker_name(), shared=True))
-                )
+                claim = await in_database(lambda: pipeline.claim(due, worker_name(), shared=True))
                 if claim is not None:
                     await self._work_and_record(claim)
             except Exception as error:  # noqa: BLE001  every failure of a stage is settled
@@ -201,13 +204,12 @@ class Driver:
     async def _work_and_record(self, claim: StageClaim) -> None:
         try:
             write = await self._work(claim)
-
             await in_thread(lambda: record(claim, write))
         except asyncio.CancelledError:
             # Only the work was cancelled, not this task. A failure here is not one of the stage: its lease
             # expires, and the stage is repeated.
             try:
-                await in_thread(lambda: with_reconnect(lambda: pipeline.give_back(claim)))
+                await in_database(lambda: pipeline.give_back(claim))
             except Exception:
                 log.exception("stage_not_recorded", stage_run=claim.stage_run_id)
             else:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -121,6 +122,16 @@ class StageClaim:
     has_progress: bool = True
     soft_deadline_in: float = math.inf
     flow: str = ""
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """Return the parameters by which a statement finds its stage run, lease, attempt and message."""
+        return {
+            "stage_run": self.stage_run_id,
+            "token": self.token,
+            "attempt": self.attempt_id,
+            "outbox": self.outbox_id,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import structlog
@@ -13,8 +14,6 @@ from criticizer.queue import outbox
 from criticizer.redaction import clean
 from criticizer.resilience import gate
 from criticizer.resilience.failures import Component, DependencyUnavailable, ErrorClass, Failure, kind_of
-from deadletters import ingest
-from reviews.agents import expire as expire_tasks
 from reviews.models import StageRun
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, soft_margin, statement
@@ -172,7 +171,7 @@ def _refused(due: Due) -> None:
             _bury_lost(due, held)
 
 
-def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
+def _bury_lost(due: Due, held: Mapping[str, Any]) -> None:
     """Dead-letter a stage whose every attempt lost its worker."""
     prepared.rows(
         """
@@ -188,17 +187,13 @@ def _bury_lost(due: Due, held: Mapping[str, object]) -> None:
          WHERE id = %(job)s""",
         {"run": held["id"], "outbox": due.outbox_id, "job": held["job_id"]},
     )
-    expire_tasks.cancel([int(str(held["job_id"]))])
     failure = Failure(
         ErrorClass.WORKER_LOST,
         Component.INTERNAL,
         "every attempt ended with its worker; look for out-of-memory kills",
         context={"attempts": held["attempts"]},
     )
-    # The job is dead-lettered and the dead letter exists, or neither.
-    ingest.open_letter(
-        dead_letter.draft(int(str(held["job_id"])), Stage(str(held["stage"])), failure, stack="")
-    )
+    dead_letter.open_letter(held["job_id"], Stage(held["stage"]), failure)
 
 
 def progress_of(claim: StageClaim) -> dict[str, str]:
@@ -228,19 +223,32 @@ def give_back(claim: StageClaim) -> None:
         WITH run AS (
           UPDATE stage_runs SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
                  lease_expires_at = NULL
-           WHERE id = %(run)s AND lease_token = %(token)s AND status = 'running' RETURNING id),
+           WHERE id = %(stage_run)s AND lease_token = %(token)s AND status = 'running' RETURNING id),
         attempt AS (
           UPDATE attempts SET outcome = 'given_back', finished_at = now() FROM run
            WHERE attempts.id = %(attempt)s)
         UPDATE outbox_messages SET available_at = now(), lease_token = NULL, started_at = NULL FROM run
          WHERE outbox_messages.id = %(outbox)s""",
-        {
-            "run": claim.stage_run_id,
-            "token": claim.token,
-            "attempt": claim.attempt_id,
-            "outbox": claim.outbox_id,
-        },
+        claim.rows,
     )
+
+
+_WAIT = statement("""
+WITH run AS (
+  UPDATE stage_runs s SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
+         lease_expires_at = NULL, next_attempt_at = $BEFORE_DEADLINE
+    FROM jobs j
+   WHERE s.id = %(stage_run)s AND lease_token = %(token)s AND s.status = 'running' AND j.id = s.job_id
+  RETURNING s.id, s.next_attempt_at),
+attempt AS (
+  UPDATE attempts SET outcome = 'given_back', finished_at = now(), detail = %(detail)s FROM run
+   WHERE attempts.id = %(attempt)s),
+again AS (
+  UPDATE outbox_messages
+     SET available_at = run.next_attempt_at, lease_token = NULL,
+         started_at = NULL, waiting_for = %(dependency)s
+    FROM run WHERE outbox_messages.id = %(outbox)s)
+SELECT run.id, pg_notify(%(channel)s, '') FROM run""")
 
 
 def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
@@ -248,46 +256,19 @@ def wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
 
     `outbox.wake` makes it due earlier. Raises LostLease, having changed nothing.
     """
-    if waiting.write is None:
-        return _wait(claim, waiting)
-    with transaction.atomic():
-        waiting.write()
-        _wait(claim, waiting)
-        return None
-
-
-def _wait(claim: StageClaim, waiting: DependencyUnavailable) -> None:
-    done = prepared.row(
-        statement("""
-        WITH run AS (
-          UPDATE stage_runs s SET status = 'pending', attempts = attempts - 1, lease_token = NULL,
-                 lease_expires_at = NULL, next_attempt_at = $BEFORE_DEADLINE
-            FROM jobs j
-           WHERE s.id = %(run)s AND lease_token = %(token)s AND s.status = 'running' AND j.id = s.job_id
-          RETURNING s.id, s.next_attempt_at),
-        attempt AS (
-          UPDATE attempts SET outcome = 'given_back', finished_at = now(), detail = %(detail)s FROM run
-           WHERE attempts.id = %(attempt)s),
-        again AS (
-          UPDATE outbox_messages
-             SET available_at = run.next_attempt_at, lease_token = NULL,
-                 started_at = NULL, waiting_for = %(dependency)s
-            FROM run WHERE outbox_messages.id = %(outbox)s)
-        SELECT run.id, pg_notify(%(channel)s, '') FROM run"""),
-        {
-            "run": claim.stage_run_id,
-            "token": claim.token,
-            "attempt": claim.attempt_id,
-            "outbox": claim.outbox_id,
+    with transaction.atomic() if waiting.write is not None else nullcontext():
+        if waiting.write is not None:
+            waiting.write()
+        parameters = {
+            **claim.rows,
             "delay": waiting.seconds,
             "soft_margin": soft_margin(),
             "dependency": waiting.dependency,
             "detail": clean(_waiting_reason(waiting), 1000),
             "channel": outbox.channel(queue_of(claim.stage)),
-        },
-    )
-    if done is None:
-        raise LostLease
+        }
+        if prepared.row(_WAIT, parameters) is None:
+            raise LostLease
 
 
 def _waiting_reason(waiting: DependencyUnavailable) -> str:
@@ -303,8 +284,8 @@ def still_ours(claim: StageClaim) -> bool:
     found = prepared.row(
         statement("""
         SELECT j.deadline_at <= now() AS overdue FROM stage_runs s JOIN jobs j ON j.id = s.job_id
-         WHERE s.id = %(run)s AND s.lease_token = %(token)s AND j.status IN $ACTIVE"""),
-        {"run": claim.stage_run_id, "token": claim.token},
+         WHERE s.id = %(stage_run)s AND s.lease_token = %(token)s AND j.status IN $ACTIVE"""),
+        claim.rows,
     )
     if found is None:
         return False

@@ -22,7 +22,6 @@ from criticizer.resilience.failures import (
 )
 from criticizer.resilience.retry import BACKOFF
 from deadletters import ingest
-from reviews.agents import expire
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import Due, LostLease, StageClaim, queue_of, soft_margin, statement
 from reviews.pipeline.claim import wait
@@ -99,29 +98,22 @@ def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline
     goes_inline = inline and next_stage is not None and next_queue == queue_of(claim.stage)
     inline_token = uuid4() if goes_inline else None
     parameters = {
-        "stage_run": claim.stage_run_id,
-        "token": claim.token,
-        "attempt": claim.attempt_id,
-        "outbox": claim.outbox_id,
+        **claim.rows,
         "next_stage": next_stage.value if next_stage else "",
         "next_queue": next_queue,
         "channel": outbox.channel(next_queue),
         "inline": inline_token,
         "lease": outbox.scaled(outbox.LEASE_SECONDS),
     }
-    if write is None and next_stage is not None:
-        found = prepared.row(_RECORD, parameters)  # one statement is one commit
+    is_one_statement = write is None and next_stage is not None
+    with nullcontext() if is_one_statement else transaction.atomic():
+        found = prepared.row(_RECORD, parameters)
         if found is None:
             raise LostLease
-    else:
-        with transaction.atomic():
-            found = prepared.row(_RECORD, parameters)
-            if found is None:
-                raise LostLease
-            if write is not None:
-                write()
-            if next_stage is None:
-                _succeed(claim)
+        if write is not None:
+            write()
+        if next_stage is None:
+            _succeed(claim)
     if inline_token is not None and found["outbox_id"] is not None:
         return Due(found["outbox_id"], found["stage_run_id"], inline_token)
     return None
@@ -129,15 +121,8 @@ def record(claim: StageClaim, write: Callable[[], None] | None = None, *, inline
 
 def _finish(claim: StageClaim, write: Callable[[], None] | None) -> bool:
     """End stage and job together and store the stage's result, if nothing else is to be done."""
-    parameters = {
-        "job": claim.job_id,
-        "stage_run": claim.stage_run_id,
-        "token": claim.token,
-        "attempt": claim.attempt_id,
-        "outbox": claim.outbox_id,
-    }
     with transaction.atomic() if write is not None else nullcontext():
-        if prepared.row(_FINISH, parameters) is None:
+        if prepared.row(_FINISH, {**claim.rows, "job": claim.job_id}) is None:
             return False
         if write is not None:
             write()
@@ -210,10 +195,7 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
     kind = failure.kind
     is_last = claim.attempt >= claim.max_attempts
     parameters = {
-        "stage_run": claim.stage_run_id,
-        "token": claim.token,
-        "attempt": claim.attempt_id,
-        "outbox": claim.outbox_id,
+        **claim.rows,
         "error_class": str(failure.error_class),
         "code": kind.code,
         "detail": clean(failure.detail, 1000),
@@ -225,18 +207,12 @@ def fail(claim: StageClaim, failure: Failure, stack: str) -> float | None:
         return delay
     if failure.retryable and not is_last:
         channel = outbox.channel(queue_of(claim.stage))
-        if (
-            prepared.row(
-                _RETRY, {**parameters, "delay": delay, "channel": channel, "soft_margin": soft_margin()}
-            )
-            is None
-        ):
+        parameters |= {"delay": delay, "channel": channel, "soft_margin": soft_margin()}
+        if prepared.row(_RETRY, parameters) is None:
             raise LostLease
         return delay
     with transaction.atomic():
         if prepared.row(_BURY, parameters) is None:
             raise LostLease
-        expire.cancel([claim.job_id])
-        # The job is dead-lettered and the dead letter exists, or neither.
-        ingest.open_letter(dead_letter.draft(claim.job_id, claim.stage, failure, stack))
+        dead_letter.open_letter(claim.job_id, claim.stage, failure, stack)
     return None

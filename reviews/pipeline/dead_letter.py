@@ -1,17 +1,27 @@
-"""Draft of the dead letter of a failed stage."""
+"""The dead letter of a stage that failed for good."""
 
 from __future__ import annotations
 
 from criticizer.db import prepared
 from criticizer.redaction import clean, clean_context
 from criticizer.resilience.failures import Failure
+from deadletters import ingest
 from deadletters.types import LetterDraft
+from reviews.agents import expire
 from reviews.pipeline.dependencies import source_of
 from reviews.states import Stage
 
 
-def draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraft:
-    """Return the draft for a stage that just failed; `stack` is already redacted."""
+def open_letter(job_id: int, stage: Stage, failure: Failure, stack: str = "") -> None:
+    """Open the dead letter of a job, and cancel its open tasks. `stack` is already redacted.
+
+    Part of the transaction that has just dead-lettered the job: both happen, or neither.
+    """
+    expire.cancel([job_id])
+    ingest.open_letter(_draft(job_id, stage, failure, stack))
+
+
+def _draft(job_id: int, stage: Stage, failure: Failure, stack: str) -> LetterDraft:
     kind = failure.kind
     delivery = failure.context.get("delivery")
     facts = prepared.row(

@@ -6,8 +6,6 @@ import structlog
 
 from criticizer.db import prepared
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
-from deadletters import ingest
-from reviews.agents import expire
 from reviews.pipeline import dead_letter
 from reviews.pipeline.base import ACTIVE, UNFINISHED
 from reviews.states import STAGE_ORDER, Stage
@@ -51,7 +49,6 @@ def fail_replay(job_id: int) -> None:
             "order": [stage.value for stage in STAGE_ORDER],
         },
     )
-    expire.cancel([job_id])
     failure = PermanentFailure(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL, _DETAIL)
-    ingest.open_letter(dead_letter.draft(job_id, Stage(stage), failure, ""))
+    dead_letter.open_letter(job_id, Stage(stage), failure)
     log.warning("replay_timed_out", job=job_id, stage=stage, error_class=str(ErrorClass.DEADLINE_EXCEEDED))

@@ -219,7 +219,7 @@ def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> boo
     if write is None:
         return False
     with transaction.atomic():
-        found = prepared.row(_AFTER_END, {"stage_run": claim.stage_run_id, "token": claim.token})
+        found = prepared.row(_AFTER_END, claim.rows)
         if found is None:
             return False
         write()

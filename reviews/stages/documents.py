@@ -14,8 +14,7 @@ from criticizer.resilience.failures import DependencyUnavailable, Failure
 from reviews.artifacts import recipe
 from reviews.drift.wording import Unsure
 from reviews.pipeline import StageClaim
-from reviews.pipeline.async_executor import in_thread
-from reviews.pipeline.executor import with_reconnect
+from reviews.pipeline.async_executor import in_database
 from reviews.reviewers.base import Finding, Stopped
 from reviews.reviewers.document_answers import SectionVerdict
 from reviews.reviewers.document_review import (
@@ -93,7 +92,7 @@ async def _asked(
     found_by = await semantic.ordered(claim, prepared)
     questions, unasked = questions_of(prepared, found_by.sections, client.model, settings.DOCUMENT_SECTIONS)
     keys = [question.key for question in questions]
-    known = await in_thread(lambda: with_reconnect(lambda: units.known_answers(claim, keys)))
+    known = await in_database(lambda: units.known_answers(claim, keys))
     asking = DocumentReview(prepared, client, recipe.limits(), progress, around, known)
     if outcome.stopped is not None:  # its time or its tokens are used up: what is known is all
         over = outcome.stopped is Stopped.OVER_LIMIT

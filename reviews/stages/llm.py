@@ -27,7 +27,7 @@ from reviews import config, linter_results, pipeline, scans
 from reviews.artifacts import recipe, redactor
 from reviews.artifacts.redactor import RedactedChange
 from reviews.pipeline import StageClaim, dependencies
-from reviews.pipeline.async_executor import in_lone_thread, in_thread
+from reviews.pipeline.async_executor import in_database, in_lone_thread, in_thread
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.replay import allowlist_recheck
 from reviews.reviewers.coverage_texts import (
@@ -69,15 +69,14 @@ async def run(claim: StageClaim) -> Written:
         return await _run(claim)
     except PermanentFailure as failure:
         if failure.error_class is ErrorClass.REDACTION_BLOCKED:
-            note = partial(redactor.record_blocked, claim, failure)
-            await in_thread(lambda: with_reconnect(note))
+            await in_database(partial(redactor.record_blocked, claim, failure))
         raise
 
 
 async def _run(claim: StageClaim) -> Written:
-    if await in_thread(lambda: with_reconnect(lambda: scans.is_scan(claim.job_id))):
+    if await in_database(lambda: scans.is_scan(claim.job_id)):
         return await _with_change(claim, lambda change_of: _checked(claim, change_of().prepared, ""))
-    if await in_thread(lambda: with_reconnect(lambda: agent_review.is_by_agents(claim))):
+    if await in_database(lambda: agent_review.is_by_agents(claim)):
         return await _with_change(claim, lambda change_of: _by_agents(claim, change_of()))
     models = await open_models()
     if not models:

@@ -28,7 +28,7 @@ from criticizer.resilience import gate, rate_limit
 from criticizer.resilience.failures import Component, DependencyUnavailable, Failure
 from reviews import config, pipeline, token_ledger
 from reviews.pipeline import StageClaim
-from reviews.pipeline.async_executor import in_thread
+from reviews.pipeline.async_executor import in_database, in_thread
 from reviews.pipeline.dependencies import away
 from reviews.pipeline.executor import with_reconnect
 from reviews.reviewers.anthropic import AnthropicClient
@@ -56,12 +56,6 @@ class Model:
     client: ModelClient
     verifier: ModelClient | None
     slots: asyncio.Semaphore
-
-    @contextlib.asynccontextmanager
-    async def calling(self, *, has_backup: bool = False) -> AsyncIterator[None]:
-        """Admit one call (`calling`)."""
-        async with calling(self.name, has_backup=has_backup):
-            yield
 
 
 @contextlib.asynccontextmanager
@@ -106,7 +100,7 @@ class Backed:
             reserve = partial(
                 self.ledger.reserve, request.call_id, model.name, model.client.model, request.characters
             )
-            async with model.calling(has_backup=model is not self.models[-1]):
+            async with calling(model.name, has_backup=model is not self.models[-1]):
                 return await settled(reserve, partial(model.client.complete, request))
 
         first, *others = self.models
@@ -140,7 +134,7 @@ class Backed:
 
 async def settled(reserve: Callable[[], int], call: Callable[[], Awaitable[ModelAnswer]]) -> ModelAnswer:
     """Make a call between its reservation in the token ledger and its settlement (guarantee G390)."""
-    reserving = asyncio.ensure_future(in_thread(lambda: with_reconnect(reserve)))
+    reserving = asyncio.ensure_future(in_database(reserve))
     try:
         entry = await asyncio.shield(reserving)
     except asyncio.CancelledError:
@@ -189,7 +183,7 @@ def wait_of(models: Sequence[Model]) -> DependencyUnavailable | None:
 
 
 async def _is_away(name: str) -> bool:
-    return await in_thread(lambda: with_reconnect(lambda: bool(away([name]))))
+    return await in_database(lambda: bool(away([name])))
 
 
 async def _admitted(name: str, has_backup: bool) -> gate.Permit:
@@ -214,7 +208,7 @@ def is_short(waiting: DependencyUnavailable) -> bool:
 
 
 async def _admit(name: str) -> gate.Permit:
-    asked = asyncio.ensure_future(in_thread(lambda: with_reconnect(lambda: gate.acquire_permit(name))))
+    asked = asyncio.ensure_future(in_database(lambda: gate.acquire_permit(name)))
     try:
         return await asyncio.shield(asked)
     except asyncio.CancelledError:
@@ -302,7 +296,7 @@ class ProgressKeeper:
         """Write the finished parts, across a lost connection. For an attempt that ends early."""
         await self.close()
         if self._has_more():
-            await asyncio.shield(in_thread(lambda: with_reconnect(self._write)))
+            await asyncio.shield(in_database(self._write))
 
     async def keep(self) -> None:
         """Write the finished parts now. A lost database is left to the next write."""

@@ -32,8 +32,7 @@ from criticizer.texts import SEMANTIC_AWAY, SEMANTIC_OFF
 from reviews import config
 from reviews.models import ReviewUnit
 from reviews.pipeline import StageClaim
-from reviews.pipeline.async_executor import in_thread
-from reviews.pipeline.executor import with_reconnect
+from reviews.pipeline.async_executor import in_database
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.embeddings import MAX_TEXTS, Embedded, EmbeddingsClient, Vector, similarity
 from reviews.reviewers.model import LimitReached
@@ -137,7 +136,7 @@ def _files(prepared: Prepared) -> dict[int, RedactedText]:
 
 
 async def _known(claim: StageClaim, keys: Sequence[str]) -> dict[str, Any]:
-    found = await in_thread(lambda: with_reconnect(lambda: units.known_answers(claim, keys)))
+    found = await in_database(lambda: units.known_answers(claim, keys))
     return {key: answer for key, (answer, _) in found.items()}
 
 

@@ -270,7 +270,7 @@ def test_nothing_is_offered_where_the_worker_dies_before_its_attempt_is_given_ba
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["reviews.pipeline.claim"], "_wait", dies)
+        patch.setattr(sys.modules["reviews.pipeline.claim"], "_waiting_reason", dies)
         with pytest.raises(SystemExit):
             bench.job()
     assert not AgentTask.objects.exists()
