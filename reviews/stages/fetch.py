@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -21,8 +21,9 @@ from reviews.models.jobs import SCAN
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
-from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_job
+from reviews.recipients.scopes import Scope, scope_of_job
 from reviews.repository_configuration import Configurations, as_json
+from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.redactor import verify_documents
 from reviews.reviewers.unsent import unsent_reason
@@ -32,7 +33,6 @@ from reviews.sources.context import ContextFetcher
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.mirror import Redirected
 from reviews.sources.pull import PullSource
-from reviews.sources.registry import source_for
 from reviews.sources.rules import RuleReader
 from reviews.sources.skipped_paths import SkippedPaths
 from reviews.stages import documents as described_by
@@ -162,102 +162,80 @@ def _redacted(claim: StageClaim, change: Change) -> tuple[Prepared, list[store.S
         raise
 
 
-def _fetch(
-    changelist_id: str,
-    source: Source | None = None,
-    scope: Scope = EVERYTHING,
-    configurations: Configurations | None = None,
-) -> Change:
-    source = source or source_for(changelist_id, config.sources())
+def _fetch(changelist_id: str, source: Source, scope: Scope, configurations: Configurations) -> Change:
     allow_list = config.allow_list()  # one for the whole fetch
-    configurations = configurations or Configurations(source, allow_list)
-    fetcher = ChangeFetcher(
-        source,
-        allow_list,
-        config.record_violation,
-        may_read=None if scope.everything else scope.allows,
-    )
+    may_read = None if scope.everything else scope.allows
+    fetcher = ChangeFetcher(source, allow_list, config.record_violation, may_read=may_read)
     dependency = config.source_dependency(changelist_id)
     with gate.guarded(dependency) if dependency else nullcontext():
         skipped = config.skipped_paths(source)
-        change = skipped.applied(configurations.applied(fetcher.fetch(changelist_id)))
-        change = _with_documents(change, source, allow_list, scope, configurations, skipped)
+        reading = _Reading(source, allow_list, scope, configurations, skipped, recipe.limits())
+        change = reading.with_documents(reading.marked(fetcher.fetch(changelist_id)))
         # Documents compare both sides of a moved file.
-        moved = fetcher.with_moved_in(change, _left_out(configurations, skipped))
-        change = skipped.applied(configurations.applied(moved)) if moved is not change else change
-        return _for_model(change, source, allow_list, scope, configurations, skipped)
+        moved = fetcher.with_moved_in(change, reading.is_left_out)
+        return reading.for_model(reading.marked(moved) if moved is not change else change)
 
 
-def _with_documents(
-    change: Change,
-    source: Source,
-    allow_list: AllowList,
-    scope: Scope,
-    configurations: Configurations,
-    skipped: SkippedPaths,
-) -> Change:
-    """Return the change with what it makes untrue in documents (guarantee G473), and which describe it."""
-    wanted = described_by.wanted()
-    may_send = _sendable(scope, configurations, skipped)
-    allow_list = allow_list.with_case(source.case_sensitive)
-    roots = []
-    for root, (files, documents) in configurations.rules().items():
-        if not documents.is_on:
-            continue
-        sight = Sight(
-            allow_list,
-            literal_names=source.literal_names,
-            may_read=None if scope.everything else scope.allows,
-            is_excluded=files.is_excluded if documents.excludes_paths else None,
-        )
-        roots.append(
-            Root(
-                root,
-                sight,
-                documents.reads,
-                documents.kinds,
-                documents.most,
-                sections=wanted.sections if documents.asks_model else 0,
-                keeps_rest=wanted.is_by_meaning,
-                may_send=may_send,
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What is read of a source for one change, and what of that a model may be sent."""
+
+    source: Source
+    allow_list: AllowList
+    scope: Scope
+    configurations: Configurations
+    skipped: SkippedPaths
+    limits: ReviewLimits
+
+    def marked(self, change: Change) -> Change:
+        """Return the change with marks on the files that its repository or an operator leaves out."""
+        return self.skipped.applied(self.configurations.applied(change))
+
+    def with_documents(self, change: Change) -> Change:
+        """Return the change with what it makes untrue in documents (G473), and which of them describe it."""
+        wanted = described_by.wanted()
+        allow_list = self.allow_list.with_case(self.source.case_sensitive)
+        roots = []
+        for root, (files, documents) in self.configurations.rules().items():
+            if not documents.is_on:
+                continue
+            sight = Sight(
+                allow_list,
+                literal_names=self.source.literal_names,
+                may_read=None if self.scope.everything else self.scope.allows,
+                is_excluded=files.is_excluded if documents.excludes_paths else None,
             )
-        )
-    return DocumentVerifier(source, verify_documents).added_to(change, roots)
+            roots.append(
+                Root(
+                    root,
+                    sight,
+                    documents.reads,
+                    documents.kinds,
+                    documents.most,
+                    sections=wanted.sections if documents.asks_model else 0,
+                    keeps_rest=wanted.is_by_meaning,
+                    may_send=self._may_send,
+                )
+            )
+        return DocumentVerifier(self.source, verify_documents).added_to(change, roots)
 
+    def for_model(self, change: Change) -> Change:
+        """Return the change with its rules and with the files it uses, where a model will read it."""
+        if settings.LLM_PROVIDER == "none" or self.limits.is_compact:
+            return change
+        rules = RuleReader(self.source, self.allow_list, self._may_send)
+        change = rules.added_to(change, config.team_rules())
+        if self.limits.context_share == 0:
+            return change
+        return ContextFetcher(self.source, self.allow_list, self._may_send).added_to(change)
 
-def _for_model(
-    change: Change,
-    source: Source,
-    allow_list: AllowList,
-    scope: Scope,
-    configurations: Configurations,
-    skipped: SkippedPaths,
-) -> Change:
-    """Return the change with its rules and with the files it uses, where a model will read it."""
-    limits = recipe.limits()
-    if settings.LLM_PROVIDER == "none" or limits.is_compact:
-        return change
+    def is_left_out(self, path: str) -> bool:
+        """Say whether a path is kept from models: by an operator, by its repository, or as a lock file."""
+        return self._is_unsent(path) or self.configurations.is_excluded(path)
 
-    may_read = _sendable(scope, configurations, skipped)
-    change = RuleReader(source, allow_list, may_read).added_to(change, config.team_rules())
-    if limits.context_share == 0:
-        return change
-    return ContextFetcher(source, allow_list, may_read).added_to(change)
+    def _may_send(self, path: str) -> bool:
+        """Say whether a model may be sent a file outside the change."""
+        return self.scope.allows(path) and not self._is_unsent(path) and self.configurations.may_send(path)
 
-
-def _left_out(configurations: Configurations, skipped: SkippedPaths) -> Callable[[str], bool]:
-    """Return whether a path is kept from models: by an operator, by its repository, or as a lock file."""
-    is_unsent = _unsent(skipped)
-    return lambda path: is_unsent(path) or configurations.is_excluded(path)
-
-
-def _sendable(scope: Scope, configurations: Configurations, skipped: SkippedPaths) -> Callable[[str], bool]:
-    """Return whether a model may be sent a file outside the change."""
-    is_unsent = _unsent(skipped)
-    return lambda path: scope.allows(path) and not is_unsent(path) and configurations.may_send(path)
-
-
-def _unsent(skipped: SkippedPaths) -> Callable[[str], bool]:
-    """Return whether the operators keep a path from models, or it is a lock file."""
-    skip_paths = recipe.limits().skip_paths
-    return lambda path: bool(skipped.reason(path) or unsent_reason(path, skip_paths))
+    def _is_unsent(self, path: str) -> bool:
+        return bool(self.skipped.reason(path) or unsent_reason(path, self.limits.skip_paths))

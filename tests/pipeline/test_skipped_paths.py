@@ -11,13 +11,12 @@ import pytest
 
 from criticizer.redaction import Redactor
 from reviews.models import CoverageRow, SkippedPath
-from reviews.recipients.scopes import EVERYTHING
 from reviews.reviewers.coverage_texts import EXCLUDED, unread_banner
 from reviews.reviewers.prepare import prepare
 from reviews.reviewers.review import checks_only
 from reviews.sources.skipped_paths import SkippedPaths
-from reviews.stages import fetch
 from reviews.states import JobStatus
+from tests import changes
 from tests.pipeline.test_stage_fetch import depot  # noqa: F401 - a fixture
 from tests.pipeline.test_stage_llm import Bench, bench, job_of  # noqa: F401 - a fixture
 from tests.reviewers.build import change, edited, fake_token
@@ -41,7 +40,7 @@ def fetched(depot: Any, settings: Any, tmp_path: Path) -> Callable[[], dict[str,
     sha = repository.commit_files({"src/a.py": "helper(1)\n", "docs/b.md": "2"})
 
     def fetch_it() -> dict[str, str]:
-        found = fetch._fetch(f"git:demo@{sha}", scope=EVERYTHING)
+        found = changes.fetched(f"git:demo@{sha}")
         return {**{file.path: file.unsent for file in found.files}, "context": str(len(found.context))}
 
     return fetch_it
@@ -128,7 +127,7 @@ def test_code_moved_out_of_an_unread_path_is_read_as_new_and_reported(
     gone = {was: None, "docs/deep/b.py": None, "src/c.py": None}
     moved = {"src/a.py": BAD + edit, "docs/other/b.py": BAD + "1\n", "src/d.py": BAD + "2\n"}
     sha = repository.commit_files({**gone, **moved})
-    found = fetch._fetch(f"git:demo@{sha}", scope=EVERYTHING)
+    found = changes.fetched(f"git:demo@{sha}")
     files = {file.path: file for file in found.files}
     assert (files["//demo/src/a.py"].old_text, files["//demo/src/a.py"].new_text) == (None, BAD + edit)
     assert files["//demo/src/a.py"].old_path == f"//demo/{was}"

@@ -33,6 +33,7 @@ from reviews.models import ReviewJob
 from reviews.pipeline import Due
 from reviews.recipients.scopes import Scope
 from reviews.stages import fetch
+from tests import changes
 from tests.acceptance.line import Line
 from tests.fakes.p4.server import CONNECTION_REFUSED, FakeDepot, added
 from tests.sources.gitrepo import GitRepo
@@ -77,21 +78,21 @@ def test_a_dead_server_opens_its_circuit_and_the_rest_waits(depot: FakeDepot) ->
     depot.misbehave("info", times=100, stderr=CONNECTION_REFUSED, exit=1)
     for _ in range(10):
         with pytest.raises(RetryableFailure):
-            fetch._fetch(change)
+            changes.fetched(change)
     asked = len(depot.calls())
     with pytest.raises(DependencyUnavailable) as caught:
-        fetch._fetch(change)
+        changes.fetched(change)
     assert (caught.value.dependency, len(depot.calls())) == (P4, asked)
     depot.recover()
     cool_down_ends()
     for _ in range(2):
-        assert [file.path for file in fetch._fetch(change).files] == [A]
+        assert [file.path for file in changes.fetched(change).files] == [A]
     assert Circuit.objects.get(pk=P4).state == CircuitState.CLOSED
 
 
 def test_permanent_failure_of_a_job_does_not_count_against_the_server(depot: FakeDepot) -> None:
     with pytest.raises(PermanentFailure):
-        fetch._fetch("99999")
+        changes.fetched("99999")
     bucket = CircuitBucket.objects.get(name=P4)
     assert (bucket.calls, bucket.failures) == (1, 0)
 
@@ -99,7 +100,7 @@ def test_permanent_failure_of_a_job_does_not_count_against_the_server(depot: Fak
 def test_what_the_allow_list_refuses_counts_as_nothing(depot: FakeDepot) -> None:
     change = depot.submit(added("//depot/other/a.c", "1\n"))
     with pytest.raises(PermanentFailure) as failed:
-        fetch._fetch(change)
+        changes.fetched(change)
     assert failed.value.error_class is ErrorClass.PATH_DENIED
     assert not CircuitBucket.objects.exists()
 
@@ -108,7 +109,7 @@ def test_git_is_local_and_has_no_circuit(depot: FakeDepot, settings: Any, tmp_pa
     repository = GitRepo(tmp_path / "demo")
     repository.commit_files({"a.c": "1\n"})
     settings.GIT_REPOSITORIES = {"demo": repository.path}
-    fetch._fetch(f"git:demo@{repository.git('rev-parse', 'HEAD')}")
+    changes.fetched(f"git:demo@{repository.git('rev-parse', 'HEAD')}")
     assert not Circuit.objects.exists()
 
 
@@ -156,14 +157,14 @@ def test_context_is_fetched_where_a_model_will_read_it(
     settings.GIT_REPOSITORIES = {"demo": repository.path}
     settings.LLM_PROVIDER, settings.LLM_SKIP_PATHS = "openai", ["*/vendor/*"]
     everything, nothing = Scope(everything=True), Scope(prefixes=("//demo/a",))
-    assert [file.path for file in fetch._fetch(f"git:demo@{sha}", scope=everything).context] == [
+    assert [file.path for file in changes.fetched(f"git:demo@{sha}", scope=everything).context] == [
         "//demo/lib.py"
     ]
-    assert fetch._fetch(f"git:demo@{sha}", scope=nothing).context == ()
+    assert changes.fetched(f"git:demo@{sha}", scope=nothing).context == ()
     settings.LLM_CONTEXT_PERCENT = 0
-    assert fetch._fetch(f"git:demo@{sha}").context == ()
+    assert changes.fetched(f"git:demo@{sha}").context == ()
     settings.LLM_CONTEXT_PERCENT, settings.LLM_PROVIDER = 35, "none"
-    assert fetch._fetch(f"git:demo@{sha}").context == ()
+    assert changes.fetched(f"git:demo@{sha}").context == ()
 
 
 # -- harmless probes --------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from reviews.recipients.scopes import Scope
 from reviews.recipients.visibility import Reach, part_of
 from reviews.reports import report_of
 from reviews.sources.base import Rule
-from reviews.stages import fetch
 from reviews.states import JobStatus
 from reviews.web.review_page import results_of
+from tests import changes
 from tests.api.conftest import ApiClient
 from tests.fakes.llm import Reply
 from tests.pipeline.test_stage_fetch import depot  # noqa: F401 - a fixture
@@ -63,7 +63,7 @@ def git(depot: Any, settings: Any, tmp_path: Path) -> Callable[..., Any]:  # noq
     settings.LLM_PROVIDER, settings.LLM_MAX_INPUT_TOKENS = "openai", 24_000
     repository.commit_files({"AGENTS.md": "- Old.\n", "pay/a.py": "1\n"})
     sha = repository.commit_files({"AGENTS.md": "- New.\n", "pay/a.py": "2\n"})
-    return lambda **fields: fetch._fetch(f"git:demo@{sha}", **fields)
+    return lambda **fields: changes.fetched(f"git:demo@{sha}", **fields)
 
 
 def test_a_change_is_fetched_with_its_rules_where_a_model_will_read_it(
