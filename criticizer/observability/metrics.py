@@ -109,21 +109,13 @@ class DatabaseCollector(Collector):
             with transaction.atomic():
                 bound_queries("SET LOCAL enable_seqscan = off")
                 families.append(_family(ROWS_INSERTED, _answer(ROWS_INSERTED.query, [COUNTED_TABLES])))
-                families.append(self._workers())
+                families.append(_family(WORKERS_ALIVE, self._workers_alive().items()))
                 families += [_family(gauge, _answer(gauge.query)) for gauge in GAUGES if gauge.by_index]
         except (DatabaseError, InterfaceError) as error:
             log.warning("metrics_incomplete", error=type(error).__name__)
             success = 0.0
         yield from families
         yield GaugeMetricFamily(SCRAPE_SUCCESS.name, SCRAPE_SUCCESS.documentation, success)
-
-    def _workers(self) -> Metric:
-        family = GaugeMetricFamily(
-            WORKERS_ALIVE.name, WORKERS_ALIVE.documentation, labels=WORKERS_ALIVE.labels
-        )
-        for queue, count in self._workers_alive().items():
-            family.add_metric([queue], count)
-        return family
 
 
 def bound_queries(also: str = "") -> None:

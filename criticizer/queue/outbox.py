@@ -180,8 +180,7 @@ _DONE = "DELETE FROM outbox_messages WHERE id = %(id)s AND lease_token = %(token
 _PUBLISH = """
 WITH made AS (
   INSERT INTO outbox_messages (aggregate_type, aggregate_id, message_type, queue, flow, available_at)
-  VALUES (%(aggregate_type)s, %(aggregate_id)s, %(message_type)s, %(queue)s, %(flow)s,
-          now() + make_interval(secs => %(delay)s))
+  VALUES (%(aggregate_type)s, %(aggregate_id)s, %(message_type)s, %(queue)s, %(flow)s, now())
   -- Its work may have been moved to another queue since.
   ON CONFLICT (aggregate_type, aggregate_id, message_type) DO UPDATE SET queue = excluded.queue
    WHERE outbox_messages.queue <> excluded.queue AND outbox_messages.lease_token IS NULL
@@ -221,7 +220,6 @@ def publish(
     aggregate_id: int,
     message_type: str,
     queue: str,
-    delay_seconds: float = 0.0,
     flow: str = SYSTEM,
 ) -> None:
     """Make a piece of work due, once: an existing message keeps its time and moves to `queue`.
@@ -236,7 +234,6 @@ def publish(
             "message_type": message_type,
             "queue": queue,
             "flow": flow,
-            "delay": delay_seconds,
         },
     )
 
@@ -256,28 +253,23 @@ def make_due(aggregate_type: str, aggregate_id: int, message_type: str) -> None:
     prepared.rows(_MAKE_DUE, named)
 
 
-def notify(queue: str) -> None:
-    """Wake the clusters of `queue` when the caller's transaction commits."""
-    prepared.rows("SELECT pg_notify(%(channel)s, '')", {"channel": channel(queue)})
-
-
-def wake(dependency: str, per_second: float = WAKE_PER_SECOND, *, limit: int | None = None) -> int:
-    """Make messages that wait for `dependency` due, `per_second` a second; return their number.
+def wake(dependency: str, *, limit: int | None = None) -> int:
+    """Make messages that wait for `dependency` due, WAKE_PER_SECOND of them; return their number.
 
     `limit`: at most so many, in the order in which they were due. Part of the caller's transaction.
     """
-    return sum(int(row["woken"]) for row in _woken(dependency, per_second, limit))
+    return sum(int(row["woken"]) for row in _woken(dependency, limit))
 
 
 def wake_first(dependency: str) -> int | None:
     """Make the message due whose turn it is of those that wait for `dependency`; return its id."""
-    found = _woken(dependency, WAKE_PER_SECOND, 1)
+    found = _woken(dependency, 1)
     return int(found[0]["first"]) if found else None
 
 
-def _woken(dependency: str, per_second: float, limit: int | None) -> list[dict[str, Any]]:
-    asked = {"dependency": dependency, "rate": per_second / settings.RETRY_TIME_SCALE, "limit": limit}
-    return prepared.rows(_WAKE, asked)
+def _woken(dependency: str, limit: int | None) -> list[dict[str, Any]]:
+    rate = WAKE_PER_SECOND / settings.RETRY_TIME_SCALE
+    return prepared.rows(_WAKE, {"dependency": dependency, "rate": rate, "limit": limit})
 
 
 @dataclass(slots=True)

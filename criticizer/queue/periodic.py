@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
-from django.db import transaction
-from django.db.models import QuerySet
-from django.db.models.functions import Now
 
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
@@ -44,16 +41,11 @@ class PeriodicTask:
         if is_enabled:
             outbox.publish(self.aggregate, _ONLY_ID, self.message, self.queue)
         else:
-            self._unleased().delete()
+            OutboxMessage.objects.filter(aggregate_type=self.aggregate, lease_token=None).delete()
 
     def run_now(self) -> None:
-        """Make the next run due now. Part of the caller's transaction, or a transaction of its own."""
-        with transaction.atomic():
-            if self._unleased().update(available_at=Now(), waiting_for=""):
-                outbox.notify(self.queue)
-
-    def _unleased(self) -> QuerySet[OutboxMessage]:
-        return OutboxMessage.objects.filter(aggregate_type=self.aggregate, lease_token=None)
+        """Make the next run due now, unless a worker has it. Part of the caller's transaction, if any."""
+        outbox.make_due(self.aggregate, _ONLY_ID, self.message)
 
     def run(
         self,

@@ -108,17 +108,7 @@ UPDATE paces
        refilled_at = greatest(refilled_at, statement_timestamp() + make_interval(secs => %(seconds)s))
  WHERE name = %(name)s"""
 
-# Fixed rows, each locked by itself: concurrent takers cannot exceed the limit.
-_TAKE_SLOT = """
-UPDATE pace_slots
-   SET token = gen_random_uuid(), expires_at = statement_timestamp() + make_interval(secs => %(lease)s)
- WHERE id = (SELECT id FROM pace_slots
-              WHERE name = %(name)s AND number <= %(limit)s
-                AND (expires_at <= statement_timestamp() OR token = %(kept)s)
-              ORDER BY token = %(kept)s DESC NULLS LAST, number LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING token"""
-
-# One of each limit, or none.
+# One of each limit, or none. Fixed rows, each locked by itself: concurrent takers cannot exceed the limit.
 _TAKE_SLOTS = """
 WITH wanted AS (
   SELECT * FROM unnest(%(names)s::text[], %(limits)s::int[], %(leases)s::float8[]) AS w(name, most, lease)),
@@ -262,26 +252,22 @@ def take_slots(wanted: Sequence[Slots]) -> list[tuple[str, UUID]]:
         "names": [slots.name for slots in wanted],
         "limits": [slots.limit for slots in wanted],
         "leases": [slots.lease_seconds for slots in wanted],
-        "kept": _kept_for(outbox.in_work()),
+        "kept": None if (message := outbox.in_work()) is None else _kept_for(message),
     }
     return [(row["name"], row["token"]) for row in prepared.rows(_TAKE_SLOTS, asked)]
 
 
 def take_slot(slots: Slots) -> UUID | None:
-    """Lease a slot; None when all are taken."""
-    parameters = {
-        "name": slots.name, "limit": slots.limit, "lease": slots.lease_seconds,
-        "kept": _kept_for(outbox.in_work()),
-    }  # fmt: skip
-    token: UUID | None = prepared.value(_TAKE_SLOT, parameters)
-    if token is None and prepared.rows(_MAKE_SLOTS, {"name": slots.name, "limit": slots.limit}):
-        token = prepared.value(_TAKE_SLOT, parameters)
-    return token
+    """Lease a slot, whose row is made where there is none yet; None when all are taken."""
+    taken = take_slots([slots])
+    if not taken and prepared.rows(_MAKE_SLOTS, {"name": slots.name, "limit": slots.limit}):
+        taken = take_slots([slots])
+    return taken[0][1] if taken else None
 
 
-def _kept_for(message_id: int | None) -> UUID | None:
+def _kept_for(message_id: int) -> UUID:
     """Return the token of a slot that is kept for a message. Other tokens are random."""
-    return None if message_id is None else UUID(int=message_id)
+    return UUID(int=message_id)
 
 
 def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
@@ -305,8 +291,7 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
 
 def pass_on(message_id: int) -> None:
     """Hand receivers' slots that were kept for a message, and not used by it, to the next that wait."""
-    if (kept := _kept_for(message_id)) is not None:
-        _hand_over([(name, kept) for name in SHARED])
+    _hand_over([(name, _kept_for(message_id)) for name in SHARED])
 
 
 def free_slots(held: Sequence[tuple[str, UUID]], held_seconds: float = 0.0) -> None:

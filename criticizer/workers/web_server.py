@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import structlog
@@ -251,6 +251,7 @@ def serve(
     `connect`: to the database, for requests that wait for a notification. `background` runs in a thread
     of each process for as long as the process does.
     """
+    run = partial(_run, application, listening, threads, connect, background)
     gc.freeze()  # large pages made it look through all that is loaded: up to a third of their time
     ours = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, ours)
@@ -258,10 +259,7 @@ def serve(
     started_at = 0.0
     while True:
         if len(children) < processes and (not started_at or time.monotonic() - started_at > 1.0):
-            children |= {
-                _fork(application, listening, threads, connect, background)
-                for _ in range(processes - len(children))
-            }
+            children |= {_fork(run) for _ in range(processes - len(children))}
             started_at = time.monotonic()
         found = signal.sigtimedwait(ours, 1.0)
         if found is not None and found.si_signo != signal.SIGCHLD:
@@ -286,13 +284,8 @@ def _ended(children: set[int]) -> set[int]:
     return found
 
 
-def _fork(
-    application: Callable[..., Any],
-    listening: socket.socket,
-    threads: int,
-    connect: Connect,
-    background: Callable[[], None],
-) -> int:
+def _fork(run: Callable[[], None]) -> int:
+    """Run a process that ends with this one; return its id."""
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -301,8 +294,7 @@ def _fork(
     try:
         die_with_parent()
         if os.getppid() == parent:
-            threading.Thread(target=background, name="background", daemon=True).start()
-            _run(application, listening, threads, connect)
+            run()
             status = 0
     except BaseException:
         log.exception("web_process_failed")
@@ -310,7 +302,14 @@ def _fork(
         os._exit(status)
 
 
-def _run(application: Callable[..., Any], listening: socket.socket, threads: int, connect: Connect) -> None:
+def _run(
+    application: Callable[..., Any],
+    listening: socket.socket,
+    threads: int,
+    connect: Connect,
+    background: Callable[[], None],
+) -> None:
+    threading.Thread(target=background, name="background", daemon=True).start()
     server = Server(application, listening, threads, connect)
     signal.signal(signal.SIGTERM, lambda number, frame: server.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent stops us

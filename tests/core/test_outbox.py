@@ -79,7 +79,8 @@ def test_holding_a_waiting_message_clears_its_dependency() -> None:
 
 
 def test_publishing_again_moves_a_message_to_the_queue_of_its_work_and_keeps_its_time() -> None:
-    outbox.publish("thing", 7, "do_it", QUEUE, delay_seconds=60)
+    outbox.publish("thing", 7, "do_it", QUEUE)
+    prepared.rows("UPDATE outbox_messages SET available_at = now() + interval '1 minute'")
     before = row()
     outbox.publish("thing", 7, "do_it", "notify")
     assert row() == {**before, "queue": "notify"}

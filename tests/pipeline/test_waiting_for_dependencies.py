@@ -138,14 +138,17 @@ def test_work_that_waited_for_a_slot_makes_no_circuit_of_it(
     assert not Circuit.objects.exists()
 
 
-def test_a_wake_makes_waiting_work_due_one_after_another(post: Post, work: Work) -> None:
+def test_a_wake_makes_waiting_work_due_one_after_another(
+    post: Post, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "WAKE_PER_SECOND", 0.1)
     for number in range(4):
         post(key=f"k{number}", changelist=str(number + 1))
         scripted.SCRIPT["llm"].append(AWAY)
     work()
 
     assert outbox.wake("llm:another") == 0
-    assert outbox.wake("llm:openai", per_second=0.1) == 4
+    assert outbox.wake("llm:openai") == 4
 
     due = prepared.rows(
         "SELECT waiting_for, extract(epoch FROM available_at - now())::int AS seconds"
