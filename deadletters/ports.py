@@ -46,7 +46,7 @@ class Recovery(Protocol):
         """Return why a job cannot end without its refused recipients, one sentence, or an empty string."""
         ...
 
-    def give_up(self, job_id: int, *, actor: str, reason: str) -> None:
+    def give_up(self, job_id: int, *, actor: str, reason: str) -> object:
         """Abandon the refused deliveries of a job inside the caller's transaction."""
         ...
 

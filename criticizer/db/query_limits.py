@@ -29,9 +29,9 @@ class BoundedCount(int):
         return made
 
     @classmethod
-    def up_to(cls, number: int, limit: int = MAX_COUNTED) -> Self:
-        """Return the count of a query with `limit + 1` rows at most."""
-        return cls(number) if number <= limit else cls(limit, f"{cls(limit)}+")
+    def up_to(cls, number: int) -> Self:
+        """Return the count of a query with `MAX_COUNTED + 1` rows at most."""
+        return cls(number) if number <= MAX_COUNTED else cls(MAX_COUNTED, f"{cls(MAX_COUNTED)}+")
 
     def __str__(self) -> str:
         return self.text
@@ -70,16 +70,14 @@ def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Ite
         raise StatementTimeout from error
 
 
-def bounded_count(
-    rows: QuerySet[Any], limit: int = MAX_COUNTED, milliseconds: int | None = None
-) -> BoundedCount:
-    """Count `rows` up to `limit`: `SELECT count(*) FROM (… LIMIT limit + 1)`.
+def bounded_count(rows: QuerySet[Any]) -> BoundedCount:
+    """Count `rows` up to MAX_COUNTED: `SELECT count(*) FROM (… LIMIT MAX_COUNTED + 1)`.
 
     "many" when it takes longer than settings.COUNT_MILLISECONDS.
     """
     try:
-        with statement_timeout(settings.COUNT_MILLISECONDS if milliseconds is None else milliseconds, ALONE):
-            number = rows.order_by().values("pk")[: limit + 1].count()
+        with statement_timeout(settings.COUNT_MILLISECONDS, ALONE):
+            number = rows.order_by().values("pk")[: MAX_COUNTED + 1].count()
     except StatementTimeout:
-        return BoundedCount(limit, "many")
-    return BoundedCount.up_to(number, limit)
+        return BoundedCount(MAX_COUNTED, "many")
+    return BoundedCount.up_to(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
@@ -30,7 +31,6 @@ class LeaseRenewer:
         self._renew = renew
         self._held: set[UUID] = set()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
         self._pid = 0
 
     @contextmanager
@@ -58,7 +58,7 @@ class LeaseRenewer:
         period = outbox.scaled(outbox.RENEW_SECONDS)
         seconds = period
         while True:
-            self._wake.wait(seconds)
+            time.sleep(seconds)
             with self._lock:
                 held = set(self._held)
             if not held:

@@ -127,15 +127,8 @@ class Watchdog:
             end_cluster("wedged", self.queue)
 
     def _beat(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        cluster = {
-            "id": CLUSTER_ID,
-            "queue": self.queue,
-            "host": this_host(),
-            "version": running_version(),
-            "pid": self._parent,
-            "workers": self.workers,
-            "hanging": Jsonb(self._maintenance.skipped()),
-        }
+        hanging = Jsonb(self._maintenance.skipped())
+        cluster = {"id": CLUSTER_ID, "hanging": hanging, **described(self.queue, self._parent)}
         # `drain` waits for this beat: what had not begun is given back in the same commit.
         with connection.transaction():
             row = connection.execute(_BEAT, cluster).fetchone()
@@ -230,6 +223,17 @@ def running_version() -> str:
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version("criticizer")[:64]
     return ""
+
+
+def described(queue: str, pid: int) -> dict[str, Any]:
+    """Return what the row of this cluster says of it; `pid` is the process that all others come from."""
+    return {
+        "queue": queue,
+        "host": this_host(),
+        "version": running_version(),
+        "pid": pid,
+        "workers": worker_count(queue),
+    }
 
 
 def worker_count(queue: str) -> int:

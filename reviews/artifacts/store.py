@@ -97,7 +97,8 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
 
 def newest(job_id: int, kind: Artifact.Kind) -> Artifact:
     """Return the newest artifact of the kind, unopened. Raises PermanentFailure NOT_FOUND as `load`."""
-    artifact = _newest(job_id, kind)
+    stored = Artifact.objects.filter(job_id=job_id, kind=kind, deleted_at=None)
+    artifact = stored.order_by("-id").first()
     if artifact is None:
         raise PermanentFailure(
             ErrorClass.NOT_FOUND,
@@ -211,7 +212,3 @@ def delete_expired(limit: int = 200) -> int:
     if deleted:
         log.info("artifacts_deleted", artifacts=deleted)
     return deleted
-
-
-def _newest(job_id: int, kind: Artifact.Kind) -> Artifact | None:
-    return Artifact.objects.filter(job_id=job_id, kind=kind, deleted_at=None).order_by("-id").first()

@@ -7,22 +7,22 @@ import structlog
 from criticizer.db import prepared
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 from reviews.pipeline import dead_letter
-from reviews.pipeline.base import ACTIVE, UNFINISHED
+from reviews.pipeline.base import statement
 from reviews.states import STAGE_ORDER, Stage
 
 log = structlog.get_logger(__name__)
 
 _DETAIL = "the replay was not finished before its deadline"
 
-_FAIL = f"""
+_FAIL = statement("""
 WITH job AS (
   UPDATE jobs SET status = 'dead_lettered', finished_at = now(), status_reason = %(error_class)s
-   WHERE id = %(job)s AND status IN {ACTIVE} RETURNING id),
+   WHERE id = %(job)s AND status IN $ACTIVE RETURNING id),
 run AS (
   UPDATE stage_runs SET status = 'failed', lease_token = NULL, lease_expires_at = NULL, finished_at = now(),
-         next_attempt_at = NULL, progress = '{{}}', error_class = %(error_class)s,
+         next_attempt_at = NULL, progress = '{}', error_class = %(error_class)s,
          first_failure_at = coalesce(first_failure_at, now()), last_failure_at = now()
-   WHERE id = (SELECT s.id FROM stage_runs s JOIN job ON s.job_id = job.id WHERE s.status IN {UNFINISHED}
+   WHERE id = (SELECT s.id FROM stage_runs s JOIN job ON s.job_id = job.id WHERE s.status IN $UNFINISHED
                 ORDER BY array_position(%(order)s::text[], s.stage::text) LIMIT 1)
   RETURNING id, stage),
 attempt AS (
@@ -31,7 +31,7 @@ attempt AS (
     FROM run WHERE a.stage_run_id = run.id AND a.outcome = 'started'),
 gone AS (
   DELETE FROM outbox_messages o USING run WHERE o.aggregate_type = 'stage_run' AND o.aggregate_id = run.id)
-SELECT stage FROM run"""  # noqa: S608
+SELECT stage FROM run""")
 
 
 def fail_replay(job_id: int) -> None:

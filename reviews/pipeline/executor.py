@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 Written = Callable[[], None] | None
-StageFunction = Callable[[StageClaim], Written] | Callable[[StageClaim], Awaitable[Written]]
+StageFunction = Callable[[StageClaim], Written] | Callable[[StageClaim], Coroutine[Any, Any, Written]]
 
 # A locked row is being recorded: waiting for it could only deadlock.
 _RENEW = """
@@ -113,7 +113,7 @@ def _claim_work_record(due: Due) -> Due | None:
 def _work(claim: StageClaim) -> Written:
     with in_log(claim):
         outcome = stage_function(claim.stage)(claim)
-        return asyncio.run(_awaited(outcome)) if isinstance(outcome, Awaitable) else outcome
+        return asyncio.run(outcome) if isinstance(outcome, Coroutine) else outcome
 
 
 def in_log(claim: StageClaim) -> AbstractContextManager[None]:
@@ -132,10 +132,6 @@ def record(claim: StageClaim, write: Written, *, inline: bool = False) -> Due | 
     except LostLease:
         with_reconnect(lambda: pipeline.record_after_end(claim, write))
         raise
-
-
-async def _awaited(outcome: Awaitable[Written]) -> Written:
-    return await outcome
 
 
 def settle(due: Due, claim: StageClaim | None, error: Exception) -> None:

@@ -7,7 +7,7 @@ from django.db import connection
 from criticizer.db import prepared
 from criticizer.queue import outbox
 from notifications.delivery import operator_actions, store
-from reviews.pipeline.base import ACTIVE, AGGREGATE, HOLD_PATH, MESSAGE, deadline_seconds_of, queue_of
+from reviews.pipeline.base import AGGREGATE, HOLD_PATH, MESSAGE, deadline_seconds_of, queue_of, statement
 from reviews.states import STAGE_ORDER, Stage
 
 
@@ -21,13 +21,13 @@ def replay(job_id: int, stage: Stage) -> bool:
     assert connection.in_atomic_block
     prepared.rows(HOLD_PATH, {"job": job_id})
     done = prepared.row(
-        f"""
+        statement("""
         WITH job AS (
           UPDATE jobs SET status = 'queued', finished_at = NULL, status_reason = 'replay',
                  deadline_at = greatest(deadline_at, now() + make_interval(secs => %(sla)s))
            WHERE id = %(job)s AND status = 'dead_lettered'
              AND NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = jobs.changelist_id
-                                AND n.series = jobs.series AND n.id <> jobs.id AND (n.status IN {ACTIVE}
+                                AND n.series = jobs.series AND n.id <> jobs.id AND (n.status IN $ACTIVE
                                      OR n.review_version > jobs.review_version))
              AND NOT EXISTS (SELECT 1 FROM scans s JOIN scans n ON n.target_id = s.target_id
                               WHERE s.job_id = jobs.id AND n.job_id > s.job_id)
@@ -37,7 +37,7 @@ def replay(job_id: int, stage: Stage) -> bool:
                started_at = NULL, finished_at = NULL, next_attempt_at = NULL, first_failure_at = NULL,
                last_failure_at = NULL, error_class = '', ended_token = NULL
           FROM job WHERE s.job_id = job.id AND s.stage = ANY(%(stages)s)
-        RETURNING s.id, s.stage""",  # noqa: S608
+        RETURNING s.id, s.stage"""),
         {
             "job": job_id,
             "sla": deadline_seconds_of(job_id),

@@ -14,7 +14,8 @@ from criticizer.resilience import health_checks
 from criticizer.resilience.failures import Failure
 from criticizer.resilience.states import CircuitState
 from criticizer.wording import plural_count
-from deadletters.types import Change, Check, CheckKind, DataField, Failed
+from deadletters.types import Check, CheckKind, Failed
+from notifications.delivery import operator_actions
 from notifications.states import UNRESOLVED_DELIVERY
 from reviews import config, pipeline
 from reviews.artifacts.recipe import enough_for_a_review
@@ -46,6 +47,14 @@ _CIRCUITS = "SELECT name, state, needs_call FROM circuits WHERE name = ANY(%(nam
 
 class JobRecovery:
     """Implements `deadletters.ports.Recovery`, which documents the methods."""
+
+    probe = staticmethod(preflight.probe)
+    verify = staticmethod(effects.verify)
+    why_not_give_up = staticmethod(editing.why_not_give_up)
+    give_up = staticmethod(operator_actions.give_up_refused)
+    data = staticmethod(editing.data)
+    why_not = staticmethod(editing.why_not)
+    apply = staticmethod(editing.apply)
 
     def __init__(self) -> None:
         self._asked: dict[str, Check] = {}
@@ -86,32 +95,11 @@ class JobRecovery:
         needed = dependencies_of(failed, restarted=_restarted(failed, restart))
         return {job_id: [self._answers(name) for name in names] for job_id, names in needed.items()}
 
-    def probe(self, failed: Failed, *, restart: bool | None) -> list[Check]:
-        return preflight.probe(failed, restart=restart)
-
     def replay(self, job_id: int, stage: str, *, restart: bool) -> bool:
         return pipeline.replay(job_id, Stage.FETCH if restart else Stage(stage))
 
-    def why_not_give_up(self, job_id: int) -> str:
-        return editing.why_not_give_up(job_id)
-
-    def give_up(self, job_id: int, *, actor: str, reason: str) -> None:
-        editing.give_up(job_id, actor=actor, reason=reason)
-
-    def verify(self, failed: Failed) -> list[Check]:
-        return effects.verify(failed)
-
-    def data(self, job_id: int) -> list[DataField]:
-        return editing.data(job_id)
-
     def normalised(self, job_id: int, values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         return editing.normalised(values)
-
-    def why_not(self, job_id: int, change: Change) -> str:
-        return editing.why_not(job_id, change)
-
-    def apply(self, job_id: int, change: Change, *, asked_by: str, approved_by: str, reason: str) -> str:
-        return editing.apply(job_id, change, asked_by=asked_by, approved_by=approved_by, reason=reason)
 
     def _circuits(self, names: Collection[str]) -> dict[str, _Circuit]:
         found = {row["name"]: row for row in prepared.rows(_CIRCUITS, {"names": sorted(names)})}
@@ -186,29 +174,21 @@ def _kept(job_ids: Collection[int]) -> set[int]:
 
 def _of_job(job: dict[str, Any]) -> list[Check]:
     is_dead = job["status"] == "dead_lettered"
-    checks = [
-        Check(
-            CheckKind.JOB,
-            is_dead,
-            "the job is dead-lettered" if is_dead else f"the job is {job['status']}, not dead-lettered",
-            is_hard=True,
-        )
-    ]
+    words = "the job is dead-lettered" if is_dead else f"the job is {job['status']}, not dead-lettered"
+    newer = ""
     if job["newer_scan"] is not None:
-        words = (
+        newer = (
             f"a newer scan of its path exists: {job['newer_scan']};"
             " request a scan on the page of the path instead"
         )
-        return [*checks, Check(CheckKind.VERSION, False, words, is_hard=True)]
-    if job["newer"] is not None:
-        return [
-            *checks,
-            Check(CheckKind.VERSION, False, f"newer version exists: {job['newer']}", is_hard=True),
-        ]
-    if job["newer_active"]:
-        words = "another version of this changelist is being worked on"
-        return [*checks, Check(CheckKind.VERSION, False, words, is_hard=True)]
-    return [*checks, Check(CheckKind.VERSION, True, "no newer version exists")]
+    elif job["newer"] is not None:
+        newer = f"newer version exists: {job['newer']}"
+    elif job["newer_active"]:
+        newer = "another version of this changelist is being worked on"
+    return [
+        Check(CheckKind.JOB, is_dead, words, is_hard=True),
+        Check(CheckKind.VERSION, not newer, newer or "no newer version exists", is_hard=bool(newer)),
+    ]
 
 
 def _of_artifact(stage: str, source: Check | None, *, is_kept: bool, is_decided: bool) -> Check:

@@ -30,7 +30,7 @@ from notifications import config
 from notifications.delivery import audit, operator_actions, send
 from notifications.providers.base import Evidence, Provider
 from notifications.states import SETTLED_DELIVERY, UNRESOLVED_DELIVERY
-from reviews.pipeline.base import ACTIVE
+from reviews.pipeline.base import statement
 from reviews.replay import delivery_resolution
 from reviews.states import JobStatus
 
@@ -119,19 +119,22 @@ def _audit(providers: Mapping[str, Provider], *, is_whole: bool) -> AuditReport:
 
 # Jobs that have ended and whose deliveries have not. In random order: rows that cannot be settled
 # now must not keep the others waiting. What a dead-lettered job has not begun waits for its replay.
-_SETTLED, _DOUBTFUL = prepared.sql_list(SETTLED_DELIVERY), prepared.sql_list(UNRESOLVED_DELIVERY)
-_LEFT_OPEN = f"""
+_LEFT_OPEN = statement(
+    """
 SELECT * FROM (
   SELECT DISTINCT d.job_id, j.status,
          NOT EXISTS (SELECT 1 FROM jobs n WHERE n.changelist_id = j.changelist_id AND n.series = j.series
                         AND n.review_version > j.review_version) AS newest
     FROM deliveries d JOIN jobs j ON j.id = d.job_id
-   WHERE NOT (d.status IN {_SETTLED})
-     AND d.status <> 'uncertain' AND j.status NOT IN {ACTIVE}
+   WHERE NOT (d.status IN $SETTLED)
+     AND d.status <> 'uncertain' AND j.status NOT IN $ACTIVE
      AND (j.status = 'succeeded'
-          OR d.status IN {_DOUBTFUL}
+          OR d.status IN $DOUBTFUL
              AND d.updated_at < now() - make_interval(secs => %(grace)s))) open
- ORDER BY random() LIMIT %(limit)s"""  # noqa: S608
+ ORDER BY random() LIMIT %(limit)s""",
+    SETTLED=prepared.sql_list(SETTLED_DELIVERY),
+    DOUBTFUL=prepared.sql_list(UNRESOLVED_DELIVERY),
+)
 
 
 def _settle(
@@ -157,6 +160,7 @@ def _settle(
 def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditReport, until: float) -> None:
     """Send what a succeeded job turned out not to have sent, unless the time `until` is over."""
     tried: Mapping[str, str] = {}
+    why = "out of time"
     try:
         while time.monotonic() <= until:
             outcome = send.deliver(job_id, providers, may_continue=lambda: _is_newest(job_id), tried=tried)
@@ -175,11 +179,9 @@ def _redeliver(job_id: int, providers: Mapping[str, Provider], report: AuditRepo
             # Another of these jobs carries its digest, and sends it by the end of the run.
             report.told_together.append(job_id)
             return
-        report.unsettled += 1
-        log.error("delivery_not_made_after_success", job=job_id, reason=type(error).__name__)
-        return
+        why = type(error).__name__
     report.unsettled += 1
-    log.error("delivery_not_made_after_success", job=job_id, reason="out of time")
+    log.error("delivery_not_made_after_success", job=job_id, reason=why)
 
 
 def _is_newest(job_id: int) -> bool:

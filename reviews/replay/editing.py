@@ -121,11 +121,6 @@ def why_not_give_up(job_id: int) -> str:
     return operator_actions.why_not_give_up(job_id)
 
 
-def give_up(job_id: int, *, actor: str, reason: str) -> None:
-    """Abandon the refused deliveries of a job, inside the caller's transaction."""
-    operator_actions.give_up_refused(job_id, actor=actor, reason=reason)
-
-
 def _locked(name: str, label: str, value: str, why: str) -> DataField:
     return DataField(name, label, (value,), FieldKind.LOCKED, why)
 

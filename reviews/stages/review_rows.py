@@ -188,15 +188,8 @@ def _save_fates(outcome: ReviewOutcome, rows: Mapping[RawId, FindingFate]) -> No
 
 
 def _banner(claim: StageClaim, outcome: ReviewOutcome) -> str:
-    return " ".join(
-        filter(
-            None,
-            [
-                _missing(claim, outcome),
-                unread_banner(outcome.review.coverage),
-            ],
-        )
-    )
+    said = (_missing(claim, outcome), unread_banner(outcome.review.coverage))
+    return " ".join(filter(None, said))
 
 
 def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:

@@ -122,14 +122,7 @@ def mark_draining(queue: str) -> None:
         WorkerCluster.objects.update_or_create(
             pk=watchdog.CLUSTER_ID,
             defaults={"draining": True},
-            create_defaults={
-                "queue": queue,
-                "host": watchdog.this_host(),
-                "version": watchdog.running_version(),
-                "pid": os.getpid(),
-                "workers": watchdog.worker_count(queue),
-                "draining": True,
-            },
+            create_defaults={"draining": True, **watchdog.described(queue, os.getpid())},
         )
     except DatabaseError:
         log.warning("drain_not_marked")

@@ -45,9 +45,6 @@ def _meaning(gauge: Gauge) -> str:
 def grafana() -> str:
     """Return the dashboard: one panel for each metric."""
     source = {"type": "prometheus", "uid": "${source}"}
-    panels = []
-    for place, gauge in enumerate(_sorted()):
-        panels.append(_panel(place, gauge, source))
     dashboard = {
         "title": "Criticizer",
         "uid": "criticizer",
@@ -61,7 +58,7 @@ def grafana() -> str:
                 {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
             ]
         },
-        "panels": panels,
+        "panels": [_panel(place, gauge, source) for place, gauge in enumerate(_sorted())],
     }
     return json.dumps(dashboard, indent=1) + "\n"
 
