@@ -89,8 +89,6 @@ class Redactor:
             return [self._sealed(part) for part in work]
         except RedactionBlocked:
             raise
-        except RecursionError:
-            raise RedactionBlocked("internal_error") from None
         except Exception:  # noqa: BLE001 - whatever failed, its message may quote the text
             raise RedactionBlocked("internal_error") from None
         finally:

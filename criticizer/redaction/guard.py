@@ -8,7 +8,7 @@ beside their name. A hole in the first engine for any of these does not let a re
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from criticizer.redaction import known_secrets, policy
@@ -77,6 +77,13 @@ def guard(text: RedactedText) -> str:
     return text.text
 
 
+def _places(text: str, word: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
+
+
 def _run(text: str, at: int, allowed: str, limit: int) -> str:
     piece = text[at : at + limit]
     return piece[: len(piece) - len(piece.lstrip(allowed))]
@@ -84,14 +91,12 @@ def _run(text: str, at: int, allowed: str, limit: int) -> str:
 
 def _finds_prefix(text: str) -> bool:
     for prefix, allowed, least in _PREFIXES:
-        at = text.find(prefix)
-        while at >= 0:
+        for at in _places(text, prefix):
             body = _run(text, at + len(prefix), allowed, 200)
             whole = at == 0 or not _in_word(text, at)
             drawn = any(c.isdigit() for c in body) and len(set(body)) > 4
             if whole and drawn and len(body) >= least:
                 return True
-            at = text.find(prefix, at + len(prefix))
     return False
 
 
@@ -103,29 +108,25 @@ def _in_word(text: str, at: int) -> bool:
 
 def _finds_pem(text: str) -> bool:
     """Look for key material right below the header of a private key."""
-    at = text.find("PRIVATE KEY")
-    while at >= 0:
+    for at in _places(text, "PRIVATE KEY"):
         begin = text.rfind("BEGIN", max(at - 40, 0), at)
         if begin >= 0 and "-----" in text[at + 11 : at + 24]:
             for line in text[at + 11 : at + 1200].replace("\\n", "\n").split("\n")[1:6]:
                 body = line.strip(" \t\r+-\"'`,;\\#*>|")
                 if len(body) >= 40 and not body.strip(_BASE64):
                     return True
-        at = text.find("PRIVATE KEY", at + 11)
     return False
 
 
 def _finds_userinfo(text: str) -> bool:
     """Look for scheme://user:password@host with a literal password."""
-    at = text.find("://")
-    while at >= 0:
+    for at in _places(text, "://"):
         piece = text[at + 3 : at + 300]
         stop = min((i for i in map(piece.find, _HOST_END + "/?#") if i >= 0), default=len(piece))
         info, sign, host = piece[:stop].rpartition("@")
         user, colon, password = info.partition(":")
         if sign and colon and host[:1].isalnum() and "@" not in user and _is_literal(password):
             return True
-        at = text.find("://", at + 3)
     return False
 
 
@@ -136,26 +137,22 @@ def _is_literal(password: str) -> bool:
 
 def _finds_bearer(text: str) -> bool:
     lowered = text.lower()
-    at = lowered.find("bearer ")
-    while at >= 0 and len(lowered) == len(text):
+    for at in _places(lowered, "bearer ") if len(lowered) == len(text) else ():
         token = _run(text, at + 7, _TOKEN + ".~+/=", 400)
         if len(token) >= 24 and sum(c.isdigit() for c in token) >= 4 and _is_mixed(token):
             return True
-        at = lowered.find("bearer ", at + 7)
     return False
 
 
 def _finds_password(text: str) -> bool:
     """Look for password = "literal" where the literal can be nothing else."""
     for word in ("password", "passwd", "PASSWORD", "Password"):
-        at = text.find(word)
-        while at >= 0:
+        for at in _places(text, word):
             rest = text[at + len(word) : at + len(word) + 90].lstrip("\"'")
             value = rest.lstrip(" \t").removeprefix(":").removeprefix("=").lstrip(" \t")
             sign = rest.lstrip(" \t")[:1]
             if sign in (":", "=") and value[:1] in ("'", '"') and _is_chosen(value[1:].partition(value[0])):
                 return True
-            at = text.find(word, at + len(word))
     return False
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import lru_cache
 from pathlib import Path
@@ -107,12 +109,10 @@ def clean_stack(error: BaseException, limit: int = 20_000) -> str:
             kind = f"{type(current).__module__}.{type(current).__qualname__}".removeprefix("builtins.")
             message = _message(current)
             out.append(f"{relation + ' ' if relation else ''}{kind}{': ' + message if message else ''}")
-            frames: list[str] = []
-            step = current.__traceback__
-            while step is not None:
-                code = step.tb_frame.f_code
-                frames.append(f"  {_place(code.co_filename)}:{step.tb_lineno} {code.co_name}")
-                step = step.tb_next
+            frames = [
+                f"  {_place(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}"
+                for frame, line in traceback.walk_tb(current.__traceback__)
+            ]
             # The deepest frames tell most.
             out += [f"  … {len(frames) - _MAX_FRAMES} frames"] * (len(frames) > _MAX_FRAMES) + frames[
                 -_MAX_FRAMES:
@@ -142,7 +142,7 @@ def _safe(value: object, depth: int, limit: int) -> object:
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else str(value)
+        return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
         return clean(value, limit)
     if isinstance(value, (bytes, bytearray)):

@@ -115,12 +115,9 @@ class RedactedText:
         return self._part(self.text[: max(limit, 0)])
 
     def _part(self, text: str) -> RedactedText:
-        self._require_intact()
-        return restored(text, self.ruleset, self.policy)
-
-    def _require_intact(self) -> None:
         if not self.intact():
             raise RedactionBlocked("seal_broken")
+        return restored(text, self.ruleset, self.policy)
 
     @staticmethod
     def joined(parts: Iterable[RedactedText], sep: str = "\n") -> RedactedText:
@@ -161,11 +158,9 @@ class RedactedText:
             part = parts[name]
             if isinstance(part, int):
                 out.append(str(int(part)))
-                used.add(name)
-                continue
-            out.append(part.text)
-            if name not in used:
-                counts.update(part.counts)
+            else:
+                out.append(part.text)
+                counts.update(part.counts if name not in used else {})
             used.add(name)
         if used != set(parts):
             raise RedactionBlocked("bad_template")

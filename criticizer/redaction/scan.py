@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import ahocorasick_rs
 
 from criticizer.redaction.input import concatenation, logical_lines
-from criticizer.redaction.input.document import Document, character_start
+from criticizer.redaction.input.document import Document, character_end, character_start
 from criticizer.redaction.input.normalization import Shadow, shadows
 from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import Policy
@@ -269,10 +269,4 @@ def _shadow(
     found += (Find(*span) for span in random)
     for find in found:
         start, end = shadow.origin[find.start], shadow.origin[find.end]
-        yield Find(start, _whole(document.raw, end), find.kind, find.group)
-
-
-def _whole(raw: bytes, at: int) -> int:
-    while at < len(raw) and 0x80 <= raw[at] < 0xC0:
-        at += 1
-    return at
+        yield Find(start, character_end(document.raw, end), find.kind, find.group)

@@ -120,10 +120,22 @@ def line_end(text: bytes, at: int) -> int:
     return end if end >= 0 else len(text)
 
 
+def indentation(line: bytes) -> int:
+    """Return how many blanks and tabs a line begins with."""
+    return len(line) - len(line.lstrip(b" \t"))
+
+
 def character_start(data: bytes, at: int) -> int:
     """Move an offset back out of the middle of a character."""
     while 0 < at < len(data) and 0x80 <= data[at] < 0xC0:
         at -= 1
+    return at
+
+
+def character_end(data: bytes, at: int) -> int:
+    """Move an offset on out of the middle of a character."""
+    while at < len(data) and 0x80 <= data[at] < 0xC0:
+        at += 1
     return at
 
 
@@ -148,14 +160,12 @@ def read(raw: bytes, unread: Sequence[tuple[int, int]] = ()) -> Document:
     """Return the document of `raw`: a unified (or combined) diff where hunks are found, else text."""
     is_diff = raw.startswith(b"@@") or b"\n@@" in raw
     document = Document(raw, raw, is_diff, unread or ((0, len(raw)),))
-    masked: bytearray | None = None
     if is_diff:
         document.text, document.hunks = _mask_diff(raw)
     if b"<REDACTED:" in raw:
         masked = bytearray(document.text)
         for start, end in _ANY_PLACEHOLDER.places(raw):
             masked[start + 1 : end - 1] = _MASKS[: end - start - 2]
-    if masked is not None:
         document.text = bytes(masked)
     _find_binary(document)
     return document

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from criticizer.redaction.input.concatenation import APPENDED, OPENING, OPERATOR
-from criticizer.redaction.input.document import Document, SourceLine
+from criticizer.redaction.input.document import Document, SourceLine, indentation
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import holds
 
@@ -228,5 +228,4 @@ def _cut(line: bytes) -> bytes:
 
 
 def _indentation(text: bytes, line: SourceLine) -> int:
-    body = text[line.start : min(line.end, line.start + _WINDOW)]
-    return len(body) - len(body.lstrip(b" \t"))
+    return indentation(text[line.start : min(line.end, line.start + _WINDOW)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from criticizer.invisible_characters import INVISIBLE
-from criticizer.redaction.input.document import MASK, Document
+from criticizer.redaction.input.document import MASK, Document, character_end
 from criticizer.redaction.patterns import compiled
 
 # Blanks of other widths, accents to be combined, wide and circled letters.
@@ -81,10 +81,7 @@ def _lines(document: Document) -> Iterator[Shadow]:
         if end < 0:
             end = min(len(document.text), reach)
         # Never begin or end inside a character.
-        while start < len(document.text) and 0x80 <= document.text[start] < 0xC0:
-            start += 1
-        while end < len(document.text) and 0x80 <= document.text[end] < 0xC0:
-            end += 1
+        start, end = character_end(document.text, start), character_end(document.text, end)
         seen = end
         for layer in (_undress, _decode):
             shadow = layer(document.text[start:end], start)
