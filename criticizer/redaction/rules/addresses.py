@@ -10,6 +10,7 @@ from typing import Final
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import kinds, looks_random
 from criticizer.redaction.rules.contexts import literal, window_end
+from criticizer.redaction.rules.handlers import taken
 from criticizer.redaction.rules.literals import Span, usable
 from criticizer.redaction.rules.value_heuristics import is_chosen, is_dummy, is_slug, is_template, judge
 
@@ -96,15 +97,12 @@ def schemeless(text: bytes, start: int, end: int) -> list[Span]:
 
 def query(text: bytes, start: int, end: int) -> list[Span]:
     """?sig=, &code=: query parameters that carry a signature or a one-time code."""
-    match = _QUERY.match(text, start + 1, window_end(text, start))
-    if match is None:
-        return []
-    value = match.group(1)[:_HEAD]
-    return (
-        [(*match.span(1), "secret")]
-        if len(value) >= 12 and usable(value) and looks_random(value, rate=0.3)
-        else []
-    )
+    return taken(text, _QUERY.match(text, start + 1, window_end(text, start)), "secret", _is_signature)
+
+
+def _is_signature(value: bytes) -> bool:
+    value = value[:_HEAD]
+    return len(value) >= 12 and usable(value) and looks_random(value, rate=0.3)
 
 
 def signature(text: bytes, start: int, end: int) -> list[Span]:

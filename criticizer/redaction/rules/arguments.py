@@ -8,12 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import nearby
 from criticizer.redaction.rules.characters import holds, looks_random
-from criticizer.redaction.rules.commands import ECHOED, WORD, flag, line_end, literal, user_flag
-from criticizer.redaction.rules.handlers import Handler, by_word
+from criticizer.redaction.rules.commands import WORD, flag, line_end, literal, printed_before, user_flag
+from criticizer.redaction.rules.handlers import (
+    Handler,
+    by_word,
+    is_likely_literal,
+    is_likely_word,
+    is_password,
+    taken,
+)
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
-from criticizer.redaction.rules.value_heuristics import judge
 
 _PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
 # A command that names a user may take a password beside it: -u bob -p x, /user:bob /p:x.
@@ -29,10 +34,8 @@ def of_user(text: bytes, start: int, end: int) -> list[Span]:
     low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
     found = user_flag(text, start, start)
     for match in _BESIDE_USER.finditer(text, low, stop) if _OF_USER.search(text, low, stop) else ():
-        found += (
-            span for span in literal(text, match) if nearby.is_value(text[slice(*span[:2])], 3, quoted=False)
-        )
-    return [span for span in found if nearby.is_value(text[slice(*span[:2])], 3, quoted=False)]
+        found += literal(text, match)
+    return [span for span in found if is_likely_word(text[slice(*span[:2])])]
 
 
 def user_and_password(text: bytes, start: int, end: int) -> list[Span]:
@@ -40,7 +43,7 @@ def user_and_password(text: bytes, start: int, end: int) -> list[Span]:
     match = _PAIR.match(text, end, line_end(text, end))
     if match is None:
         return decoded(text, start, end)  # Buffer.from("…", "base64")
-    return [(*match.span(1), "password")] if judge(match.group(1), 3, quoted=True) else []
+    return taken(text, match, "password", is_password)
 
 
 _BASE64_ARGUMENT = compiled(rb"[^\"'`\n]{0,24}[\"'`]([A-Za-z0-9+/_-]{8,400}={0,2})[\"'`]")
@@ -50,21 +53,18 @@ _CALLED = compiled(rb"[^\n]{0,40}?(?:echo[ \t]+|,[ \t]*)" + WORD)
 def decoded(text: bytes, start: int, end: int) -> list[Span]:
     """atob("dXNlcjpwYXNz"): base64 of user:password, or of a password."""
     match = _BASE64_ARGUMENT.match(text, end, line_end(text, end))
-    plain = from_base64(match.group(1)) if match is not None else b""
-    value = plain.rpartition(b":")[2].strip()
-    good = match is not None and nearby.is_value(value, 3, quoted=True)
-    return [(*match.span(1), "encoded-secret")] if match is not None and good else []
+    return taken(text, match, "encoded-secret", _stands_for_password)
+
+
+def _stands_for_password(encoded: bytes) -> bool:
+    return is_likely_literal(from_base64(encoded).rpartition(b":")[2].strip())
 
 
 def piped(text: bytes, start: int, end: int) -> list[Span]:
     """echo BASE64 | base64 -d."""
-    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
-    span = group_span(match) if (match := ECHOED.search(text[low:start])) is not None else None
-    if span is None:
-        return []
-    first, last = low + span[0], low + span[1]
-    good = nearby.is_value(from_base64(text[first:last]).strip(), 3, quoted=True)
-    return [(first, last, "encoded-secret")] if good else []
+    span = printed_before(text, start)
+    good = span is not None and is_likely_literal(from_base64(text[slice(*span)]).strip())
+    return [(*span, "encoded-secret")] if span is not None and good else []
 
 
 _FED = compiled(rb"[ \t]*(?:\"(?:PASS[ \t]+)?([^\"\n]+)\"|'([^'\n]+)'|([^\s\"'`;|&<>()]{6,}))")
@@ -74,19 +74,16 @@ _TAKES_SECRET = compiled(rb"(?i)pass|pw|secret|ssh-add|luks|login|auth|key|token
 def fed(text: bytes, start: int, end: int) -> list[Span]:
     """podman secret create db - <<< "x", rsync --password-file=<(echo x)."""
     low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
-    span = group_span(_FED.match(text, end, line_end(text, end)))
-    good = span is not None and _TAKES_SECRET.search(text, low, start)
-    return (
-        [(*span, "cli-password")]
-        if span and good and nearby.is_value(text[slice(*span)], 3, quoted=True)
-        else []
-    )
+    match = _FED.match(text, end, line_end(text, end))
+    if match is None or _TAKES_SECRET.search(text, low, start) is None:
+        return []
+    return taken(text, match, "cli-password", is_likely_literal)
 
 
 def to_characters(text: bytes, start: int, end: int) -> list[Span]:
     """ "x".toCharArray(): what Java makes of a password."""
     first = text.rfind(b'"', max(start - 130, 0), start) + 1
-    good = first and judge(text[first:start], 3, quoted=True) and b"\n" not in text[first:start]
+    good = first and is_password(text[first:start]) and b"\n" not in text[first:start]
     return [(first, start, "password")] if good else []
 
 
@@ -101,7 +98,7 @@ def positional(text: bytes, start: int, end: int) -> list[Span]:
         if span is None:
             break
         value = text[slice(*span)]
-        if not holds(value, _NO_ARGUMENT) and nearby.is_value(value, 3, quoted=True):
+        if not holds(value, _NO_ARGUMENT) and is_likely_literal(value):
             return [(*span, "password")]
     return []
 
@@ -109,7 +106,7 @@ def positional(text: bytes, start: int, end: int) -> list[Span]:
 def called(text: bytes, start: int, end: int) -> list[Span]:
     """--password-command "echo x", sp_addlogin 'bob', 'x'."""
     spans = flag(_CALLED, text, start, end)
-    return [span for span in spans if nearby.is_value(text[slice(*span[:2])].strip(b"\"'"), 3, quoted=True)]
+    return [span for span in spans if is_likely_literal(text[slice(*span[:2])].strip(b"\"'"))]
 
 
 _OF_CRYPT = compiled(rb"(?i)crypt\([ \t]*(?:E?'((?:[^'\\\n]|''|\\.)+)')(?:::\w+)?\s*,\s*")
@@ -120,8 +117,7 @@ def salted(text: bytes, start: int, end: int) -> list[Span]:
     low = max(start - 300, 0)
     at = text[low:start].lower().rfind(b"crypt(")
     match = _OF_CRYPT.fullmatch(text, low + at, start) if at >= 0 else None
-    good = match is not None and judge(match.group(1), 3, quoted=True)
-    return [(*match.span(1), "password")] if match is not None and good else []
+    return taken(text, match, "password", is_password)
 
 
 # Of Dovecot and LDAP, in capitals: with the password itself, and with what was made of it.
@@ -143,9 +139,9 @@ def schemed(text: bytes, start: int, end: int) -> list[Span]:
         return [(*match.span(2), "password")] if is_digest and usable(value) else []
     before = text[max(start - 70, 0) : start]
     if _OWNER.search(before[before.rfind(b"\n") + 1 :]) is not None:
-        good = judge(value, 3, quoted=True)
+        good = is_password(value)
     else:  # in a literal, whose braces may be another's: it has to look chosen
-        good = before[-1:] in (b'"', b"'") and nearby.is_value(value, 3, quoted=True)
+        good = before[-1:] in (b'"', b"'") and is_likely_literal(value)
     return [(*match.span(2), "password")] if good else []
 
 

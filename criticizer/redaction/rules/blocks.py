@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from criticizer.redaction.input.document import indentation
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import contexts
-from criticizer.redaction.rules.handlers import Handler, by_word
+from criticizer.redaction.rules.handlers import Handler, by_word, taken
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_expression, judge
 
@@ -61,10 +62,6 @@ def _below(text: bytes, at: int) -> Iterator[tuple[int, int]]:
         at = end + 1
 
 
-def _depth(line: bytes) -> int:
-    return len(line) - len(line.lstrip(b" \t"))
-
-
 def _is_password(value: bytes) -> bool:
     return (
         usable(value)
@@ -103,12 +100,12 @@ def _named(text: bytes, stop: int) -> Iterator[Span]:
 
 def _listed(text: bytes, start: int, stop: int) -> Iterator[Span]:
     low = text.rfind(b"\n", max(start - _LINE, 0), start) + 1
-    depth, is_section = _depth(text[low:start]), text[low:stop].rstrip().endswith(b"]")
+    depth, is_section = indentation(text[low:start]), text[low:stop].rstrip().endswith(b"]")
     for first, last in _below(text, stop):
         line = text[first:last]
         if not line.strip():
             continue
-        if line.lstrip()[:1] == b"[" if is_section else _depth(line) <= depth:
+        if line.lstrip()[:1] == b"[" if is_section else indentation(line) <= depth:
             return
         if b"basic" in line.lower():
             return  # that word is read by itself
@@ -123,8 +120,8 @@ def of_ppp(text: bytes, start: int, end: int) -> list[Span]:
     line = text[low : contexts.window_end(text, end, _LINE)]
     written = _WRITTEN.search(line)
     if written is not None:
-        span = group_span(_ROW.fullmatch(text, low + written.start(1), low + written.end(1)))
-        return [(*span, "password")] if span is not None and _is_password(text[slice(*span)]) else []
+        row = _ROW.fullmatch(text, low + written.start(1), low + written.end(1))
+        return taken(text, row, "password", _is_password)
     is_path = line.startswith(b"+++ ") or b"<<" in line
     if not is_path and _OF_PPP.match(line.lstrip().lower()) is None:
         return []
@@ -134,8 +131,8 @@ def of_ppp(text: bytes, start: int, end: int) -> list[Span]:
 def of_tunnel(text: bytes, start: int, end: int) -> list[Span]:
     """A row of those files alone: bob pptpd x *, bob * "x" *."""
     low = text.rfind(b"\n", max(start - _LINE, 0), start) + 1
-    span = group_span(_WHOLE_ROW.fullmatch(text, low, contexts.window_end(text, end, _LINE)))
-    return [(*span, "password")] if span is not None and _is_password(text[slice(*span)]) else []
+    row = _WHOLE_ROW.fullmatch(text, low, contexts.window_end(text, end, _LINE))
+    return taken(text, row, "password", _is_password)
 
 
 def _rows(text: bytes, at: int) -> Iterator[Span]:

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any, Final
 
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import nearby
 from criticizer.redaction.rules.characters import kinds, looks_random
-from criticizer.redaction.rules.handlers import Handler, by_word
+from criticizer.redaction.rules.handlers import Handler, by_word, is_likely_literal, is_password, taken
 from criticizer.redaction.rules.literals import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_expression, is_slug, judge
 
@@ -34,7 +33,7 @@ _NET_USE = compiled(
     rb"|[ \t]/(?i:u(?:ser)?):(?:\"[^\"\n]*\"|[^\s\"]+)[ \t]+" + WORD + rb"(?:[ \t]+[/&|>]|[ \t\r]*$))"
 )
 _NET_USER = compiled(rb"(?m)[ \t]+[^\s/]+[ \t]+" + WORD + rb"(?:[ \t]+/|[ \t\r]*$)")
-ECHOED = compiled(
+_ECHOED = compiled(
     rb"(?:echo|printf)[ \t]+(?:-[neE]+[ \t]+|[\"']%s(?:\\n)?[\"'][ \t]+)?" + WORD + rb"[ \t]*\|[^|;\n]{0,80}$"
 )
 _HERE_STRING = compiled(rb"[^|;<\n]{0,60}<<<[ \t]*" + WORD)
@@ -101,42 +100,39 @@ def user_flag(text: bytes, start: int, end: int) -> list[Span]:
 
 def echoed(text: bytes, start: int, end: int) -> list[Span]:
     """echo PASSWORD | sudo -S, | docker login --password-stdin, | chpasswd (user:password)."""
-    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
-    match = ECHOED.search(text[low:start])
-    spans: list[Span] = []
-    if match is not None:
-        first, last = (low + at for at in match.span(match.lastindex))
-        spans = [(first, last, "cli-password")]
-    elif (span := group_span(_HERE_STRING.match(text, end, line_end(text, end)))) is not None:
-        spans = [(*span, "cli-password")]
+    span = printed_before(text, start) or group_span(_HERE_STRING.match(text, end, line_end(text, end)))
+    if span is None:
+        return []
+    first, last = span
     if text[start:end].lower() == b"chpasswd":
-        spans = [(a + text[a:b].find(b":") + 1, b, kind) for a, b, kind in spans if b":" in text[a:b]]
-    return [span for span in spans if _is_password(text[span[0] : span[1]])]
+        first = text.find(b":", first, last) + 1  # 0 where no user stands before it
+    return [(first, last, "cli-password")] if first and _is_echoed(text[first:last]) else []
 
 
-def _is_password(value: bytes) -> bool:
-    return value[:1] not in b"$%-/" and judge(value, 3, quoted=True) and not is_code(value)
+def printed_before(text: bytes, start: int) -> tuple[int, int] | None:
+    """Return where the word stands that is printed to the command at `start`."""
+    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
+    span = group_span(_ECHOED.search(text[low:start]))
+    return None if span is None else (low + span[0], low + span[1])
+
+
+def _is_echoed(value: bytes) -> bool:
+    return value[:1] not in b"$%-/" and is_password(value) and not is_code(value)
 
 
 def login(text: bytes, start: int, end: int) -> list[Span]:
     """login("user", "password") and the like."""
     stop = line_end(text, end)
-    span = group_span(_LOGIN.match(text, end, stop))
-    if span is None:
-        span = group_span(_BY_NAME.match(text, end, stop))
-        good = span is not None and nearby.is_value(text[slice(*span)], 3, quoted=True)
-    else:
-        good = judge(text[slice(*span)], 3, quoted=True)
-    if span is None or not good:
-        return []
-    return [(*span, "smtp-credential" if text[start:end].lower() == b"login(" else "password")]
+    kind = "smtp-credential" if text[start:end].lower() == b"login(" else "password"
+    match = _LOGIN.match(text, end, stop)
+    if match is not None:
+        return taken(text, match, kind, is_password)
+    return taken(text, _BY_NAME.match(text, end, stop), kind, is_likely_literal)
 
 
 def third(text: bytes, start: int, end: int) -> list[Span]:
     """getConnection(url, "user", "password") and other calls whose third argument is one."""
-    span = group_span(_THIRD.match(text, end, line_end(text, end)))
-    good = span is not None and judge(text[slice(*span)], 3, quoted=True)
-    return [(*span, "password")] if span is not None and good else []
+    return taken(text, _THIRD.match(text, end, line_end(text, end)), "password", is_password)
 
 
 def mysql(text: bytes, start: int, end: int) -> list[Span]:
@@ -189,8 +185,7 @@ def sent(text: bytes, start: int, end: int) -> list[Span]:
         return []  # what is sent answers another prompt
     opened = text[end - 1 : end]
     match = _SENT[b"}" if opened == b"{" else opened].match(text, end, line_end(text, end))
-    good = match is not None and judge(match.group(1), 3, quoted=True)
-    return [(*match.span(1), "password")] if match is not None and good else []
+    return taken(text, match, "password", is_password)
 
 
 def keyed_call(text: bytes, start: int, end: int) -> list[Span]:
@@ -208,7 +203,7 @@ _LITERAL = compiled(rb"[\"'`]([^\"'`\n]{6,64})[\"'`]")
 def hashed(text: bytes, start: int, end: int) -> list[Span]:
     """bcrypt.hash("x", 10): calls that are given a password, among names of algorithms."""
     for match in _LITERAL.finditer(text, end, min(line_end(text, end), end + 160)):
-        if nearby.is_value(match.group(1), 3, quoted=True):
+        if is_likely_literal(match.group(1)):
             return [(*match.span(1), "password")]
     return []
 

@@ -11,7 +11,7 @@ from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import issuer_tokens, nearby
 from criticizer.redaction.rules.characters import looks_random
-from criticizer.redaction.rules.handlers import Handler, by_word
+from criticizer.redaction.rules.handlers import Handler, by_word, is_likely_word, taken
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_generated, judge
 
@@ -53,6 +53,7 @@ _BUNDLE = compiled(
     rb"|[ \t]*=[ \t]*([0-9a-f]{40}))"
 )
 _TO_STOP: Final = bytes(32 if c in b" \t\r\n\"'`\\;|" else 33 for c in range(256))
+_BEFORE_COMMAND: Final = (b"", b" ", b"\n", b'"', b"'")
 _BASIC = compiled(rb"[ \t]*([A-Za-z0-9+/]{8,}={0,2})(?:[^A-Za-z0-9+/=]|$)")
 
 
@@ -89,36 +90,24 @@ def paired(text: bytes, start: int, end: int) -> list[Span]:
     if match is None:
         of_wifi = text[start : start + 2].lower() in (b"wi", b"ss")
         match = (_KEY_OF_WIFI if of_wifi else _BOTH).match(text, end, stop)
-    if match is None:
-        return []
-    value = match.group(1).rstrip(b".,")
-    good = nearby.is_value(value, 3, quoted=False) and not value.endswith(b"@")
-    return [(match.start(1), match.start(1) + len(value), "password")] if good else []
+    return taken(
+        text, match, "password", lambda value: is_likely_word(value) and not value.endswith(b"@"), b".,"
+    )
 
 
 def said(text: bytes, start: int, end: int) -> list[Span]:
     """the pass for the vpn is x."""
     match = _SAID.match(text, end - 4, window_end(text, end, 120))
-    if match is None:
-        return []
-    value = match.group(1).rstrip(b".!")
-    good = nearby.is_value(value, 3, quoted=False)
-    return [(match.start(1), match.start(1) + len(value), "password")] if good else []
+    return taken(text, match, "password", is_likely_word, b".!")
 
 
 def spoken_to_server(text: bytes, start: int, end: int) -> list[Span]:
     """PASS x of POP3 and FTP, AUTH x of Redis: all of a line, or of a literal."""
-    if text[start:end] not in (b"PASS ", b"AUTH ") or text[start - 1 : start] not in (
-        b"",
-        b" ",
-        b"\n",
-        b'"',
-        b"'",
-    ):
+    if text[start:end] not in (b"PASS ", b"AUTH ") or text[start - 1 : start] not in _BEFORE_COMMAND:
         return []
     cut = (text[end : end + 65] + b" ").translate(_TO_STOP).find(b" ")
     value = text[end : end + cut] if 6 <= cut <= 64 else b""
-    return [(end, end + cut, "password")] if value and nearby.is_value(value, 3, quoted=False) else []
+    return [(end, end + cut, "password")] if value and is_likely_word(value) else []
 
 
 def in_path(text: bytes, start: int, end: int) -> list[Span]:
@@ -148,8 +137,7 @@ def issuer(text: bytes, start: int, end: int) -> list[Span]:
     match = _OF_ISSUER.match(text, end, window_end(text, end, 200) + 1)
     if match is None:
         return _constructed(text, end)
-    value = match.group(1)
-    return [(*match.span(1), "issuer-key")] if len(value) >= 20 and is_generated(value) else []
+    return taken(text, match, "issuer-key", is_generated)
 
 
 def _constructed(text: bytes, end: int) -> list[Span]:
@@ -164,11 +152,7 @@ def _constructed(text: bytes, end: int) -> list[Span]:
 def with_user(text: bytes, start: int, end: int) -> list[Span]:
     """user bob / pass x, admin, pw x."""
     match = _WITH_USER.match(text, end, window_end(text, end, 120))
-    if match is None:
-        return []
-    value = match.group(1).rstrip(b".!")
-    good = nearby.is_value(value, 3, quoted=False)
-    return [(match.start(1), match.start(1) + len(value), "password")] if good else []
+    return taken(text, match, "password", is_likely_word, b".!")
 
 
 def device(text: bytes, start: int, end: int) -> list[Span]:

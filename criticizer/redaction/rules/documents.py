@@ -7,7 +7,7 @@ from typing import Final
 
 import ahocorasick_rs
 
-from criticizer.redaction.input.document import MASK, Document, line_end
+from criticizer.redaction.input.document import MASK, Document, indentation, line_end
 from criticizer.redaction.patterns import Match, compiled
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, is_template
@@ -117,7 +117,7 @@ def _entries(text: bytes, lines: list[tuple[int, int]]) -> Iterator[Span]:
         if b"ata" in body and (head := _DATA.match(body)) is not None:
             indent, block = len(head.group(1)), -1
             continue
-        depth = len(body) - len(body.lstrip(b" \t"))
+        depth = indentation(body)
         if indent < 0 or not body.strip():
             continue
         if block >= 0 and depth > block:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from criticizer.redaction.input.document import Document, SourceLine
+from criticizer.redaction.input.document import Document, indentation
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names, nearby
 from criticizer.redaction.rules.literals import Span, span_kind
@@ -56,7 +56,7 @@ def _below(
 ) -> Iterator[Span]:
     text, is_password = document.text, strength >= key_names.PASSWORD
     for here in document.sides(start):
-        depth = _depth(text, here)
+        depth = indentation(text[here.start : min(here.end, here.start + _WINDOW)])
         for number, line in enumerate(document.following(here, _ENTRIES)):
             spend(16)
             body = text[line.start : min(line.end, line.start + _WINDOW)]
@@ -69,7 +69,7 @@ def _below(
             if entry is not None and nearby.is_value(entry.group(1), strength, quoted=False):
                 yield *entry.span(1), span_kind(strength)
                 continue
-            if is_fed or (body.lstrip()[:1] == b"[" if sign == b"]" else _depth(text, line) <= depth):
+            if is_fed or (body.lstrip()[:1] == b"[" if sign == b"]" else indentation(body) <= depth):
                 break
             entry = _ENTRY.fullmatch(text, line.start, line.start + len(body))
             if entry is None or entry.group(1).lower() in _DESCRIBES:
@@ -77,8 +77,3 @@ def _below(
             group = next(i for i in (2, 3, 4) if entry.group(i) is not None)
             if nearby.is_value(entry.group(group), 3, quoted=group < 4):
                 yield *entry.span(group), "secret"
-
-
-def _depth(text: bytes, line: SourceLine) -> int:
-    body = text[line.start : min(line.end, line.start + _WINDOW)]
-    return len(body) - len(body.lstrip(b" \t"))

@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules import nearby
+from criticizer.redaction.rules.literals import Span, group_span
+from criticizer.redaction.rules.value_heuristics import judge
 
 Handler = Callable[[bytes, int, int], list[Span]]
+
+
+def taken(
+    text: bytes, match: Any, kind: str, is_good: Callable[[bytes], bool], behind: bytes = b""
+) -> list[Span]:
+    """Return the span of a match's one group that took part, where it is good without the marks `behind`."""
+    span = group_span(match)
+    if span is None:
+        return []
+    value = text[slice(*span)].rstrip(behind)
+    return [(span[0], span[0] + len(value), kind)] if is_good(value) else []
+
+
+def is_password(value: bytes) -> bool:
+    """Return whether a literal is a password where the syntax says that one stands there."""
+    return judge(value, 3, quoted=True)
+
+
+def is_likely_literal(value: bytes) -> bool:
+    """Return whether a literal looks chosen or drawn, where the syntax says little."""
+    return nearby.is_value(value, 3, quoted=True)
+
+
+def is_likely_word(value: bytes) -> bool:
+    """Return whether a bare word looks chosen or drawn, where the syntax says little."""
+    return nearby.is_value(value, 3, quoted=False)
 
 
 def by_word(rows: Iterable[tuple[Handler, bytes]]) -> dict[bytes, Handler]:

@@ -104,14 +104,13 @@ def _open(text: bytes, view: list[SourceLine], index: int, begin: Any) -> tuple[
     kind = _kind(begin.group(1))
     line = view[index]
     spans: list[tuple[int, int]] = []
-    end = _END.search(text, begin.end(), line.end)
-    spans += _inline(text, begin.end(), end.start() if end else line.end)
-    if end is not None:
-        follow = _BEGIN.search(text, end.end(), line.end)
-        while follow is not None:  # several blocks in one literal
-            end = _END.search(text, follow.end(), line.end)
-            spans += _inline(text, follow.end(), end.start() if end else line.end)
-            follow = _BEGIN.search(text, end.end(), line.end) if end else None
+    is_closed = False
+    while begin is not None:  # several blocks in one literal
+        end = _END.search(text, begin.end(), line.end)
+        spans += _inline(text, begin.end(), end.start() if end else line.end)
+        begin = _BEGIN.search(text, end.end(), line.end) if end else None
+        is_closed |= end is not None
+    if is_closed:
         return index + 1, Block(tuple(spans) if kind else (), kind or "")
     gap = 0
     bodies = bool(spans)

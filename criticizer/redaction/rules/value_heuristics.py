@@ -242,11 +242,8 @@ def is_reference(value: bytes) -> bool:
 
 
 @remembered
-def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> bool:
-    """Return whether `value`, beside a name of this strength, is removed.
-
-    `sure` means that the syntax leaves little doubt (a flag's argument, an SQL clause).
-    """
+def judge(value: bytes, strength: int, *, quoted: bool) -> bool:
+    """Return whether `value`, beside a name of this strength, is removed."""
     # The head of a long value says enough, and keeps the work on hostile text small.
     value = value[:_HEAD_LENGTH].replace(b"\x01", b"").replace(b"<>", b"").strip()
     if len(value) < (4 if strength >= 3 else 8):
@@ -259,11 +256,11 @@ def judge(value: bytes, strength: int, *, quoted: bool, sure: bool = False) -> b
     elif is_template(value) or (not quoted and is_code(value)) or is_reference(value) or is_run(value):
         return False
     if strength >= 3:
-        return _judge_password(value, quoted=quoted, sure=sure)
+        return _judge_password(value, quoted=quoted)
     return _judge_secret(value, strength, quoted=quoted)
 
 
-def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
+def _judge_password(value: bytes, *, quoted: bool) -> bool:
     if is_chosen(value):
         return True
     if not quoted and not any(kinds(value)):
@@ -273,16 +270,16 @@ def _judge_password(value: bytes, *, quoted: bool, sure: bool) -> bool:
         # Prose, unless a word has a digit and is no slug: "Enter a valid password."
         if quoted and is_phrase(value):
             return True
-        return any(_judge_password(word, quoted=quoted, sure=False) for word in words if kinds(word)[2])
+        return any(_judge_password(word, quoted=quoted) for word in words if kinds(word)[2])
     if value[:1] in b"-+0123456789" and _forms(value) & _IS_NUMBER:
-        return (quoted or sure) and len(value) >= 6
+        return quoted and len(value) >= 6
     if has_special(value) or kinds(value)[2]:
-        if quoted or sure:
+        if quoted:
             return b"|" not in value and not (value[-1:] in b":?" and value[:-1].isalpha())
         if _is_identifier(value):
             return not is_slug(value) or (len(value) >= 6 and value.isalnum() and not value.islower())
         return not is_slug(value) or has_special(value[1:])
-    if quoted or sure:
+    if quoted:
         # Letters only: a weak password is one too, a hyphenated phrase is not unless a part is drawn.
         if not value.isalpha():
             return any(_is_drawn_word(part) for part in value.replace(b"_", b"-").split(b"-"))
@@ -325,16 +322,12 @@ def _judge_secret(value: bytes, strength: int, *, quoted: bool) -> bool:
         if is_chosen(value) and holds(value[-5:], DIGITS):
             return True
         if digit:
-            return not is_slug(value) and (
-                len(value) >= 10 or has_special(value) or lower != upper or (lower and upper)
-            )
+            return not is_slug(value) and (len(value) >= 10 or has_special(value) or lower or upper)
         return (lower and upper and len(value) >= 16 and transitions(value) >= 0.42) or (
             quoted and len(value) >= 12 and len(value) - len(value.translate(None, SPECIAL)) >= 3
         )
     if not digit or is_slug(value):
         return False
-    return (
-        looks_random(value, rate=0.35)
-        if len(value) >= 16
-        else (len(value) >= 10 and transitions(value) >= 0.5)
-    )
+    if len(value) >= 16:
+        return looks_random(value, rate=0.35)
+    return len(value) >= 10 and transitions(value) >= 0.5
