@@ -196,7 +196,7 @@ def test_proofs_that_do_not_come_hold_up_no_other(
 
     def looked_at(self: JobRecovery, failed: Failed) -> list[Check]:
         is_proven = has_come and failed.job_id == proven.job_id
-        return list(verify(self, failed)) if is_proven else [waiting]
+        return list(verify(failed)) if is_proven else [waiting]
 
     monkeypatch.setattr(JobRecovery, "verify", looked_at)
     monkeypatch.setattr(closing, "LATE_AT_ONCE", 1)
