@@ -162,7 +162,7 @@ CONFIGURATION = Text(
     "the configuration is not used", "Configuration warning: {warning}", _REVIEW, "E501, E502"
 )
 NO_YAML = Text(
-    "the configuration is no YAML",
+    "the configuration is not valid YAML",
     "`{file}` has invalid YAML syntax. Using all default settings.", _REVIEW, "E501",
 )  # fmt: skip
 FILE_NOT_USED = Text(
@@ -188,7 +188,7 @@ COMMENT_TOO_LONG = Text(
     (Place.COMMENT,), "E107",
 )  # fmt: skip
 COMMENTS_PENDING = Text(
-    "the code host's quota lasts for no inline comments",
+    "the code host's remaining quota is too small for inline comments",
     "Some review comments are pending due to GitHub API rate limits and will appear shortly.",
     (Place.COMMENT,), "E101",
 )  # fmt: skip

@@ -81,7 +81,7 @@ def _existing(letters: Sequence[DeadLetter], draft: LetterDraft, group_id: int) 
         elif same is None:
             same = letter  # restarted, and failed in an earlier stage than last time
         else:
-            _discard(letter, f"its replay failed earlier, in {draft.stage}: see letter {same.pk}")
+            _discard(letter, f"its replay failed earlier, in {draft.stage}: see dead letter {same.pk}")
     return same
 
 

@@ -59,7 +59,7 @@ def check_extent(finding: FindingRow, extent: Extent) -> None:
     if extent.until is not None and extent.until < timezone.now().date():
         raise NotAccepted("Not saved: the last day has passed. Choose today or a later day.")
     if not extent.seen.everything and not extent.seen.prefixes:
-        raise NotAllowed("Not saved: no file is open to you.")
+        raise NotAllowed("Not saved: no file is visible to you.")
     if not extent.is_wide:
         if extent.paths:
             raise NotAccepted("Not saved: a path goes with the scopes path, rule and category only.")
@@ -82,7 +82,7 @@ def _check_paths(finding: FindingRow, extent: Extent) -> None:
     if not is_about:
         raise NotAccepted("Not saved: the path does not match the finding's own file.")
     if not extent.seen.allows(re.split(r"\*|\.\.\.", extent.paths)[0]):
-        raise NotAllowed("Not saved: the path reaches beyond the files that are open to you.")
+        raise NotAllowed("Not saved: the path reaches beyond the files that are visible to you.")
 
 
 def with_second_person(last: FindingEvent | None, actor: str, extent: Extent) -> dict[str, Any]:

@@ -178,7 +178,7 @@ PURPOSE = {
     "reviewer": "Reads and judges reviews and requests them again, as far as the viewing scopes of their"
     " groups reach.",
     "operator": "Keeps reviews going: requests them again, cancels them; dead letters, replays, late results,"
-    " circuits, subscriptions, rules of the team, skipped paths.",
+    " circuits, subscriptions, team rules, skipped paths.",
     "approver": "Approves large replays and edits of dead letters, decides what is delivered late; reads what"
     " operators read.",
     "auditor": "Reads everything that is recorded, artifacts' contents excepted; changes nothing.",

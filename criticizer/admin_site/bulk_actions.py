@@ -120,7 +120,7 @@ class BulkAction:
 
     `act(ids, actor, cleaned form data)` returns an `ActionResult`. `refused(ids)` returns row -> reason
     for rows that cannot be changed, before the form is shown. `initial(ids)` returns the form's initial
-    data. `{what}` in `press` is "2 letters".
+    data. `{what}` in `press` is "2 dead letters".
     """
 
     name: str

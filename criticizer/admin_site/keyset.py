@@ -8,7 +8,7 @@ when even that takes too long. An example, for a table with the index `(last_see
     class GroupAdmin(KeysetAdmin):
         orderings = {
             "newest": Ordering("Last seen", ("-last_seen", "-id")),
-            "most": Ordering("Most letters", ("-open_count", "-id")),
+            "most": Ordering("Most dead letters", ("-open_count", "-id")),
         }
         search_keys = {
             "state": exact("status", "The group's state", choices=GroupStatus),

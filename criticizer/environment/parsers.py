@@ -137,7 +137,7 @@ def integer(minimum: int, maximum: int) -> Parser:
 
 def _boolean(text: str) -> bool:
     if text.lower() not in {"1", "true", "on", "yes", "0", "false", "off", "no"}:
-        raise ValueError(f"{text!r} is not a switch")
+        raise ValueError(f"{text!r} is not true or false")
     return text.lower() in {"1", "true", "on", "yes"}
 
 
@@ -155,7 +155,7 @@ def url(*schemes: str) -> Parser:
         return text
 
     starts = " or ".join(f"{scheme}://" for scheme in schemes)
-    return Parser(parse, f"a URL with a host that starts {starts}")
+    return Parser(parse, f"a URL with a host, beginning with {starts}")
 
 
 def _data_directory(text: str) -> Path:
@@ -289,7 +289,7 @@ def _limits(parse_limit: Callable[[str], float | None], accepts: str) -> Parser:
 
 
 def deadlines(*names: str) -> Parser:
-    """Return the parser of seconds by source or kind of a review; those under "" hold for all others."""
+    """Return the parser of deadlines in seconds by source or kind of review; the key "" is the default."""
     seconds = integer(1, 7 * 86_400)
 
     def parse(text: str) -> dict[str, int]:
@@ -300,12 +300,14 @@ def deadlines(*names: str) -> Parser:
                 raise ValueError(f"{name!r} is not one of: {', '.join(names)}")
             if name in found:
                 raise ValueError(
-                    f"{name!r} is named twice" if name else f"{item} is a second number for all others"
+                    f"{name!r} is named twice"
+                    if name
+                    else f"{item} is a second default; give at most one number without a name"
                 )
             found[name] = seconds.parse(limit)
         return {"": DEADLINE_SECONDS, **found}
 
-    example = "and others by source or kind such as 1200,shelved=600,github=900"
+    example = "with others by source or kind such as 1200,shelved=600,github=900"
     return Parser(parse, f"{seconds.accepts}, {example}")
 
 

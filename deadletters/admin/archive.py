@@ -88,9 +88,9 @@ class LetterArchiveAdmin(DeadLetterPages):
 
     # On a telephone rows are shown without headings, so each cell is a phrase.
 
-    @admin.display(description="letters")
+    @admin.display(description="dead letters")
     def letters(self, found: LetterArchive) -> SafeString:
-        words = plural_count(found.letter_count, "letter")
+        words = plural_count(found.letter_count, "dead letter")
         return format_html_fast('{} <span class="quiet">{}</span>', words, _numbers(found))
 
     @admin.display(description="untouched", empty_value="")

@@ -205,7 +205,7 @@ def chosen_by(batch: ReplayBatch) -> str:
     query, picked = str(batch.filter.get("q", "")), batch.filter.get("picked")
     if picked:
         source = f"the list of {query}" if query else "the list"
-        return f"{plural_count(picked, 'letter')} picked by hand from {source}"
+        return f"{plural_count(picked, 'dead letter')} picked by hand from {source}"
     return query or ("every dead letter of the list" if picked == 0 else "picked from the list")
 
 

@@ -148,7 +148,7 @@ class ReplayBatchAdmin(DeadLetterPages):
     def what(self, batch: ReplayBatch) -> SafeString:
         return format_html_fast('Batch {}<br><span class="cause">{}</span>', batch.pk, batch.reason[:160])
 
-    @admin.display(description="letters")
+    @admin.display(description="dead letters")
     def letters(self, batch: ReplayBatch) -> int:
         return batch.item_count
 

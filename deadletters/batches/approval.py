@@ -132,7 +132,7 @@ def cancel(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
         if refused := refusal(batch, UNENDED_BATCH, row_version):
             return refused
         count = _end(batch, actor, reason, "the batch was cancelled")
-    return Result(True, f"cancelled; {count} letters were not replayed")
+    return Result(True, f"cancelled; {count} dead letters were not replayed")
 
 
 def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
@@ -143,7 +143,7 @@ def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
             return refused
         why = f"refused by {actor}: {reason}" if reason else f"refused by {actor}"
         count = _end(batch, actor, why, "the batch was refused")
-    return Result(True, f"refused; {count} letters were not replayed")
+    return Result(True, f"refused; {count} dead letters were not replayed")
 
 
 def _end(batch: ReplayBatch, actor: str, reason: str, detail: str) -> int:

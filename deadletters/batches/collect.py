@@ -47,7 +47,7 @@ def settle(batch_id: int, renew: Callable[[], object]) -> None:
 
 def _why_stop(item: ReplayItem, end: DeadLetterEvent, detail: str) -> str:
     """Return why the batch must stop after this recorded failure, or an empty string."""
-    letter = f"letter {item.letter_id}"
+    letter = f"dead letter {item.letter_id}"
     if item.is_canary:
         return f"{letter}, a canary, failed again: {detail}"
     group_id = _group_of(end)
@@ -57,8 +57,8 @@ def _why_stop(item: ReplayItem, end: DeadLetterEvent, detail: str) -> str:
     if not others.filter(failed_group_id=group_id).exists():
         return ""
     if group_id is None:
-        return f"another letter was replayed without its effect: {letter}, {detail}"
-    return f"another letter failed into group {group_id}: {letter}, {detail}"
+        return f"a second dead letter was replayed without effect: {letter}, {detail}"
+    return f"a second dead letter failed with the failure of group {group_id}: {letter}, {detail}"
 
 
 def _group_of(end: DeadLetterEvent) -> int | None:

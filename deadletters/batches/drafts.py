@@ -66,7 +66,7 @@ def draft(
         # From now on the database refuses to run a large batch without approval.
         ReplayBatch.objects.filter(pk=batch.pk).update(item_count=count, needs_approval=is_large(count))
         choose_canaries(batch)
-        note(batch, "drafted", actor, f"{count} letters: {reason}")
+        note(batch, "drafted", actor, f"{count} dead letters: {reason}")
     batch.refresh_from_db()
     return batch
 

@@ -179,7 +179,7 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
         _close(edit, EditStatus.APPLIED, actor, reason)
         successor = _replace(letter, edit, actor)
     log.info("letter_edited", edit=edit_id, letter=letter.pk, successor=successor, actor=actor)
-    return Result(True, f"Approved. Replaced by letter {successor}")
+    return Result(True, f"Approved. Replaced by dead letter {successor}")
 
 
 def refuse(edit_id: int, *, actor: str, reason: str) -> Result:
@@ -291,7 +291,7 @@ def _replace(letter: DeadLetter, edit: LetterEdit, approver: str) -> int:
     by = f"requested by {edit.requested_by}, approved by {approver}"
     facts = {"edit": edit.pk, "successor": successor}
     transitions.note(letter.pk, LetterAction.EDITED, approver, f"{line}; {by}", facts)
-    ends = f"its data was edited: it was replaced by letter {successor}"
+    ends = f"its data was edited: it was replaced by dead letter {successor}"
     transitions.move(letter, LetterStatus.DISCARDED, LetterAction.DISCARDED, approver, ends, context=facts)
     # Not a new occurrence of the failure: only the group's count of open letters changes.
     same: dict[str, Any] = {name: getattr(letter, name) for name in _SAME}
@@ -299,7 +299,7 @@ def _replace(letter: DeadLetter, edit: LetterEdit, approver: str) -> int:
     DeadLetterPayload.objects.create(
         letter=new, last_stack=letter.last_stack, sanitized_context=letter.sanitized_context
     )
-    begins = f"generation {new.generation} of letter {letter.pk}; {line}; {by}"
+    begins = f"generation {new.generation} of dead letter {letter.pk}; {line}; {by}"
     transitions.note(new.pk, LetterAction.CREATED, SYSTEM, begins, {"edit": edit.pk, "parent": letter.pk})
     triaged = workflow.triage(new.pk, actor=edit.requested_by, category=Category.DATA, note=edit.reason)
     remediated = workflow.remediate(

@@ -223,4 +223,4 @@ class ReplayItem(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"letter {self.letter_id} of batch {self.batch_id}"
+        return f"dead letter {self.letter_id} of batch {self.batch_id}"

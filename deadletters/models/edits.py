@@ -31,6 +31,7 @@ class LetterEdit(models.Model):
 
     class Meta:
         db_table = "letter_edits"
+        verbose_name = "dead letter edit"
         ordering = ["-id"]
         constraints = [
             models.UniqueConstraint(
@@ -54,4 +55,4 @@ class LetterEdit(models.Model):
         permissions = [("approve_letteredit", "Can approve edits of dead letters")]
 
     def __str__(self) -> str:
-        return f"edit of letter {self.letter_id}"
+        return f"edit of dead letter {self.letter_id}"

@@ -327,7 +327,7 @@ class DeadLetterPayload(models.Model):
         triggers = [pgtrigger.ReadOnly(name="of_its_letter", fields=["letter"])]
 
     def __str__(self) -> str:
-        return f"payload of letter {self.letter_id}"
+        return f"payload of dead letter {self.letter_id}"
 
 
 class DeadLetterEvent(TimelineEvent):

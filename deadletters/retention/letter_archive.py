@@ -42,7 +42,7 @@ INSERT INTO dead_letter_payloads
 SELECT * FROM jsonb_populate_recordset(NULL::dead_letter_payloads, %(rows)s::jsonb)"""
 _THERE = "it already exists"
 _REFUSED_BY = {
-    "dead_letters_one_open_per_stage": "its job has another open letter of this stage",
+    "dead_letters_one_open_per_stage": "its job has another open dead letter of this stage",
     "dead_letters_one_successor": "another letter is the next generation of the one before it",
     "dead_letters_pkey": _THERE,
     "dead_letter_payloads_pkey": _THERE,
@@ -192,7 +192,7 @@ def _put_back(found: LetterArchive, entries: Sequence[Mapping[str, Any]], actor:
     rows = [{**entry["letter"], "kept_until": until} for entry in entries]
     payloads = [entry["payload"] for entry in entries if entry["payload"] is not None]
     ids = [int(row["id"]) for row in rows]
-    back = f"letter {ids[0]} is" if len(ids) == 1 else f"{len(ids)} letters are"
+    back = f"dead letter {ids[0]} is" if len(ids) == 1 else f"{len(ids)} dead letters are"
     try:
         with transaction.atomic():
             prepared.rows(_RESTORE, {"rows": json.dumps(rows)})

@@ -65,9 +65,9 @@ def _why_needed(name: str) -> str:
     except letter_archive.ArchiveDamaged as error:
         return str(error)
     except (LookupError, TypeError, ValueError):
-        return f"{name} does not hold letters"
+        return f"{name} does not hold dead letters"
     count = int(prepared.value(_ONLY_HERE, {"letters": json.dumps(letters)}))
-    return f"{name} holds {count} letters without another copy in this database" if count else ""
+    return f"{name} holds {count} dead letters without another copy in this database" if count else ""
 
 
 def _asked_of(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from deadletters.states import OPEN_LETTER, GroupStatus, LetterAction, LetterSta
 from deadletters.transitions import Step
 from deadletters.types import CheckKind, Failed, Tally
 
-_ALREADY_OPEN = "another letter of its job and stage is open"
+_ALREADY_OPEN = "another dead letter of its job and stage is open"
 # Circuits, artifacts and deliveries matter to a replay, not to a reopening.
 _OF_JOB = (CheckKind.JOB, CheckKind.VERSION)
 
@@ -62,7 +62,7 @@ def _reopen_part(part: Sequence[int], actor: str, reason: str, *, of: int) -> Ta
                 refuse=lambda letter: reasons.get(letter.pk, ""),
             )
             tally = step.take_many(part, (LetterStatus.DISCARDED,), of=of)
-            line = f"{plural_count(len(tally.done_ids), 'letter')} reopened: {reason}"
+            line = f"{plural_count(len(tally.done_ids), 'dead letter')} reopened: {reason}"
             open_groups_of(tally.done_ids, actor=actor, reason=line)
             return tally
     except IntegrityError:  # one of them failed again at this moment: reopened singly, each shows which
@@ -95,12 +95,12 @@ def _reasons(part: Sequence[int]) -> dict[int, str]:
         of_its_job = (check for check in checks[letter.job_id] if check.kind in _OF_JOB)
         problem = next((check.message for check in of_its_job if not check.ok), "")
         if letter.successor:
-            reasons[letter.pk] = f"its data was edited: it was replaced by letter {letter.successor}"
+            reasons[letter.pk] = f"its data was edited: it was replaced by dead letter {letter.successor}"
         elif letter.open_id:
-            reasons[letter.pk] = f"letter {letter.open_id} of the same job and stage is open"
+            reasons[letter.pk] = f"dead letter {letter.open_id} of the same job and stage is open"
         elif letter.later_id:
             reasons[letter.pk] = (
-                f"its job failed later, in {letter.later_stage}: see letter {letter.later_id}"
+                f"its job failed later, in {letter.later_stage}: see dead letter {letter.later_id}"
             )
         elif problem:
             reasons[letter.pk] = problem

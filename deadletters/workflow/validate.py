@@ -112,7 +112,7 @@ def _validated(
         transitions.move(
             letter, LetterStatus.REMEDIATED, LetterAction.NOT_VALIDATED, actor, problems, **found
         )
-        advice = "cannot be overruled" if is_hard else "fix it, or give a reason to overrule it"
+        advice = "cannot be overridden" if is_hard else "fix it, or give a reason to override it"
         return Validation(False, f"{count}: {problems} ({advice})", checks)
     action = LetterAction.OVERRIDDEN if overrules else LetterAction.VALIDATED
     reason = override_reason if overrules else ""

@@ -1,4 +1,4 @@
-"""The page behind the link "No more of these messages"; the signed link replaces a login."""
+"""The page behind the link "Unsubscribe"; the signed link replaces a login."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def evidence_note(demoted: bool, confidence: int | None) -> str:
 def rule_note(name: str, text: str) -> str:
     """Return what messages and files say of the rule that a finding cites, "" of none (guarantee G452).
 
-    `text`: what a rule of the team says; "" of a file of rules, whose `name` is its path. A text too long for
+    `text`: what a team rule says; "" of a file of rules, whose `name` is its path. A text too long for
     MAX_RULE_NOTE is on the page alone: half a rule may say something else.
     """
     if not name:
@@ -124,7 +124,7 @@ class ReportFinding:
     verdict_url: str = ""  # the recipient's own link to give one
     in_diff: DiffPlace | None = None  # where an inline comment can stand
     identity: str = ""  # the same in every version that reports it
-    rule: str = ""  # what it cites: a rule of the team by name, a file of rules by path
+    rule: str = ""  # what it cites: a team rule by name, a file of rules by path
     rule_note: str = ""  # such as `Rule no-floats: Money is never a float.`
 
     @property

@@ -50,14 +50,14 @@ class ReadFiles:
     def __str__(self) -> str:
         """Return such as `4 of 6 files read (1 by checks only), 1 in part`."""
         if self.hidden and not self.total:
-            return "none of its files are open to you"
+            return "none of its files are visible to you"
         read = f"{self.read} of {plural_count(self.total, 'file')} read"
         if self.checked:
             read += ", by checks only" if self.checks_only else f" ({self.checked} by checks only)"
         if self.partial:
             read += f", {self.partial} in part"
         if self.hidden:
-            read += f"; {self.total} of {self.total + self.hidden} files are open to you"
+            read += f"; {self.total} of {self.total + self.hidden} files are visible to you"
         return read
 
 

@@ -117,7 +117,7 @@ def foot(unsubscribe_url: str) -> str:
     """Return the last lines of a message."""
     lines = ["-- ", "Sent by Criticizer."]
     if unsubscribe_url:
-        lines.append(f"No more of these messages: {unsubscribe_url}")
+        lines.append(f"Unsubscribe: {unsubscribe_url}")
     return "\n".join(lines)
 
 

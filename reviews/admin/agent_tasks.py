@@ -25,7 +25,7 @@ MAX_SUBMISSIONS = 20  # shown, the newest
 
 
 class DecideForm(AdminForm):
-    reason = reason_field(help_text="A ticket or a sentence. It stands in the history of the review.")
+    reason = reason_field(help_text="A ticket or a sentence. It is stored in the history of the review.")
 
 
 def _expire(pk: Any, *, actor: str, reason: str) -> tuple[bool, str]:
@@ -62,9 +62,7 @@ OFFER_AGAIN = BulkAction(
 @admin.register(AgentTask)
 class AgentTaskAdmin(ConfirmedActionsMixin, ReadOnlyAdmin):
     scope = of_job("job")
-    empty_text = (
-        "No question waits for an agent. Reviews put theirs here where the model is run by agents of yours."
-    )
+    empty_text = "No tasks are waiting. Tasks appear here when your own agents run the language model."
     nouns = ("task", "tasks")
     max_chosen = 100
     list_display = (

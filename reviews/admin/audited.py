@@ -89,7 +89,7 @@ class AuditedAdmin(HistoryMixin):
         form = self.deletion_form(request.POST or None, _row_id(object_id))
         if request.method == "POST" and not form.is_valid():
             why = " ".join(str(text) for texts in form.errors.values() for text in texts)
-            self.message_user(request, f"Nothing was deleted: {why}", messages.ERROR)
+            self.message_user(request, f"Nothing was deleted. {why}", messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         reason = form.cleaned_data["reason"] if form.is_valid() else ""
         with pghistory.context(**origin(request, deletion_reason=reason)):

@@ -75,8 +75,7 @@ class SourcePositionAdmin(ReadOnlyAdmin):
 
     scope = not_of_reviews("how far the poll is")
     empty_text = (
-        "No source is polled yet. SOURCE_POLL_SECONDS turns polling on, and finds changes "
-        "that no trigger reported."
+        "No source has been polled yet. Set SOURCE_POLL_SECONDS to find changes that no trigger reported."
     )
     list_display = (
         list_column("stream", "stream", "path"),

@@ -1,4 +1,4 @@
-"""Rules of the team in the admin: edited with a reason and a history, each with its hit rate."""
+"""Team rules in the admin: edited with a reason and a history, each with its hit rate."""
 
 from __future__ import annotations
 

@@ -273,7 +273,12 @@ def _review_tiles(window: Window, figures: Figures, counts: Counts) -> list[Tile
     bad = figures.total("jobs", JobStatus.DEAD_LETTERED) + figures.total("jobs", JobStatus.TIMED_OUT)
     active = list_address("reviews_reviewjob", "is:active")
     return [
-        Tile("Reviews ended", charts.whole(ended), ended_address(window), f"in {window.title}, when counted"),
+        Tile(
+            "Reviews ended",
+            charts.whole(ended),
+            ended_address(window),
+            f"in {window.title}, as of the last count",
+        ),
         _rate_tile(window, good, bad),
         Tile("Running", str(counts["active", ""]), active, "now"),
     ]
@@ -282,12 +287,12 @@ def _review_tiles(window: Window, figures: Figures, counts: Counts) -> list[Tile
 def _rate_tile(window: Window, good: int, bad: int) -> Tile:
     href = ended_address(window, JobStatus.DEAD_LETTERED, JobStatus.TIMED_OUT)
     if not good + bad:
-        return Tile("Success rate", "\N{EN DASH}", href, "none had ended when counted")
+        return Tile("Success rate", "\N{EN DASH}", href, "none had ended at the last count")
     rate = good * 100 / (good + bad)
     tone = "ok" if rate >= _GOOD_RATE[0] else "warn" if rate >= _GOOD_RATE[1] else "danger"
     # 99.96 is not rounded to 100: there were failures.
     text = "100" if not bad else f"{min(rate, 99.9):.1f}"
-    return Tile("Success rate", f"{text} %", href, f"{charts.whole(bad)} failed when counted", tone)
+    return Tile("Success rate", f"{text} %", href, f"{charts.whole(bad)} failed at the last count", tone)
 
 
 def _queue_tile(queues: Sequence[QueueLine], waiting: BoundedCount, now: datetime) -> Tile:

@@ -47,7 +47,7 @@ class FindingFate(models.Model):
 
     class Meta:
         db_table = "finding_fates"
-        verbose_name = "fate of a finding"
+        verbose_name = "outcome of a finding"
         ordering = ["id"]
         constraints = [
             models.UniqueConstraint(

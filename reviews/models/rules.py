@@ -1,4 +1,4 @@
-"""Rules of the team, which of them a review had, and the paths that no model reads."""
+"""Team rules, which of them a review had, and the paths that no model reads."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class TeamRule(models.Model):
 
     class Meta:
         db_table = "team_rules"
-        verbose_name = "rule of the team"
-        verbose_name_plural = "rules of the team"
+        verbose_name = "team rule"
+        verbose_name_plural = "team rules"
         ordering = ["name"]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class SkippedPath(models.Model):
 class RuleUse(models.Model):
     """A rule that some parts of a review had: its provenance, and with `cited` its hit rate.
 
-    `name` is that of a rule of the team, or the path of a file of rules; `text` is what the rule said, of
+    `name` is that of a team rule, or the path of a file of rules; `text` is what the rule said, of
     the team's alone. `parts` count from 1, 0 stands for what earlier reviews answered. Written with the
     llm stage's commit (guarantee G422).
     """
@@ -112,6 +112,6 @@ class RuleUse(models.Model):
 
 
 def text_of_cited() -> Coalesce:
-    """Return, to annotate findings, what the rule of the team says that each cites; "" of other rules."""
+    """Return, to annotate findings, what the team rule says that each cites; "" of other rules."""
     cited = RuleUse.objects.filter(job=OuterRef("job"), name=OuterRef("rule")).order_by()
     return Coalesce(Subquery(cited.values("text")), Value(""))

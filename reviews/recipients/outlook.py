@@ -21,7 +21,7 @@ NEWEST = 20  # reviews that the paths are compared with
 _LOOKED_AT = 1_000  # reviews among which these are looked for, whoever may see them
 _MAX_OTHERS = 200
 _MAX_FILES = 1_000  # of a review
-_BEGUN_BY = "a trigger, a code host or polling"
+_STARTED_BY = "a trigger, a code host or polling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,15 @@ def outlook(
     if not subscriptions and not others:
         about = "You have no path yet, so no review is mailed to you unless a request names you."
     elif not compared:
-        about = f"None of the newest reviews that you may see was begun by {_BEGUN_BY}, and only these count."
+        about = (
+            f"None of the newest reviews that you may see was started by {_STARTED_BY}, and only these count."
+        )
     elif compared == 1:
         matched = "matches" if matching else "does not match"
-        about = f"The only review that {_BEGUN_BY} began {matched} your paths."
+        about = f"The only review that {_STARTED_BY} started {matched} your paths."
     else:
         about = (
-            f"Of the last {compared} reviews that {_BEGUN_BY} began, {matching or 'none'} "
+            f"Of the last {compared} reviews that {_STARTED_BY} started, {matching or 'none'} "
             f"match{'es' if matching <= 1 else ''} your paths."
         )
     text = f"{problem or 'Mail is set up.'} {about}"

@@ -150,7 +150,7 @@ class _Circuit(NamedTuple):
         if self.check.ok:
             return self.check
         advice = (
-            "validate again when it is half-open or closed, or overrule it for a single letter:"
+            "validate again when it is half-open or closed, or override the check for a single dead letter:"
             " its replay then waits, and a batch would stop"
         )
         if self.state is CircuitState.FORCED_OPEN:

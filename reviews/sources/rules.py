@@ -35,7 +35,7 @@ MAX_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TeamRule:
-    """A rule of the team for the files that a pattern of the allow-list's language matches."""
+    """A team rule for the files that a pattern of the allow-list's language matches."""
 
     name: str
     pattern: str

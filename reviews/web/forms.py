@@ -65,13 +65,13 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
     denies_others = forms.BooleanField(
         required=False,
         label="Deny all other paths (for the first Include)",
-        help_text="As long as no line includes a path, all of the ceiling may be read. From the first Include"
-        " on, only paths that a line includes may.",
+        help_text="Without an Include line, every path of DEPOT_ALLOW_LIST may be read. As soon as there is"
+        " one, only included paths may be read.",
     )
     allows_others = forms.BooleanField(
         required=False,
         label="Allow all other paths (when the last Include goes)",
-        help_text="Without an Include, all of the ceiling may be read again.",
+        help_text="Without an Include line, every path of DEPOT_ALLOW_LIST may be read again.",
     )
 
     class Meta:
@@ -91,8 +91,8 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
         if stops and is_new and not self.cleaned_data.get("stops_changes"):
             self.add_error(
                 "stops_changes",
-                "Changes that touch this path, among others, will end as PATH_DENIED and not be reviewed in"
-                " part: tick this if they should.",
+                "A change that touches this path will end as PATH_DENIED, and none of its files will be"
+                " reviewed. Tick the box to confirm.",
             )
         if not self.errors:
             self._check_line(self.cleaned_data["kind"], self.cleaned_data["pattern"])
@@ -100,11 +100,11 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
             self.add_error(
                 "denies_others",
                 f"This is the first Include. All other paths of the ceiling ({', '.join(denied)}) will be"
-                " denied, and changes that touch them end as PATH_DENIED: tick this if they should.",
+                " denied, and changes that touch them will end as PATH_DENIED. Tick the box to confirm.",
             )
         is_asked = stops and not self.errors and not self.cleaned_data["allows_others"]
         if is_asked and (allowed := newly_allowed(self.instance.pk)):
-            self.add_error("allows_others", f"{_last_include(allowed)} Tick this if it should.")
+            self.add_error("allows_others", f"{_last_include(allowed)} Tick the box to confirm.")
         return cleaned
 
     def _newly_denied(self) -> list[str]:
@@ -127,7 +127,7 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
                 "pattern",
                 "This is outside the ceiling that DEPOT_ALLOW_LIST sets: "
                 f"{', '.join(settings.DEPOT_ALLOW_LIST)}. "
-                "Choose a narrower path, or have the ceiling changed.",
+                "Choose a path below one of these, or ask an administrator to change DEPOT_ALLOW_LIST.",
             )
 
 
@@ -169,7 +169,7 @@ class PathForm(forms.Form):
     ignore_case = forms.BooleanField(
         required=False,
         label="The server ignores case",
-        help_text="As p4 info says it: caseHandling insensitive.",
+        help_text='Tick this if `p4 info` prints "Case Handling: insensitive".',
     )
 
 
@@ -181,7 +181,7 @@ class DeletionForm(forms.Form):
         max_length=255,
         strip=True,
         help_text="A ticket, an incident or a sentence.",
-        error_messages={"required": "a reason is required."},
+        error_messages={"required": "A reason is required."},
     )
 
     def __init__(self, data: Any, row: int | None) -> None:
@@ -198,7 +198,7 @@ class AllowListDeletionForm(DeletionForm):
             self.fields["allows_others"] = forms.BooleanField(
                 label="Allow all other paths",
                 help_text=_last_include(allowed),
-                error_messages={"required": f"{_last_include(allowed)} Tick the box if it should."},
+                error_messages={"required": f"{_last_include(allowed)} Tick the box to confirm."},
             )
 
 

@@ -28,7 +28,7 @@ _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Failure groups", "deadletters_deadlettergroup"),
         ("Dead letters", "deadletters_deadletter"),
         ("Replay batches", "deadletters_replaybatch"),
-        ("Letter edits", "deadletters_letteredit"),
+        ("Dead letter edits", "deadletters_letteredit"),
         ("Archive", "deadletters_letterarchive"),
         ("Failure codes", "failure-codes"),
     ),
@@ -49,7 +49,7 @@ _TASKS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Allow-list", "reviews_allowlistentry"),
         ("Skipped paths", "reviews_skippedpath"),
         ("Scanned paths", "reviews_scantarget"),
-        ("Rules of the team", "reviews_teamrule"),
+        ("Team rules", "reviews_teamrule"),
     ),
     "Access": (
         ("Users", "auth_user"),

@@ -104,7 +104,9 @@ def _dead_letter(letter: DeadLetter, *, for_operator: bool) -> Notice:
     text = kind.message if kind else "This review stopped."
     if not for_operator:
         if letter.stage == Stage.NOTIFY:
-            return Notice("warn", text, "The review is complete; an operator sees to its messages.")
+            return Notice(
+                "warn", text, "The review is complete. An operator is handling its undelivered messages."
+            )
         return Notice("danger", text, "An operator must resolve it before the review can continue.")
     return Notice(
         "danger",

@@ -1,4 +1,4 @@
-"""What the counters of a review's model calls mean, in the words of its technical details."""
+"""Labels and meanings of the model call counters on the review page."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ _MEANINGS = {
     "calls": ("Model calls", "requests that the language model was sent"),
     "input_tokens": ("Tokens sent", "as the model counted them"),
     "output_tokens": ("Tokens answered", "as the model counted them"),
-    "repaired": ("Answers repaired", "asked for again, as they did not have the right form"),
+    "repaired": ("Answers requested again", "the first answer did not have the required form"),
     "failed_chunks": ("Parts failed", "the coverage says which files this concerns"),
-    "coerced": ("Values converted", "the model wrote them in another form than was asked for"),
+    "coerced": ("Values converted", "the model wrote them in another form than requested"),
     "dropped": ("Findings dropped", "they could not be used, for example because a field was missing"),
     "cut": ("Requests cut", "the model server shortened them, so it did not see all of the text"),
     "characters": ("Characters sent", "in requests whose tokens the model counted"),
-    "verify_calls": ("Verification calls", "those of the model calls that tried to refute findings"),
-    "verify_input_tokens": ("Tokens sent to verify", "those of the tokens sent that were for verification"),
+    "verify_calls": ("Verification calls", "the part of the model calls that tried to refute findings"),
+    "verify_input_tokens": ("Tokens sent to verify", "the part of the tokens sent that was for verification"),
     "carried": ("Functions and blocks taken over", "an earlier review has answered the same content"),
-    "spared_tokens": ("Tokens spared", "what these cost in that earlier review"),
-    "cached_tokens": ("Tokens from the cache", "those of the tokens sent that the model server still had"),
-    "cache_write_tokens": ("Tokens put into the cache", "those of the tokens sent that it keeps for later"),
+    "spared_tokens": ("Tokens saved", "what the functions and blocks taken over cost in the earlier review"),
+    "cached_tokens": ("Tokens from the cache", "the part of the tokens sent that was in the cache"),
+    "cache_write_tokens": ("Tokens put into the cache", "the part of the tokens sent that is kept for later"),
     "edits": ("Suggested edits", "suggestions that name the lines they replace"),
-    "edits_refused": ("Edits shown as text", "those of the edits that are not certain to fit the file"),
+    "edits_refused": ("Edits shown as text", "suggested edits that are not certain to fit the file"),
     "unknown_rules": ("Unknown rules", "rules that findings cited and that do not exist"),
 }  # fmt: skip
 _OTHER = {"asked"}  # no counter

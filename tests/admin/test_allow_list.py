@@ -95,7 +95,7 @@ def test_the_first_include_asks_before_it_denies_all_other_paths(ann: Client) ->
     factories.AllowListEntryFactory(kind="exclude", pattern="//depot/main/x/...")
     asked = add(ann, denies_others="")
     assert "All other paths of the ceiling (//depot/main/..., //art/*/textures/..., //one/level/*.c)" in asked
-    assert "tick this if they should" in asked
+    assert "Tick the box to confirm" in asked
     assert not AllowListEntry.objects.filter(kind="include").exists()
     add(ann)
     add(ann, pattern="//depot/main/maps/...", denies_others="")  # the first has denied the others already
@@ -158,7 +158,7 @@ def test_deleting_needs_a_reason_and_leaves_a_trace(ann: Client) -> None:
     entry = factories.AllowListEntryFactory(kind="exclude")
     address = f"{LIST}{entry.pk}/delete/"
     refused = ann.post(address, {"post": "yes"}, follow=True)
-    assert "Nothing was deleted: a reason is required." in refused.content.decode()
+    assert "Nothing was deleted. A reason is required." in refused.content.decode()
     assert AllowListEntry.objects.exists()
     ann.post(address, {"post": "yes", "reason": "the part is gone"})
     assert not AllowListEntry.objects.exists()
@@ -175,7 +175,7 @@ def test_the_last_include_asks_before_it_opens_all_of_the_ceiling(ann: Client) -
     address = f"{LIST}{last.pk}/delete/"
     assert "This is the last Include." in ann.get(address).content.decode()
     refused = ann.post(address, {"post": "yes", "reason": "TICKET-8"}, follow=True).content.decode()
-    assert "Nothing was deleted: This is the last Include." in refused
+    assert "Nothing was deleted. This is the last Include." in refused
     as_exclude = {**LINE, "kind": "exclude", "reason": "TICKET-8", "stops_changes": "on", "denies_others": ""}
     change = f"{LIST}{last.pk}/change/"
     assert "This is the last Include." in ann.post(change, as_exclude, follow=True).content.decode()

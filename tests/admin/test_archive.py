@@ -62,8 +62,8 @@ def test_the_list_says_what_lies_in_each_file(ann: Client) -> None:
     )
     text = shown(ann, ARCHIVE)
     numbers = f"{letters[0].pk}\u2013{letters[2].pk}"
-    assert f"{archive.name} 3 letters {numbers} 3 never triaged none restored" in text
-    assert "older 7 letters 1\u20139 none restored" in text
+    assert f"{archive.name} 3 dead letters {numbers} 3 never triaged none restored" in text
+    assert "older 7 dead letters 1\u20139 none restored" in text
     assert '<a href="/admin/deadletters/letterarchive/" aria-current="page">Archive</a>' in (
         ann.get(ARCHIVE).content.decode()
     )
@@ -217,7 +217,7 @@ def test_all_letters_are_restored_and_what_stays_says_why(ann: Client) -> None:
     (message,) = messages_of(response)
     assert message == (
         "1 restored, 1 skipped: it already exists; "
-        "1 skipped: its job has another open letter of this stage. Open it."
+        "1 skipped: its job has another open dead letter of this stage. Open it."
     )
     assert set(DeadLetter.objects.values_list("pk", flat=True)) == {one.pk, three.pk, replaced.pk}
     address = f"{ARCHIVE}{archive.pk + 1}/restore/"
@@ -251,7 +251,7 @@ def test_a_discard_says_how_it_is_taken_back(ann: Client) -> None:
     letter = make_letter()
     text = shown(ann, f"{LIST}{letter.pk}/discard/")
     kept = "for as long as the dead letter is stored, 7 days, and its job is dead-lettered."
-    assert f"Reopen on its page undoes this {kept}" in text
+    assert f"You can undo this with Reopen on its page {kept}" in text
     assert (
         "Reopen undoes this for as long as the dead letters are stored and their jobs are dead-lettered."
         in (ask(ann, "discard", [letter.pk]).content.decode())

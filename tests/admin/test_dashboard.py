@@ -228,15 +228,15 @@ def test_unknown_window_falls_back_to_the_default(operator: Client, window: str)
 def test_what_was_counted_is_told_apart_from_what_is_now(operator: Client) -> None:
     ended(JobStatus.DEAD_LETTERED, 20)
     tiles = {tile.title: tile for tile in dashboard("24h")["tiles"]}
-    assert tiles["Success rate"].note == "none had ended when counted"
-    assert tiles["Reviews ended"].note.endswith(", when counted")
+    assert tiles["Success rate"].note == "none had ended at the last count"
+    assert tiles["Reviews ended"].note.endswith(", as of the last count")
     attempted()
     rollup.roll_up()
     tiles = {tile.title: tile for tile in dashboard("24h")["tiles"]}
-    assert tiles["Success rate"].note == "1 failed when counted"
+    assert tiles["Success rate"].note == "1 failed at the last count"
     page = operator.get("/admin/").content.decode()
-    assert "What has ended was counted" in page
-    assert "; what is open, waits or runs is of now." in page
+    assert "Finished work was counted" in page
+    assert "Open, waiting and running work is live." in page
     assert "hole review, waits included" in page
 
 

@@ -214,7 +214,7 @@ def test_an_approval_links_the_letters_both_ways(ann: Client, bob: Client, lette
     assert "A reason is required." in empty.content.decode()
     done = bob.post(f"{EDITS}{edit.pk}/approve/", {"reason": "carol leads"}, follow=True)
     new = letter.generations.get()
-    assert messages_of(done) == [f"Approved. Replaced by letter {new.pk}."]
+    assert messages_of(done) == [f"Approved. Replaced by dead letter {new.pk}."]
     old_text, new_text = letter_page(ann, letter), letter_page(ann, new)
     assert re.search(
         rf"Edited by ann, approved by bob .*: replaced by <a[^>]*>dead letter {new.pk}</a>", old_text

@@ -269,7 +269,7 @@ def test_who_approves_sees_what_makes_the_batch_dangerous(ann: Client, carol: Cl
         "the server is back",
         "600 a minute, at most 5 at once",
         "<dt>Canary size</dt><dd>1</dd>",
-        "2 letters picked by hand from the list",
+        "2 dead letters picked by hand from the list",
         "2 NETWORK_TIMEOUT in stage fetch",
     ):
         assert part in text, part
@@ -381,7 +381,7 @@ def test_who_may_approve_may_refuse_and_the_letters_are_let_go(ann: Client, caro
     assert f"{LIST}{batch.pk}/refuse/" in page(carol, batch)
     assert "A reason is required." in send(carol, batch, "refuse", reason=" ").content.decode()
     (said,) = messages_of(send(carol, batch, "refuse", reason="the vendor is still away"))
-    assert said == "Refused; 2 letters were not replayed."
+    assert said == "Refused; 2 dead letters were not replayed."
     batch.refresh_from_db()
     assert (batch.status, batch.approved_by) == ("cancelled", "")
     assert batch.status_reason == "refused by carol: the vendor is still away"
@@ -441,7 +441,7 @@ def test_how_many_batches_wait_stands_on_every_list_of_dead_letters(ann: Client)
 @pytest.mark.parametrize(
     ("across", "said"),
     [
-        ("0", "2 letters picked by hand from the list of state:new"),
+        ("0", "2 dead letters picked by hand from the list of state:new"),
         pytest.param("1", "state:new", marks=pytest.mark.long),
     ],
 )
@@ -461,7 +461,7 @@ def test_pause_resume_and_cancel(ann: Client) -> None:
     assert messages_of(send(ann, batch, "pause")) == ["Paused."]
     assert messages_of(send(ann, batch, "resume", reason="looked at it")) == ["Resumed."]
     (said,) = messages_of(send(ann, batch, "cancel", reason="the server is away again"))
-    assert said == "Cancelled; 2 letters were not replayed."
+    assert said == "Cancelled; 2 dead letters were not replayed."
     assert status_of(batch) == "cancelled"
     text = page(ann, batch)
     assert "the server is away again" in text

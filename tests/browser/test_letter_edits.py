@@ -86,7 +86,7 @@ def test_one_asks_and_another_approves_by_hand(visit: Visit) -> None:
     other.get_by_label("Reason").fill("asked carol")
     other.get_by_role("button", name="Approve the edit").click()
     new = letter.generations.get()
-    expect(other.locator(".messagelist")).to_contain_text(f"Replaced by letter {new.pk}")
+    expect(other.locator(".messagelist")).to_contain_text(f"Replaced by dead letter {new.pk}")
     look(other, "8-applied")
 
     page.goto(f"{BASE}/deadletter/{letter.pk}/change/")

@@ -42,5 +42,5 @@ def test_an_empty_archive_says_that_it_is_empty(options: dict[str, bool]) -> Non
 
 
 def test_a_letter_that_is_not_in_the_archive_is_said() -> None:
-    with pytest.raises(CommandError, match="not in these files: letter 5"):
+    with pytest.raises(CommandError, match="not in these files: dead letter 5"):
         call_command("read_letter_archive", letter=[5], stdout=StringIO(), stderr=StringIO())

@@ -286,7 +286,10 @@ def test_second_new_failure_of_one_group_stops_the_batch(
     assert (batch.status, _outcomes(batch)) == ("stopped", ["failed", "failed", "pending", "pending"])
     first, second = batch.items.filter(status=ItemStatus.FAILED).order_by("id")
     assert first.failed_group_id == second.failed_group_id
-    group = f"another letter failed into group {first.failed_group_id}: letter {second.letter_id}, "
+    group = (
+        f"a second dead letter failed with the failure of group {first.failed_group_id}: "
+        f"dead letter {second.letter_id}, "
+    )
     assert batch.status_reason.startswith(group)
     assert said in batch.status_reason
     # Who resumes it has read why; once more is once more.
@@ -320,7 +323,7 @@ def test_second_replay_without_effect_stops_the_batch(
     _run(batch, look, work)
     assert (batch.status, _outcomes(batch)) == ("stopped", ["failed", "failed", "pending", "pending"])
     second = batch.items.order_by("id")[1]
-    said = f"another letter was replayed without its effect: letter {second.letter_id}, "
+    said = f"a second dead letter was replayed without effect: dead letter {second.letter_id}, "
     assert batch.status_reason == f"{said}the effect is missing: no findings are stored"
 
 
@@ -374,7 +377,7 @@ def test_pause_keeps_and_cancel_unqueues_letters(fail: Fail, look: Look, work: W
     assert batches.resume(batch.pk, actor="bob").ok
     look(batch.pk)
     cancelled = batches.cancel(batch.pk, actor="bob", reason="enough")
-    assert cancelled.message == "cancelled; 2 letters were not replayed"
+    assert cancelled.message == "cancelled; 2 dead letters were not replayed"
     work()
     look(batch.pk)
     assert _outcomes(batch) == ["succeeded", "succeeded", "cancelled", "cancelled"]

@@ -292,18 +292,18 @@ def test_approved_edit_replaces_the_letter_by_its_next_generation(letter: DeadLe
     assert done.ok
     letter.refresh_from_db()
     new = letter.generations.get()
-    assert done.message == f"Approved. Replaced by letter {new.pk}"
+    assert done.message == f"Approved. Replaced by dead letter {new.pk}"
     assert (letter.status, new.status, new.generation, new.parent) == ("discarded", "remediated", 2, letter)
     assert (new.category, new.triaged_by, new.remediated_by) == ("data", "ann", "ann")
     for name in ("job_id", "group_id", "stage", "error_class", "first_failure_at", "last_failure_at",
                  "payload_reference", "last_stack", "sanitized_context", "failed_replay_count"):  # fmt: skip
         assert getattr(new, name) == getattr(letter, name)
     assert actions(letter) == ["edit_requested", "edited", "discarded"]
-    assert letter.events.last().reason == f"its data was edited: it was replaced by letter {new.pk}"
+    assert letter.events.last().reason == f"its data was edited: it was replaced by dead letter {new.pk}"
     assert actions(new) == ["created", "triaged", "remediated"]
     by = "requested by ann, approved by bob"
     assert by in new.events.get(action="created").reason
-    assert f"generation 2 of letter {letter.pk}" in new.events.get(action="created").reason
+    assert f"generation 2 of dead letter {letter.pk}" in new.events.get(action="created").reason
     assert f"{CAROL} added" in new.evidence_note
     assert by in new.evidence_note
     group.refresh_from_db()

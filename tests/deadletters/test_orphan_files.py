@@ -85,7 +85,7 @@ def test_only_copy_stays_and_alerts_once() -> None:
     for _ in range(2):
         assert orphan_files.remove(NOW) == 0
     assert _files() == {name}
-    assert _told() == [f"{name} holds 1 letters without another copy in this database"]
+    assert _told() == [f"{name} holds 1 dead letters without another copy in this database"]
 
 
 def test_restored_older_database_deletes_no_newer_copy() -> None:
@@ -122,7 +122,7 @@ def test_letters_of_another_installation_have_the_same_numbers_and_stay() -> Non
         _past_the_guards(f"UPDATE {table} SET created_at = created_at + interval '1 second'")
     assert orphan_files.remove(NOW) == 0
     assert name in _files()
-    assert _told() == [f"{name} holds 2 letters without another copy in this database"]
+    assert _told() == [f"{name} holds 2 dead letters without another copy in this database"]
 
 
 def test_unreadable_orphan_file_stays(settings: Any) -> None:
@@ -134,7 +134,7 @@ def test_unreadable_orphan_file_stays(settings: Any) -> None:
     assert _files() == {sealed, no_letters, strange}
     assert sorted(_told()) == sorted(
         [
-            f"{no_letters} does not hold letters",
+            f"{no_letters} does not hold dead letters",
             *(f"{name} opens with none of ARTIFACT_KEYS" for name in (sealed, strange)),
         ]
     )

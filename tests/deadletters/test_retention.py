@@ -351,7 +351,7 @@ def test_restored_open_letter_opens_its_resolved_group(
     group = DeadLetterGroup.objects.get()
     assert (group.status, group.open_count) == (afterwards, int(letter_is == LetterStatus.NEW))
     reopened = [(event.actor, event.reason) for event in group.events.filter(action="reopened")]
-    back = [("bob", f"letter {letter.pk} is back from the archive: OPS-1: asked for")]
+    back = [("bob", f"dead letter {letter.pk} is back from the archive: OPS-1: asked for")]
     assert reopened == (back if status != afterwards else [])
 
 

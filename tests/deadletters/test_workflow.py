@@ -438,7 +438,7 @@ def test_discarded_letter_can_be_reopened(fail: Fail, work: Work) -> None:
     group = letter.group
     assert (group.status, group.open_count) == ("open", 1)
     told = group.events.get(action="reopened")
-    assert (told.actor, told.reason) == ("bob", "1 letter reopened: OPS-2: it was the wrong one")
+    assert (told.actor, told.reason) == ("bob", "1 dead letter reopened: OPS-2: it was the wrong one")
     # It goes on as any new letter does.
     assert walk_and_replay(letter.pk).ok
     work()
@@ -477,17 +477,17 @@ def _cancelled(letter: DeadLetter) -> str:
 
 def _open_already(letter: DeadLetter) -> str:
     other = factories.DeadLetterFactory(job=letter.job, stage=letter.stage, group=letter.group)
-    return f"letter {other.pk} of the same job and stage is open"
+    return f"dead letter {other.pk} of the same job and stage is open"
 
 
 def _failed_later(letter: DeadLetter) -> str:
     other = factories.DeadLetterFactory(job=letter.job, stage="notify")
-    return f"its job failed later, in notify: see letter {other.pk}"
+    return f"its job failed later, in notify: see dead letter {other.pk}"
 
 
 def _edited(letter: DeadLetter) -> str:
     transitions.note(letter.pk, LetterAction.EDITED, "bob", "recipients", {"edit": 1, "successor": 4711})
-    return "its data was edited: it was replaced by letter 4711"
+    return "its data was edited: it was replaced by dead letter 4711"
 
 
 @pytest.mark.parametrize("happens", [_superseded, _cancelled, _open_already, _failed_later, _edited])
@@ -527,7 +527,7 @@ def test_concurrent_failure_skips_only_its_own_letter(fail: Fail, monkeypatch: p
     monkeypatch.setattr(sys.modules[workflow.reopen_many.__module__], "_reasons", lambda part: {})
     tally = workflow.reopen_many([back.pk, taken.pk], actor="ann", reason="OPS-2")
     assert tally.done_ids == [back.pk]
-    assert tally.skipped_ids == {taken.pk: "another letter of its job and stage is open"}
+    assert tally.skipped_ids == {taken.pk: "another dead letter of its job and stage is open"}
 
 
 def test_tallies_count_done_and_skipped_letters(fail: Fail, work: Work) -> None:

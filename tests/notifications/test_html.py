@@ -231,7 +231,7 @@ def test_screen_readers_find_language_title_and_headings_in_order() -> None:
 
 def test_links_say_where_they_lead() -> None:
     words = {box.text.strip() for box in TREE.tags("a")}
-    assert {"Open the review", "critical remark", "No more of these messages"} <= words
+    assert {"Open the review", "critical remark", "Unsubscribe"} <= words
     assert not words & {"", "here", "link", "more"}
 
 

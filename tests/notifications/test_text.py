@@ -87,7 +87,7 @@ def test_it_reads_well() -> None:
         "\n"
         "-- \n"
         "Sent by Criticizer.\n"
-        "No more of these messages: https://reviews.test/unsubscribe/x/\n"
+        "Unsubscribe: https://reviews.test/unsubscribe/x/\n"
     )  # fmt: skip
 
 

@@ -94,12 +94,15 @@ def test_unknown_address_gets_the_404_page(bob: Client) -> None:
     answer = bob.get("/nowhere/")
     assert answer.status_code == 404
     assert "This page does not exist." in answer.content.decode()
-    assert "No such review" not in answer.content.decode()
+    assert "This review does not exist" not in answer.content.decode()
 
 
 def test_a_review_that_is_not_there_says_what_may_be_and_keeps_the_navigation(bob: Client) -> None:
     page = bob.get("/reviews/4711/").content.decode()
-    assert "No such review, or none of its files is open to you. A review requested seconds ago" in page
+    assert (
+        "This review does not exist, or you may not see any of its files. A review requested seconds ago"
+        in page
+    )
     assert 'href="/subscriptions/"' in page
     assert "Log out" in page
 

@@ -135,7 +135,7 @@ def test_a_reader_of_some_files_sees_nothing_of_the_others() -> None:
     dora = client_of(reviewer("dora", "//depot/main/..."))
     text = page(dora, later)
     assert lines(text) == ["-one", "+two", "+shown"]
-    assert "; 1 more is not open to you, so it is neither named nor compared" in text
+    assert "; 1 more is not visible to you, so it is neither named nor compared" in text
     assert "secret" not in text
     assert "Hidden" not in text
     ViewerScope.objects.all().delete()
@@ -325,7 +325,7 @@ def test_files_without_stored_lines_are_not_called_the_same(bob: Client) -> None
     version(3, binary)
     version(4, binary)
     text = page(bob, ReviewJob.objects.get(review_version=4))
-    assert "No file that is open to you could be compared" in text
+    assert "No file that is visible to you could be compared" in text
     assert "0 the same in both versions, 1 not compared" in text
 
 

@@ -312,7 +312,7 @@ def test_wide_scopes_are_for_operators_and_end_where_their_giver_sees_no_further
     assert 'value="category"' not in own
     # One who sees a part, and was granted it.
     lead = Extent("path", "//depot/...", None, Scope(prefixes=("//depot/main/",)), True)
-    with pytest.raises(NotAllowed, match="beyond the files that are open to you"):
+    with pytest.raises(NotAllowed, match="beyond the files that are visible to you"):
         verdicts.give(row, "wrong", "lead", extent=lead)
     verdicts.give(row, "wrong", "lead", "ours", Extent("category", "", None, lead.seen, True))
     inside, outside = review("//depot/main/x.py", LIB, title="Other", message="").findings.order_by("file")

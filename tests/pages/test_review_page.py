@@ -196,7 +196,7 @@ def test_a_reader_of_some_files_is_told_how_many_are_hidden() -> None:
         factories.CoverageRowFactory(job=job, file=f"//depot/{name}", status="reviewed")
     dave = reader_of_some_files()
     for text in (text_of(dave, job), dave.get("/").content.decode()):
-        assert "2 of 2 files read; 2 of 4 files are open to you" in text
+        assert "2 of 2 files read; 2 of 4 files are visible to you" in text
 
 
 def test_banner_of_a_checks_only_review_is_above_the_findings(bob: Client) -> None:

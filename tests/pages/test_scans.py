@@ -182,11 +182,14 @@ def test_a_newest_scan_that_read_nothing_is_said_above_the_one_before(bob: Clien
     empty = empty_scan_of(target)
     shown = text_of(bob, f"/scans/{target.pk}/")
     assert f'<a href="?scan={empty.pk}">The newest scan</a>' in shown
-    assert "read nothing; shown is the one before. No document was read: the path has none, or" in shown
+    assert (
+        "read no documents, so the scan before it is shown. No document was read: the path has none, or"
+        in shown
+    )
     assert "100%" in shown
     itself = text_of(bob, f"/scans/{target.pk}/?scan={empty.pk}")
     assert "undecided</span> It neither passed nor failed: no document was read." in itself
-    assert "shown is the one before" not in itself
+    assert "the scan before it is shown" not in itself
     review = text_of(bob, f"/reviews/{empty.pk}/")
     assert "No document was read: the path has none, or the allow-list or a skipped path" in review
     assert "This scan verified" not in review

@@ -123,24 +123,29 @@ def test_the_page_says_whether_anything_will_be_mailed(settings: Any) -> None:
     begun(recipients_are="given")  # the request named whom to notify
     begun(recipients_are="to_find")  # they are not known yet
     begun("//depot/libs/secret.c")  # not for Ann
-    assert "Mail is set up. None of the newest reviews that you may see was begun by a trigger" in outlook_of(
-        ann
+    assert (
+        "Mail is set up. None of the newest reviews that you may see was started by a trigger"
+        in outlook_of(ann)
     )
-    matches = "none begun by a trigger, a code host or polling yet</span>"
+    matches = "no review by a trigger, a code host or polling yet</span>"
     assert said(ann.get(PAGE)).count(matches) == 2
     begun("//depot/main/lib/b.c", author="carol")
     shown = outlook_of(ann)
-    assert "The only review that a trigger, a code host or polling began matches your paths." in shown
+    assert "The only review that a trigger, a code host or polling started matches your paths." in shown
     begun("//depot/main/lib/b.c", author="dave")
     begun()
     shown = outlook_of(ann)
-    assert "Of the last 3 reviews that a trigger, a code host or polling began, 3 match your paths." in shown
+    assert (
+        "Of the last 3 reviews that a trigger, a code host or polling started, 3 match your paths." in shown
+    )
     assert [part.split("<")[0] for part in shown.split('<td role="cell">') if " of 3 " in part] == [
         "3 of 3 reviews", "1 of 3 reviews",
     ]  # fmt: skip
     assert "notice info" in said(ann.get(PAGE)).split('id="outlook"')[0][-40:]
     Subscription.objects.filter(author="").delete()
-    assert "3 reviews that a trigger, a code host or polling began, 1 matches your paths." in outlook_of(ann)
+    assert "3 reviews that a trigger, a code host or polling started, 1 matches your paths." in outlook_of(
+        ann
+    )
     Subscription.objects.all().delete()
     Subscription.objects.create(recipient=ANN, pattern="//depot/main/other/...", reason="hers")
     assert "began, none matches your paths." in outlook_of(ann)
@@ -180,7 +185,9 @@ def test_a_review_of_many_files_leaves_room_for_the_others(monkeypatch: pytest.M
     for number in range(5):
         factories.CoverageRowFactory(job=job, file=f"//depot/main/{number}.c")
     begun("//depot/main/lib/a.c")
-    assert "Of the last 2 reviews that a trigger, a code host or polling began, 1 matches" in outlook_of(ann)
+    assert "Of the last 2 reviews that a trigger, a code host or polling started, 1 matches" in outlook_of(
+        ann
+    )
 
 
 def test_the_page_compares_a_bounded_number_of_reviews(django_assert_max_num_queries: Any) -> None:

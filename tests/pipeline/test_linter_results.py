@@ -119,7 +119,9 @@ def test_repeating_a_post_changes_nothing_and_late_results_are_shown_only(
     assert post(ci, job, at(2)) == (200, {"accepted": 0, "repeated": 1, "left_out": {}})
     (row,) = listed(ci, job)["results"]
     assert (row["is_given"], len(bench.llm.requests)) == (False, calls)
-    assert "came after the model was asked" in admin_client.get(f"/reviews/{job}/").content.decode()
+    assert (
+        "not given to the model: it arrived too late" in admin_client.get(f"/reviews/{job}/").content.decode()
+    )
 
 
 def test_a_result_that_comes_between_two_attempts_changes_no_request(bench: Bench) -> None:  # noqa: F811
@@ -204,4 +206,4 @@ def test_without_a_model_the_results_are_shown_all_the_same(
     assert [row["line"] for row in listed(ci, job)["results"]] == [2]
     html = admin_client.get(f"/reviews/{job}/").content.decode()
     assert "Reported by your linters (1)" in html
-    assert "came after the model was asked" not in html
+    assert "not given to the model: it arrived too late" not in html

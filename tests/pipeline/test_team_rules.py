@@ -1,4 +1,4 @@
-"""Rules of the team from the table to the finding that cites one, on pages and in the API."""
+"""Team rules from the table to the finding that cites one, on pages and in the API."""
 
 from __future__ import annotations
 

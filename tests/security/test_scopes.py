@@ -133,7 +133,7 @@ def test_a_review_without_an_open_file_is_not_there(hidden: Any) -> None:
 def test_without_a_scope_nothing_is_seen_and_the_page_says_why(mixed: Any) -> None:
     client = logged_in(reviewer())
     assert client.get(f"/reviews/{mixed.pk}/").status_code == 404
-    assert "No files are open to you yet" in client.get("/").content.decode()
+    assert "No files are visible to you yet" in client.get("/").content.decode()
 
 
 def test_a_review_whose_files_are_not_known_yet_is_hidden() -> None:

@@ -10,11 +10,12 @@ from criticizer.environment.variable import Variable, secret_variable
 VARIABLES = (
     Variable("GITEA_URL", HTTP, "The site of Gitea or Forgejo: docs/gitea.md.",
              example="https://gitea.example.com"),
-    secret_variable("GITEA_TOKEN", HEADER, "Of the account that reads, comments and sets statuses there."),
+    secret_variable("GITEA_TOKEN", HEADER,
+                    "The token of the account that reads, comments and sets statuses on Gitea."),
     secret_variable("GITEA_TOKEN_NEXT", HEADER, "Tried when GITEA_TOKEN is refused."),
-    secret_variable("GITEA_WEBHOOK_SECRETS", TEXTS, "Of its webhooks, newest first."),
+    secret_variable("GITEA_WEBHOOK_SECRETS", TEXTS, "The secrets of Gitea's webhooks, newest first."),
     Variable("GITEA_REPOSITORIES", parsers.REPOSITORY_GLOBS,
-             "Whose pull requests are reviewed. Unset: every repository's below //gitea/ in the allow-list.",
+             "Repositories whose pull requests are reviewed. Unset: all below //gitea/ in the allow-list.",
              example="acme/*"),
 )
 # fmt: on

@@ -42,16 +42,17 @@ VARIABLES = (
     Variable("GITHUB_APP_ID", APP_ID, "The App ID of the GitHub App: docs/github-app.md.",
              example="123456"),
     Variable("GITHUB_APP_SLUG", SLUG,
-             "The App's name in the address of its public page, github.com/apps/<name>; unset: asked.",
+             "The App's name in the address of its public page, github.com/apps/<name>. "
+             "Unset: GitHub is asked.",
              example="criticizer"),
     secret_variable("GITHUB_PRIVATE_KEY", RSA_KEY, "The App's private key."),
     secret_variable("GITHUB_PRIVATE_KEY_NEXT", RSA_KEY, "Tried when GITHUB_PRIVATE_KEY is refused."),
     secret_variable("GITHUB_WEBHOOK_SECRETS", TEXTS,
-                    "Of the App's webhook, newest first: docs/github-app.md."),
-    Variable("GITHUB_API_URL", HTTP, "GitHub's API; of an Enterprise Server https://HOST/api/v3.",
+                    "The secrets of the App's webhook, newest first: docs/github-app.md."),
+    Variable("GITHUB_API_URL", HTTP, "GitHub's API; for an Enterprise Server https://HOST/api/v3.",
              "https://api.github.com"),
     Variable("GITHUB_REPOSITORIES", parsers.REPOSITORY_GLOBS,
-             "Whose pull requests are reviewed. Unset: every repository's below //github/ in the allow-list.",
+             "Repositories whose pull requests are reviewed. Unset: all below //github/ in the allow-list.",
              example="acme/*,octo/website"),
 )
 # fmt: on

@@ -35,7 +35,7 @@ _STATES = {"opened": "open", "reopened": "open", "closed": "closed", "merged": "
 class Webhooks(ProvenWebhooks):
     """Webhooks of GitLab projects and groups: their part of `Host`.
 
-    `secrets`: keys of signatures (`whsec_` and base64), and tokens in clear.
+    `secrets`: signing tokens (`whsec_` and base64), and secret tokens in clear.
     """
 
     def __init__(self, secrets: Sequence[str], clock: Callable[[], float] = time.time) -> None:

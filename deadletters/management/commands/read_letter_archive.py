@@ -71,4 +71,4 @@ class Command(BaseCommand):
         except (ArchiveDamaged, OSError) as error:
             raise CommandError(str(error)) from error
         if absent := sorted(set(letter) - printed):
-            raise CommandError(f"not in these files: letter {', '.join(map(str, absent))}")
+            raise CommandError(f"not in these files: dead letter {', '.join(map(str, absent))}")

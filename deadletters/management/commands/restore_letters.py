@@ -31,4 +31,4 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         self.stdout.write(f"{len(back.letters)} restored, {len(back.skipped)} skipped.")
         for letter_id, why in sorted(back.skipped.items()):
-            self.stdout.write(f"  letter {letter_id}: {why}")
+            self.stdout.write(f"  dead letter {letter_id}: {why}")

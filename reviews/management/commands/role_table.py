@@ -43,11 +43,11 @@ group `reviewer` the permission `reviews.view_all_files`.
 
 `manage.py create_api_key --name ci --role trigger [--prefix //depot/main/...]`. With prefixes a
 key sees only files below them, and its own reviews; without, every file. The prefixes bind what it
-requests as well ([keys and roles](api.md#keys-and-roles)): no other file is read for it or told to
+requests as well ([keys and roles](api.md#keys-and-roles)): no other file is read for it or shown to
 its recipients, and it ends no review of others. Keys can also be created in the admin. A key cannot
 be widened: create another one and revoke the old one. A key with prefixes that replaces another
-starts a series of its own: what it requests is reviewed and told anew, also where the old key had
-requested the same.
+starts a series of its own: what it requests is reviewed again and its recipients are notified, also
+if the old key had requested the same.
 
 """
 
