@@ -4,7 +4,7 @@ from criticizer.observability.metrics import Gauge
 
 COUNTED_TABLES = ["deliveries"]
 GAUGES = [
-    Gauge("criticizer_deliveries_open", "Deliveries that are not finished, exactly.", ("status",),
+    Gauge("criticizer_deliveries_open", "Number of unfinished deliveries.", ("status",),
         """SELECT status, count(*) FROM deliveries
             WHERE NOT (status IN ('sent', 'failed', 'superseded', 'cancelled', 'abandoned')) GROUP BY 1"""),
     Gauge("criticizer_deliveries_recent",

@@ -57,7 +57,8 @@ GAUGES = [
     Gauge("criticizer_waiting_messages", "Messages that wait for a dependency.", ("dependency",),
         """SELECT waiting_for, count(*) FROM outbox_messages WHERE waiting_for <> ''
             GROUP BY 1 ORDER BY 2 DESC LIMIT 200"""),
-    Gauge("criticizer_paused_seconds", "Rest of the pause that a dependency asked for.", ("dependency",),
+    Gauge("criticizer_paused_seconds", "Seconds left of a pause that a dependency asked for.",
+        ("dependency",),
         """SELECT name, extract(epoch FROM paused_until - now()) FROM paces
             WHERE paused_until > now() ORDER BY 2 DESC LIMIT 200"""),
     Gauge("criticizer_maintenance_hanging", "Clusters that skip a maintenance function because it hung.",
