@@ -137,7 +137,7 @@ DISCARD = BulkAction(
     "discard",
     "Discard",
     "The dead letters are closed without another attempt. Their jobs do not change and can still be read. "
-    "Reopen undoes this for as long as the dead letters are stored and their jobs are dead-lettered.",
+    "Reopen undoes this as long as the dead letters are stored and their reviews are still dead-lettered.",
     "discarded",
     REPLAY,
     ReasonForm,

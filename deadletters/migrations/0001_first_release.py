@@ -173,6 +173,7 @@ class Migration(migrations.Migration):
                 ('decision_reason', models.TextField(blank=True, db_default='')),
             ],
             options={
+                'verbose_name': 'dead letter edit',
                 'db_table': 'letter_edits',
                 'ordering': ['-id'],
                 'permissions': [('approve_letteredit', 'Can approve edits of dead letters')],

@@ -296,7 +296,7 @@ class Migration(migrations.Migration):
                 ('title', models.CharField(blank=True, db_default='', max_length=160)),
             ],
             options={
-                'verbose_name': 'fate of a finding',
+                'verbose_name': 'outcome of a finding',
                 'db_table': 'finding_fates',
                 'ordering': ['id'],
             },
@@ -744,8 +744,8 @@ class Migration(migrations.Migration):
                 ('reason', models.CharField(help_text='Why this rule exists: a ticket or a sentence.', max_length=255)),
             ],
             options={
-                'verbose_name': 'rule of the team',
-                'verbose_name_plural': 'rules of the team',
+                'verbose_name': 'team rule',
+                'verbose_name_plural': 'team rules',
                 'db_table': 'team_rules',
                 'ordering': ['name'],
             },

@@ -189,7 +189,7 @@ def unverified_banner(unanswered: int, asked: int, stopped: Stopped | None = Non
 def refuted_text(claims: int, asked: int) -> str:
     """Return the operator's sentence about a verifier that refutes nearly everything."""
     return (
-        f"the second pass called {claims} of {asked} findings wrong: severe ones are shown all the same."
+        f"the second pass called {claims} of {asked} findings wrong: severe ones are still shown."
         " Check the model of LLM_VERIFY"
     )
 

@@ -353,7 +353,7 @@ class _MirrorCommand(GitCommand):
 
 def made_anew() -> RetryableFailure:
     return unavailable(
-        "the mirror lacks objects that were fetched: it was made anew meanwhile, or is damaged"
+        "the mirror lacks objects that were fetched: it was fetched again meanwhile, or is damaged"
     )
 
 

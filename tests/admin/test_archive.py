@@ -250,10 +250,10 @@ def test_who_only_reads_sees_the_archive_and_restores_nothing(role: str) -> None
 def test_a_discard_says_how_it_is_taken_back(ann: Client) -> None:
     letter = make_letter()
     text = shown(ann, f"{LIST}{letter.pk}/discard/")
-    kept = "for as long as the dead letter is stored, 7 days, and its job is dead-lettered."
+    kept = "for 7 days, as long as its review is still dead-lettered."
     assert f"You can undo this with Reopen on its page {kept}" in text
     assert (
-        "Reopen undoes this for as long as the dead letters are stored and their jobs are dead-lettered."
+        "Reopen undoes this as long as the dead letters are stored and their reviews are still dead-lettered."
         in (ask(ann, "discard", [letter.pk]).content.decode())
     )
 

@@ -623,7 +623,7 @@ def test_a_mirror_that_is_read_begins_anew_at_twice_its_size_only_and_then_the_r
     pull = PullHead(ID, "refs/pull/8/head", other, repository.base, "main", config)
     PullSource(pull).describe(ID)
     for question in (lambda: reader.read(listed, max_bytes=1_000_000), lambda: reader.describe(ID)):
-        with pytest.raises(RetryableFailure, match="made anew"):
+        with pytest.raises(RetryableFailure, match="fetched again meanwhile"):
             question()
     assert list(paths(fetched(config, head, repository.base))) == ["large.bin"]
 

@@ -345,7 +345,7 @@ def test_an_operator_dismisses_a_category_in_a_path_until_a_day_on_the_page_of_a
         (Extent("path", "-//depot/...", may_be_wide=True), "does not match"),
         (Extent("path", "//other/...", may_be_wide=True), "does not match"),
         (Extent("rule", may_be_wide=True), "by no rule"),
-        (Extent(seen=Scope()), "no file is open"),
+        (Extent(seen=Scope()), "no file is visible"),
     ],
 )
 def test_an_extent_without_sense_is_refused(extent: Extent, problem: str) -> None:

@@ -148,7 +148,7 @@ def test_the_page_says_whether_anything_will_be_mailed(settings: Any) -> None:
     )
     Subscription.objects.all().delete()
     Subscription.objects.create(recipient=ANN, pattern="//depot/main/other/...", reason="hers")
-    assert "began, none matches your paths." in outlook_of(ann)
+    assert "started, none matches your paths." in outlook_of(ann)
 
 
 def test_the_page_says_why_no_mail_comes_whatever_matches(settings: Any) -> None:

@@ -66,7 +66,7 @@ class Resend(HostedMail):
         key_window_seconds=23 * 3600,
         look_up=frozenset({LookUpBy.ID, LookUpBy.KEY}),
         resends_after_absence=0,
-        absence="nothing: the list of sent mails holds no field of ours",
+        absence="nothing: the list of sent mails has no field for our key",
         max_bytes=40_000_000,
     )
 

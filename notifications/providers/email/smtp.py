@@ -47,7 +47,7 @@ _ARCHIVED = Capabilities(
     look_spacing_seconds=720,
     looks_elsewhere=True,
     retention_seconds=7 * 86_400,  # docs/mail.md asks for it
-    absence="15 minutes later the archive holds a newer message of ours and not this one",
+    absence="15 minutes later the archive holds a newer message of Criticizer and not this one",
 )
 
 
@@ -136,7 +136,7 @@ class Smtp:
             return LookUp(Evidence.UNKNOWN, detail="the archive refused its copy of the message")
         if not seen.has_later:
             self._send_probe()
-            return LookUp(Evidence.UNKNOWN, detail="no later message of ours is in the archive yet")
+            return LookUp(Evidence.UNKNOWN, detail="no later message of Criticizer is in the archive yet")
         if self._now() - question.attempted_at_epoch < self._config.archive.absent_after_seconds:
             return LookUp(Evidence.UNKNOWN, detail="not in the archive, and too early to say")
         return LookUp(Evidence.ABSENT, detail="the archive holds a later message and not this one")
