@@ -243,17 +243,11 @@ def _joined(
 
 def _glued(text: bytes, work: Work, low: int, high: int) -> Iterator[Find]:
     """Find tokens that are written in several literals."""
-    for joined, pieces in concatenation.glued(text, low, high):
+    for joined in concatenation.glued(text, low, high):
         work.spend(8)
-        for start, end, kind in tokens(joined, work.spend):
-            for first, last, origin in pieces:
-                if start < last and first < end:
-                    yield Find(
-                        origin + max(start - first, 0),
-                        origin + min(end, last) - first,
-                        kind,
-                        joined[start:end],
-                    )
+        for start, end, kind in tokens(joined.text, work.spend):
+            for first, last in joined.back(start, end):
+                yield Find(first, last, kind, joined.text[start:end])
 
 
 def _shadow(

@@ -53,6 +53,34 @@ _WINDOW: Final = 4_096  # bytes of one string that are read
 _LINES_BELOW: Final = 400  # bytes in which the next string has to open
 
 
+class Joined:
+    """Pieces of a text as one line. `pieces` are (start in `text`, end, start in the source)."""
+
+    __slots__ = ("pieces", "text")
+
+    def __init__(self) -> None:
+        self.text = b""
+        self.pieces: list[tuple[int, int, int]] = []
+
+    def add(self, glue: bytes, text: bytes, start: int, end: int) -> None:
+        """Append what stands from `start` to `end`, behind `glue`."""
+        at = len(self.text) + len(glue)
+        self.text = b"".join((self.text, glue, text[start:end]))
+        self.pieces.append((at, at + end - start, start))
+
+    def shorten(self, count: int) -> None:
+        """Remove the last bytes: a sign that only says that the line goes on."""
+        at, end, start = self.pieces[-1]
+        self.pieces[-1] = (at, max(end - count, at), start)
+        self.text = self.text[: self.pieces[-1][1]]
+
+    def back(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the places of a span in the source text, each on one line."""
+        for first, last, origin in self.pieces:
+            if start < last and first < end:
+                yield origin + max(start - first, 0), origin + min(end, last) - first
+
+
 def may_follow(text: bytes, end: int) -> bool:
     """Return whether something may be joined to the literal closed at `end`: a quick check."""
     first, second = text[end : end + 1], text[end + 1 : end + 2]
@@ -85,19 +113,16 @@ def blocks(text: bytes, spans: Iterable[tuple[int, int, str]]) -> Iterator[Block
                 yield Block(((start, end), *more), kind)
 
 
-def glued(text: bytes, low: int, high: int) -> Iterator[tuple[bytes, list[tuple[int, int, int]]]]:
-    """Yield runs of joined literals without what joins them, with (start, end, place in the text) of each."""
+def glued(text: bytes, low: int, high: int) -> Iterator[Joined]:
+    """Yield runs of joined literals without what joins them."""
     for match in _RUN.finditer(text, low, high):
-        start, end = match.span()
-        pieces: list[tuple[int, int, int]] = []
-        out = b""
-        at = start
-        for glue in [*_BETWEEN.finditer(text, start, end), None]:
-            last = glue.start() if glue is not None else end
-            pieces.append((len(out), len(out) + last - at, at))
-            out += text[at:last]
-            at = glue.end() if glue is not None else end
-        yield out, pieces
+        at, end = match.span()
+        joined = Joined()
+        for glue in _BETWEEN.finditer(text, at, end):
+            joined.add(b"", text, at, glue.start())
+            at = glue.end()
+        joined.add(b"", text, at, end)
+        yield joined
 
 
 def _closing(text: bytes, end: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from criticizer.redaction.input.concatenation import APPENDED, OPENING, OPERATOR
+from criticizer.redaction.input.concatenation import APPENDED, OPENING, OPERATOR, Joined
 from criticizer.redaction.input.document import Document, SourceLine, indentation
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import holds
@@ -45,34 +45,6 @@ _QUOTES: Final = (b'"', b"'")
 _OPEN_NOTHING: Final = (b",", b";", b".", b")", b"]", b"}")
 
 _BLOCK, _CALL, _ELEMENT, _DONE = "block", "call", "element", "done"
-
-
-class Joined:
-    """Pieces of a text as one line. `pieces` are (start in `text`, end, start in the source)."""
-
-    __slots__ = ("pieces", "text")
-
-    def __init__(self) -> None:
-        self.text = b""
-        self.pieces: list[tuple[int, int, int]] = []
-
-    def add(self, glue: bytes, text: bytes, start: int, end: int) -> None:
-        """Append what stands from `start` to `end`, behind `glue`."""
-        at = len(self.text) + len(glue)
-        self.text = b"".join((self.text, glue, text[start:end]))
-        self.pieces.append((at, at + end - start, start))
-
-    def shorten(self, count: int) -> None:
-        """Remove the last bytes: a sign that only says that the line goes on."""
-        at, end, start = self.pieces[-1]
-        self.pieces[-1] = (at, max(end - count, at), start)
-        self.text = self.text[: self.pieces[-1][1]]
-
-    def back(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the places of a span in the source text, each on one line."""
-        for first, last, origin in self.pieces:
-            if start < last and first < end:
-                yield origin + max(start - first, 0), origin + min(end, last) - first
 
 
 class _Step(NamedTuple):
