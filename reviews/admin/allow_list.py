@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -20,8 +19,7 @@ from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.queue import advisory_locks
 from criticizer.resilience.failures import PermanentFailure
 from reviews import config
-from reviews.admin.audited import AuditedAdmin, register_edits
-from reviews.audit.history import AllowListEntryEvent
+from reviews.admin.audited import AuditedAdmin, register_audited
 from reviews.models import AllowListEntry, SkippedPath
 from reviews.sources.allowlist import AllowList, AllowListDecision
 from reviews.sources.paths import canonical_case, encode_path, path_fault, printable
@@ -29,13 +27,14 @@ from reviews.sources.skipped_paths import SkippedPaths
 from reviews.web.forms import AllowListDeletionForm, AllowListEntryForm, PathForm
 
 
-@admin.register(AllowListEntry)
+@register_audited(
+    AllowListEntry, list_column("pattern", "pattern", "path"), "kind", search="pattern__startswith"
+)
 class AllowListEntryAdmin(AuditedAdmin):
     """Lines that narrow DEPOT_ALLOW_LIST; each edit is recorded with who, when, why and from where."""
 
     scope = not_of_reviews("which paths may be reviewed")
     empty_text = "No line narrows the ceiling: every path that it allows may be read."
-    events = AllowListEntryEvent
     form = AllowListEntryForm
     deletion_form = AllowListDeletionForm
     list_display = (list_column("pattern", "pattern", "path"), "kind", "position", "reason")
@@ -97,15 +96,6 @@ def _one_edit_at_a_time(request: HttpRequest) -> Iterator[None]:
         if request.method == "POST":
             advisory_locks.take(advisory_locks.Lock.ALLOW_LIST, "")
         yield
-
-
-register_edits(
-    AllowListEntryEvent,
-    AllowListEntryAdmin.scope,
-    list_column("pattern", "pattern", "path"),
-    "kind",
-    search="pattern__startswith",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ The database's triggers write the history (pghistory), not the admin.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import pghistory
 from django.contrib import admin, messages
@@ -15,10 +16,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from criticizer.admin_site.base import BoundedPaginator, ReadOnlyAdmin, choice_filter, list_column
-from criticizer.admin_site.viewing_scope import RowScope, ScopedAdmin
+from criticizer.admin_site.viewing_scope import ScopedAdmin
 from reviews.audit.history import (
     A_PROGRAM,
     EDIT_WORDS,
+    events_of,
     history_of,
     origin,
     reason_of,
@@ -28,13 +30,13 @@ from reviews.audit.history import (
 from reviews.sources.allowlist import one_file_warning
 from reviews.web.forms import DeletionForm
 
+_Table = TypeVar("_Table", bound="HistoryMixin")
 _DIGITS = 18  # fewer than the largest key has, which Python and PostgreSQL can both read
 
 
 class HistoryMixin(ScopedAdmin):
     """Admin mixin: the history page of a row shows its recorded edits."""
 
-    events: ClassVar[type[Model]]  # the table of the history
     object_history_template = "admin/reviews/allowlistentry/object_history.html"
 
     def changelist_view(
@@ -46,7 +48,7 @@ class HistoryMixin(ScopedAdmin):
 
     def _edits_address(self, request: HttpRequest) -> str:
         """Return where the edits of all rows are listed; "" for people who may not read them."""
-        edits = admin.site.get_model_admin(self.events)
+        edits = admin.site.get_model_admin(events_of(self.model))
         address = reverse(f"admin:{edits.opts.app_label}_{edits.opts.model_name}_changelist")
         return address if edits.has_view_permission(request) else ""
 
@@ -58,7 +60,7 @@ class HistoryMixin(ScopedAdmin):
             words = "It does not exist any more, or never did. Edits of deleted rows are in this list."
             self.message_user(request, words, messages.WARNING)
             return HttpResponseRedirect(address)
-        edits = [] if (row := _row_id(object_id)) is None else history_of(row, self.events)
+        edits = [] if (row := _row_id(object_id)) is None else history_of(row, self.model)
         return super().history_view(request, object_id, {"edits": edits, **(extra_context or {})})
 
 
@@ -140,9 +142,20 @@ def _row_id(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
-def register_edits(
-    events: type[Model], scope: RowScope, *columns: Any, who: Any = "who", search: str
-) -> None:
-    """Register the list of the edits of a table: when, who, what, these columns, why and from where."""
+def register_audited(
+    model: type[Model], *columns: Any, who: Any = "who", search: str
+) -> Callable[[type[_Table]], type[_Table]]:
+    """Return the decorator that registers an audited table, and the list of its edits.
+
+    The list says when, who, what, these columns, why and from where; `search` are its fields to search.
+    """
     shown = (list_column("pgh_created_at", "when"), who, "what", *columns, "why", "where")
-    admin.site.register(events, EditsAdmin, list_display=shown, scope=scope, search_fields=(*search.split(),))
+
+    def register(table: type[_Table]) -> type[_Table]:
+        admin.site.register(model, table)
+        admin.site.register(
+            events_of(model), EditsAdmin, list_display=shown, scope=table.scope, search_fields=search.split()
+        )
+        return table
+
+    return register

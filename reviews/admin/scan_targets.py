@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -14,8 +14,7 @@ from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.resilience.failures import Failure
 from criticizer.wording import plural_count
 from notifications.recipients import normalise
-from reviews.admin.audited import AuditedAdmin, register_edits
-from reviews.audit.history import ScanTargetEvent
+from reviews.admin.audited import AuditedAdmin, register_audited
 from reviews.intake import scans
 from reviews.intake.api_keys import check_tree
 from reviews.models import Scan, ScanTarget
@@ -49,7 +48,7 @@ class ScanTargetForm(ReasonedEdit[ScanTarget]):
         return "\n".join(accepted(normalise, one) for one in self.cleaned_data["recipients"].split())
 
 
-@admin.register(ScanTarget)
+@register_audited(ScanTarget, list_column("path", "path", "path"), "every_hours", search="path__startswith")
 class ScanTargetAdmin(AuditedAdmin):
     """Whose documents are scanned as a whole, without a change."""
 
@@ -58,7 +57,6 @@ class ScanTargetAdmin(AuditedAdmin):
         "No path is scanned. Add one to verify all documents of a git repository, such as //app/..., of a"
         " depot path, such as //depot/project/..., or of a folder of it."
     )
-    events = ScanTargetEvent
     form = ScanTargetForm
     list_display = (
         list_column("path", "path", "path"),
@@ -92,12 +90,3 @@ class ScanTargetAdmin(AuditedAdmin):
 
     def view_on_site(self, obj: Any) -> str:
         return reverse("reviews:scan-target", args=[obj.pk])
-
-
-register_edits(
-    ScanTargetEvent,
-    ScanTargetAdmin.scope,
-    list_column("path", "path", "path"),
-    "every_hours",
-    search="path__startswith",
-)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.http import HttpRequest
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.resilience.failures import PermanentFailure
 from reviews import config
-from reviews.admin.audited import AuditedAdmin, register_edits
-from reviews.audit.history import SkippedPathEvent
+from reviews.admin.audited import AuditedAdmin, register_audited
 from reviews.models import AllowListEntry, SkippedPath
 from reviews.sources.skipped_paths import SkippedPaths
 from reviews.web.forms import ReasonedEdit, checked_pattern, example_path
@@ -30,7 +29,7 @@ class SkippedPathForm(ReasonedEdit[SkippedPath]):
         return checked_pattern(self.cleaned_data["pattern"])
 
 
-@admin.register(SkippedPath)
+@register_audited(SkippedPath, list_column("pattern", "pattern", "path"), search="pattern__startswith")
 class SkippedPathAdmin(AuditedAdmin):
     """What the checks alone read; unlike an exclude line of the allow-list, it stops no change."""
 
@@ -38,7 +37,6 @@ class SkippedPathAdmin(AuditedAdmin):
     empty_text = (
         "No path is skipped. Add one for files that the model need not read, such as //depot/main/vendor/..."
     )
-    events = SkippedPathEvent
     form = SkippedPathForm
     list_display = (list_column("pattern", "pattern", "path"), "reason")
     search_fields = ("pattern__startswith",)
@@ -67,11 +65,3 @@ def reach_warning(pattern: str) -> str:
     folder = pattern.removesuffix("...") if not star else f"{fixed.rpartition('/')[0]}/"
     is_reached = allowed.may_touch(folder) if star or folder != pattern else allowed.decide(pattern).allowed
     return "" if is_reached else f"{pattern} matches nothing that may be read. Check how it is written."
-
-
-register_edits(
-    SkippedPathEvent,
-    SkippedPathAdmin.scope,
-    list_column("pattern", "pattern", "path"),
-    search="pattern__startswith",
-)

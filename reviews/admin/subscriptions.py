@@ -24,8 +24,7 @@ from criticizer.admin_site.viewing_scope import not_of_reviews
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
 from notifications.recipients import normalise
-from reviews.admin.audited import AuditedAdmin, HistoryMixin, register_edits
-from reviews.audit.history import PreferenceEvent, SubscriptionEvent
+from reviews.admin.audited import AuditedAdmin, HistoryMixin, register_audited
 from reviews.models import Subscription
 from reviews.recipients.subscriptions import check_pattern
 from reviews.web.forms import ReasonedEdit, accepted
@@ -50,7 +49,14 @@ class SubscriptionForm(ReasonedEdit[Subscription]):
         return accepted(check_pattern, self.cleaned_data["pattern"])
 
 
-@admin.register(Subscription)
+@register_audited(
+    Subscription,
+    list_column("pattern", "pattern", "path"),
+    "author",
+    list_column("recipient", "recipient", "path"),
+    list_column("owner_id", "owner's number"),
+    search="pattern__startswith recipient__exact",
+)
 class SubscriptionAdmin(AuditedAdmin):
     """Subscriptions. Those that users made on their own page are read-only here."""
 
@@ -59,7 +65,6 @@ class SubscriptionAdmin(AuditedAdmin):
         "No subscription yet. People add their own under My notifications; add one here for a "
         "team or a webhook."
     )
-    events = SubscriptionEvent
     form = SubscriptionForm
     list_display = (
         list_column("pattern", "pattern", "path"),
@@ -82,17 +87,6 @@ class SubscriptionAdmin(AuditedAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         is_own = isinstance(obj, Subscription) and obj.owner_id is not None
         return super().has_change_permission(request, obj) and not is_own
-
-
-register_edits(
-    SubscriptionEvent,
-    SubscriptionAdmin.scope,
-    list_column("pattern", "pattern", "path"),
-    "author",
-    list_column("recipient", "recipient", "path"),
-    list_column("owner_id", "owner's number"),
-    search="pattern__startswith recipient__exact",
-)
 
 
 @admin.display(description="muted until", ordering="muted_until", empty_value="")
@@ -154,13 +148,20 @@ SET_DIGEST = BulkAction(
 )
 
 
-@admin.register(RecipientPreference)
+@register_audited(
+    RecipientPreference,
+    list_column("recipient", "recipient", "path"),
+    list_column("threshold", "notified of"),
+    list_column("digest_minutes", "digest"),
+    muted,
+    who=list_column("actor", "who"),
+    search="recipient__exact",
+)
 class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmin):
     """Preferences of recipients, who set them; an operator may unmute and set the digest."""
 
     scope = not_of_reviews("what recipients chose")
     empty_text = "No recipient has chosen anything: each is notified of every review, at once."
-    events = PreferenceEvent
     nouns = ("recipient", "recipients")
     muted = staticmethod(muted)
     max_chosen = 100
@@ -181,15 +182,3 @@ class RecipientPreferenceAdmin(HistoryMixin, ConfirmedActionsMixin, ReadOnlyAdmi
 
     def rows_to_show(self, ids: Sequence[int]) -> Any:
         return [(row, muted(row)) for row in super().rows_to_show(ids)]
-
-
-register_edits(
-    PreferenceEvent,
-    RecipientPreferenceAdmin.scope,
-    list_column("recipient", "recipient", "path"),
-    list_column("threshold", "notified of"),
-    list_column("digest_minutes", "digest"),
-    muted,
-    who=list_column("actor", "who"),
-    search="recipient__exact",
-)

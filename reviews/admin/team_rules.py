@@ -11,8 +11,7 @@ from django.http import HttpRequest
 
 from criticizer.admin_site.base import choice_filter, list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
-from reviews.admin.audited import AuditedAdmin, register_edits
-from reviews.audit.history import TeamRuleEvent
+from reviews.admin.audited import AuditedAdmin, register_audited
 from reviews.models import RuleUse, TeamRule
 from reviews.reviewers.base import FindingSeverity
 from reviews.web.forms import ReasonedEdit, checked_pattern
@@ -30,13 +29,18 @@ class TeamRuleForm(ReasonedEdit[TeamRule]):
         return checked_pattern(self.cleaned_data["pattern"])
 
 
-@admin.register(TeamRule)
+@register_audited(
+    TeamRule,
+    "name",
+    list_column("pattern", "pattern", "path"),
+    "severity",
+    search="name__startswith pattern__startswith",
+)
 class TeamRuleAdmin(AuditedAdmin):
     """What the team wants reviewed, by path."""
 
     scope = not_of_reviews("what reviews look for")
     empty_text = "No rule yet. A rule tells the model what your team wants reviewed, and in which paths."
-    events = TeamRuleEvent
     form = TeamRuleForm
     list_display = (
         "name",
@@ -69,13 +73,3 @@ def _uses(**of: int) -> Subquery:
     uses = RuleUse.objects.filter(~Q(name__startswith="//"), name=OuterRef("name"), **of).order_by()
     counted = uses.values("name").annotate(count=Count("pk")).values("count")
     return Subquery(counted, output_field=IntegerField())
-
-
-register_edits(
-    TeamRuleEvent,
-    TeamRuleAdmin.scope,
-    "name",
-    list_column("pattern", "pattern", "path"),
-    "severity",
-    search="name__startswith pattern__startswith",
-)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from django.contrib import admin
-
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
-from reviews.admin.audited import AuditedAdmin, register_edits
-from reviews.audit.history import ViewerScopeEvent
+from reviews.admin.audited import AuditedAdmin, register_audited
 from reviews.intake.api_keys import check_tree
 from reviews.models import ViewerScope
 from reviews.web.forms import ReasonedEdit, accepted
@@ -26,24 +23,19 @@ class ViewerScopeForm(ReasonedEdit[ViewerScope]):
         return prefix
 
 
-@admin.register(ViewerScope)
+@register_audited(
+    ViewerScope,
+    list_column("group_id", "group's number"),
+    list_column("prefix", "depot tree", "path"),
+    search="prefix__startswith",
+)
 class ViewerScopeAdmin(AuditedAdmin):
     scope = not_of_reviews("the scopes themselves")
     empty_text = (
         "No viewing scope yet: only people who may see every file see reviews. Add a depot tree for a group."
     )
-    events = ViewerScopeEvent
     form = ViewerScopeForm
     list_display = (list_column("prefix", "depot tree", "path"), "group", "reason")
     list_select_related = ("group",)
     search_fields = ("prefix__startswith", "group__name__exact")
     ordering = ("group", "prefix")
-
-
-register_edits(
-    ViewerScopeEvent,
-    ViewerScopeAdmin.scope,
-    list_column("group_id", "group's number"),
-    list_column("prefix", "depot tree", "path"),
-    search="prefix__startswith",
-)

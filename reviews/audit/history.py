@@ -6,36 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.apps import apps
 from django.contrib.auth import get_user_model
-from django.db.models import BigIntegerField, OuterRef, QuerySet, Subquery
+from django.db.models import BigIntegerField, Model, OuterRef, QuerySet, Subquery
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 from django.http import HttpRequest
 
 from criticizer.security.client_ip import client_ip
 
-# Made by pghistory beside the model it follows.
-AllowListEntryEvent: Any = apps.get_model("reviews", "AllowListEntryEvent")
-ViewerScopeEvent: Any = apps.get_model("reviews", "ViewerScopeEvent")
-SubscriptionEvent: Any = apps.get_model("reviews", "SubscriptionEvent")
-TeamRuleEvent: Any = apps.get_model("reviews", "TeamRuleEvent")
-SkippedPathEvent: Any = apps.get_model("reviews", "SkippedPathEvent")
-ScanTargetEvent: Any = apps.get_model("reviews", "ScanTargetEvent")
-PreferenceEvent: Any = apps.get_model("notifications", "RecipientPreferenceEvent")
-
 MAX_EDITS = 200
 EDIT_WORDS = {"insert": "Added", "update": "Changed", "delete": "Deleted"}
 A_PROGRAM = "a program"
-_FIELDS = {
-    AllowListEntryEvent: ("kind", "pattern", "position", "reason"),
-    ViewerScopeEvent: ("group_id", "prefix", "reason"),
-    SubscriptionEvent: ("owner_id", "recipient", "pattern", "author", "reason"),
-    TeamRuleEvent: ("name", "pattern", "severity", "text", "good", "bad", "owner", "since", "reason"),
-    SkippedPathEvent: ("pattern", "reason"),
-    ScanTargetEvent: ("path", "every_hours", "recipients", "reason"),
-    PreferenceEvent: ("recipient", "threshold", "digest_minutes", "muted_until", "actor", "reason"),
-}
+# Columns of a history that are no fields of an edit: a row keeps its number, and times say nothing new.
+_UNSAID = {"id", "created_at", "updated_at"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +38,14 @@ def origin(request: HttpRequest, **facts: str) -> dict[str, str]:
     return {**context, **{name: value for name, value in facts.items() if value}}
 
 
-def history_of(entry_id: int, events: Any) -> list[Edit]:
+def events_of(model: type[Model]) -> Any:
+    """Return the table of the edits of an audited table (`criticizer.db.triggers.audited`)."""
+    return model.pgh_event_model  # type: ignore[attr-defined]
+
+
+def history_of(entry_id: int, model: type[Model]) -> list[Edit]:
     """Return the newest edits of one row, newest first, each compared with the one before it."""
-    rows = with_usernames(events.objects.filter(pgh_obj_id=entry_id))
+    rows = with_usernames(events_of(model).objects.filter(pgh_obj_id=entry_id))
     newest = list(rows.select_related("pgh_context").order_by("-pgh_id")[: MAX_EDITS + 1])
     befores = [*newest[1:], None][: len(newest)]
     return [
@@ -98,7 +86,8 @@ def _facts(row: Any) -> dict[str, Any]:
 def _changes(row: Any, before: Any) -> list[str]:
     if row.pgh_label == "delete":
         return [f"reason: {reason}"] if (reason := reason_of(row)) else []
-    fields = _FIELDS[type(row)]
+    columns = [field.attname for field in row._meta.concrete_fields]  # noqa: SLF001  documented API
+    fields = [name for name in columns if not name.startswith("pgh_") and name not in _UNSAID]
     if row.pgh_label == "insert" or before is None:
         return [f"{name}: {getattr(row, name)}" for name in fields]
     pairs = ((name, getattr(before, name), getattr(row, name)) for name in fields)

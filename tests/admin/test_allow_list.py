@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group
 from django.test import Client
 
 from reviews.admin.allow_list import AllowListEntryAdmin
-from reviews.audit.history import AllowListEntryEvent
+from reviews.audit.history import events_of
 from reviews.models import AllowListEntry
 from tests import factories
 from tests.beside import Beside
@@ -162,7 +162,7 @@ def test_deleting_needs_a_reason_and_leaves_a_trace(ann: Client) -> None:
     assert AllowListEntry.objects.exists()
     ann.post(address, {"post": "yes", "reason": "the part is gone"})
     assert not AllowListEntry.objects.exists()
-    last = AllowListEntryEvent.objects.select_related("pgh_context").order_by("-pgh_id").first()
+    last = events_of(AllowListEntry).objects.select_related("pgh_context").order_by("-pgh_id").first()
     assert (last.pgh_label, last.pgh_context.metadata["deletion_reason"]) == ("delete", "the part is gone")
 
 
@@ -226,7 +226,7 @@ def test_an_include_of_the_whole_ceiling_goes_without_a_question(ann: Client, se
 def test_the_list_of_edits_keeps_deleted_lines(ann: Client) -> None:
     entry = factories.AllowListEntryFactory(kind="exclude", reason="as it was added")
     ann.post(f"{LIST}{entry.pk}/delete/", {"post": "yes", "reason": "the part is gone"})
-    last = AllowListEntryEvent.objects.latest("pgh_id")
+    last = events_of(AllowListEntry).objects.latest("pgh_id")
     one = ann.get(f"/admin/reviews/allowlistentryevent/{last.pk}/change/").content.decode()
     assert f"Allow-list edit {last.pk}" in one
     assert "Deleted" in one

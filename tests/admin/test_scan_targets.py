@@ -8,7 +8,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from reviews.audit.history import ScanTargetEvent
+from reviews.audit.history import events_of
 from reviews.models import Scan, ScanTarget
 from tests import factories
 
@@ -60,7 +60,7 @@ def test_edits_are_recorded_and_what_the_schedule_writes_is_none(ann: Client) ->
     ann.post(f"{LIST}add/", LINE)
     row = ScanTarget.objects.get()
     ScanTarget.objects.update(next_at=timezone.now(), problem="no repository")
-    assert ScanTargetEvent.objects.count() == 1
+    assert events_of(ScanTarget).objects.count() == 1
     ann.post(f"{LIST}{row.pk}/change/", {**LINE, "every_hours": "1", "reason": "DOC-8"})
     row.refresh_from_db()
     assert (row.every_hours, row.next_at, row.problem) == (1, None, ""), "another interval counts from now"

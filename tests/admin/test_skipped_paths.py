@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from reviews.audit.history import SkippedPathEvent
+from reviews.audit.history import events_of
 from reviews.models import SkippedPath
 from tests import factories
 
@@ -96,7 +96,7 @@ def test_edits_and_deletions_are_recorded_with_who_and_why(ann: Client) -> None:
     assert SkippedPath.objects.exists(), "a deletion needs a reason"
     ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes", "reason": "docs are reviewed again"})
     assert not SkippedPath.objects.exists()
-    assert list(SkippedPathEvent.objects.order_by("pgh_id").values_list("pgh_label", flat=True)) == [
+    assert list(events_of(SkippedPath).objects.order_by("pgh_id").values_list("pgh_label", flat=True)) == [
         "insert",
         "update",
         "delete",

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from notifications.models import RecipientPreference
 from notifications.preferences import policy
-from reviews.audit.history import PreferenceEvent, SubscriptionEvent
+from reviews.audit.history import events_of
 from reviews.models import Subscription
 from tests import factories
 from tests.admin.test_letters import answer
@@ -48,7 +49,7 @@ def test_an_operator_subscribes_somebody_with_a_reason_and_it_is_kept(oli: Clien
     assert Subscription.objects.exists()  # not without a reason
     oli.post(delete, {"post": "yes", "reason": "they left"})
     assert not Subscription.objects.exists()
-    kept = SubscriptionEvent.objects.order_by("pgh_id")
+    kept = events_of(Subscription).objects.order_by("pgh_id")
     assert [(event.pgh_label, event.author) for event in kept] == [
         ("insert", ""),
         ("update", "carol"),
@@ -116,7 +117,7 @@ def test_unmuting_asks_why_and_says_what_happened_to_each(oli: Client) -> None:
     done = answer(oli, question, reason="she asked in OPS-7")
     assert "1 unmuted, 1 skipped: not muted." in said(done)
     assert policy.preference_of(ANN).muted_until is None
-    newest = PreferenceEvent.objects.latest("pgh_id")
+    newest = events_of(RecipientPreference).objects.latest("pgh_id")
     assert (newest.actor, newest.reason) == ("oli", "she asked in OPS-7")
     history = said(oli.get(f"{WISHES}{rows[ANN]}/history/"))
     assert "she asked in OPS-7" in history

@@ -17,7 +17,7 @@ from criticizer.models import CircuitEvent
 from deadletters import batches, groups
 from deadletters.models import LetterArchive
 from notifications.preferences import policy
-from reviews.audit.history import AllowListEntryEvent
+from reviews.audit.history import events_of
 from reviews.models import (
     AgentSubmission,
     AgentTask,
@@ -184,7 +184,7 @@ def test_an_edit_of_the_allow_list_past_the_console_leaves_its_trace(psql: Any, 
     psql.execute("SET pgtrigger.ignore = '{pgtrigger_update_update_dcd4a,pgtrigger_delete_delete_c6f46}'")
     psql.execute("UPDATE allow_list_entries SET pattern = '//depot/main/other/...'")
     psql.execute("DELETE FROM allow_list_entries")
-    labels = AllowListEntryEvent.objects.order_by("pgh_id").values_list("pgh_label", flat=True)
+    labels = events_of(AllowListEntry).objects.order_by("pgh_id").values_list("pgh_label", flat=True)
     assert list(labels) == ["insert", "update", "delete"]
     assert not AllowListEntry.objects.exists()
 

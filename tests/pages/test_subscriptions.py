@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from notifications.preferences import policy
-from reviews.audit.history import SubscriptionEvent
+from reviews.audit.history import events_of
 from reviews.models import Subscription, ViewerScope
 from reviews.recipients import outlook
 from reviews.web import subscriptions as subscription_views
@@ -63,7 +63,7 @@ def test_path_is_added_listed_and_removed() -> None:
     page = said(ann.post(PAGE, {"action": "remove", "subscription": row.pk}, follow=True))
     assert "Unsubscribed from" in page
     assert not Subscription.objects.exists()
-    events = SubscriptionEvent.objects.order_by("pgh_id")
+    events = events_of(Subscription).objects.order_by("pgh_id")
     assert [event.pgh_label for event in events] == ["insert", "delete"]
     assert all(event.pgh_context.metadata["user"] == row.owner_id for event in events)
     assert events[0].pgh_context.metadata["address"] == "127.0.0.1"

@@ -15,17 +15,19 @@ from criticizer.models import Circuit
 from criticizer.security import reauthentication
 from notifications.models import RecipientPreference
 from notifications.preferences import policy
-from reviews.audit.history import (
-    AllowListEntryEvent,
-    PreferenceEvent,
-    ScanTargetEvent,
-    SkippedPathEvent,
-    SubscriptionEvent,
-    TeamRuleEvent,
-    ViewerScopeEvent,
-)
+from reviews.audit.history import events_of
 from reviews.intake import api_keys
-from reviews.models import ReviewJob, Scan, SourcePosition, Subscription, ViewerScope
+from reviews.models import (
+    AllowListEntry,
+    ReviewJob,
+    Scan,
+    ScanTarget,
+    SkippedPath,
+    SourcePosition,
+    Subscription,
+    TeamRule,
+    ViewerScope,
+)
 from reviews.roles import ROLES
 from tests import factories, skips
 from tests.security.remembered import remembered
@@ -102,14 +104,17 @@ class World:
             "auth_group": Group.objects.get(name="auditor").pk,
             **{
                 f"{model._meta.app_label}_{model._meta.model_name}": model.objects.latest("pgh_id").pk
-                for model in (
-                    AllowListEntryEvent,
-                    ViewerScopeEvent,
-                    TeamRuleEvent,
-                    SkippedPathEvent,
-                    ScanTargetEvent,
-                    SubscriptionEvent,
-                    PreferenceEvent,
+                for model in map(
+                    events_of,
+                    (
+                        AllowListEntry,
+                        ViewerScope,
+                        TeamRule,
+                        SkippedPath,
+                        ScanTarget,
+                        Subscription,
+                        RecipientPreference,
+                    ),
                 )
             },
         }

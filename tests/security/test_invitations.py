@@ -19,7 +19,7 @@ from criticizer.security import reauthentication
 from criticizer.security.reauthentication import SetOtherPasswordForm
 from notifications import config
 from notifications.providers.email.smtp import Smtp, SmtpConfig
-from reviews.audit.history import ViewerScopeEvent
+from reviews.audit.history import events_of
 from reviews.models import ViewerScope
 from reviews.web import welcome
 from tests import factories
@@ -73,7 +73,7 @@ def test_one_form_makes_a_person_who_sets_the_password_and_reads_what_the_team_m
     assert ViewerScope.objects.get().prefix == "//depot/shop/..."
     event = SecurityEvent.objects.get(kind="person_invited")
     assert (event.actor, event.context["trees"]) == ("root", ["//depot/shop/..."])
-    assert ViewerScopeEvent.objects.get().pgh_context.metadata["url"] == FORM
+    assert events_of(ViewerScope).objects.get().pgh_context.metadata["url"] == FORM
 
     link, person = link_in(server), Client()
     asked = person.get(link)

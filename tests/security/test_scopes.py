@@ -12,7 +12,7 @@ from django.test import Client
 from reviews.api import representations
 from reviews.api.auth import ApiClient
 from reviews.artifacts import reader
-from reviews.audit.history import ViewerScopeEvent
+from reviews.audit.history import events_of
 from reviews.intake import api_keys
 from reviews.models import ApiKey, Artifact, FindingRow, ReviewJob, ViewerScope
 from reviews.recipients.scopes import Scope, scope_of, scope_of_job, scope_of_lines
@@ -314,7 +314,7 @@ def test_edits_are_kept_with_who_what_why_and_from_where() -> None:
     client.post(delete, {"post": "yes"})
     assert ViewerScope.objects.exists()  # not without a reason
     client.post(delete, {"post": "yes", "reason": "they left"})
-    kept = ViewerScopeEvent.objects.order_by("pgh_id")
+    kept = events_of(ViewerScope).objects.order_by("pgh_id")
     assert [(row.pgh_label, row.prefix) for row in kept] == [
         ("insert", "//depot/main/..."),
         ("update", "//depot/libs/..."),
