@@ -97,13 +97,8 @@ def with_second_person(last: FindingEvent | None, actor: str, extent: Extent) ->
     is_same = (last.scope, last.paths) == (extent.scope, extent.paths)
     if not is_same and extent.scope != DismissalScope.FINDING:
         return {"is_proposal": True}
-    both = [extent.within, last.within]
-    within = [
-        prefix
-        for mine, its in (both, both[::-1])
-        for prefix in mine
-        if not its or prefix.startswith(tuple(its))
-    ]
-    if all(both) and not within:  # nothing that both see
+    both = extent.seen & (Scope(prefixes=tuple(last.within)) if last.within else EVERYTHING)
+    if not both.everything and not both.prefixes:  # nothing that both see
         return {"is_proposal": True}
-    return {"until": min(filter(None, [last.until, extent.until]), default=None), "within": within}
+    until = min(filter(None, [last.until, extent.until]), default=None)
+    return {"until": until, "within": list(both.prefixes)}

@@ -99,12 +99,7 @@ def relate(job_id: int, findings: Sequence[FindingRow]) -> Callable[[], None]:
 
 def targets_in(scope: Scope) -> QuerySet[ScanTarget]:
     """Return the scanned paths of which a reader may see every file: a verdict can rest on any of them."""
-    if scope.everything:
-        return ScanTarget.objects.all()
-    within = Q(pk__in=())
-    for prefix in scope.prefixes:
-        within |= Q(path__startswith=prefix)
-    return ScanTarget.objects.filter(within)
+    return ScanTarget.objects.filter(scope.within("path"))
 
 
 def scans_in(scope: Scope) -> QuerySet[Scan]:

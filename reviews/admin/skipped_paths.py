@@ -14,8 +14,9 @@ from criticizer.resilience.failures import PermanentFailure
 from reviews import config
 from reviews.admin.audited import AuditedAdmin, register_audited
 from reviews.models import AllowListEntry, SkippedPath
+from reviews.sources.allowlist import example_path
 from reviews.sources.skipped_paths import SkippedPaths
-from reviews.web.forms import ReasonedEdit, checked_pattern, example_path
+from reviews.web.forms import ReasonedEdit, checked_pattern
 
 
 class SkippedPathForm(ReasonedEdit[SkippedPath]):

@@ -39,6 +39,13 @@ class Scope:
     everything: bool = False
     prefixes: tuple[str, ...] = ()
 
+    def __and__(self, other: Scope) -> Scope:
+        """Return the scope of the files that both allow."""
+        if self.everything or other.everything:
+            return other if self.everything else self
+        both = {*filter(self.allows, other.prefixes), *filter(other.allows, self.prefixes)}
+        return Scope(prefixes=tuple(sorted(both)))
+
     def allows(self, path: str) -> bool:
         return self.everything or path.startswith(self.prefixes)
 
@@ -53,7 +60,7 @@ class Scope:
         """
         if self.everything:
             return Q()
-        return self._within() | ~Q(file__startswith="//") if self.prefixes else self._within()
+        return self.within() | ~Q(file__startswith="//") if self.prefixes else self.within()
 
     def findings(self) -> Q:
         """Return the condition on findings that may be seen: their file and all they rest on (G179)."""
@@ -62,10 +69,13 @@ class Scope:
     def _all_within(self, paths: str) -> Q:
         return Q(_AllBegin(F(paths), Value(list(self.prefixes), ArrayField(TextField()))))
 
-    def _within(self) -> Q:
+    def within(self, path: str = "file") -> Q:
+        """Return the condition that a depot path may be seen; `path` is its field."""
+        if self.everything:
+            return Q()
         visible = Q(pk__in=())
         for prefix in self.prefixes:
-            visible |= Q(file__startswith=prefix)
+            visible |= Q(**{f"{path}__startswith": prefix})
         return visible
 
     def of_jobs(self, job: str = "pk", of: str = "job") -> Q:
@@ -77,7 +87,7 @@ class Scope:
             return Q()
         if not self.prefixes:
             return Q(pk__in=())
-        within = self._within()
+        within = self.within()
         return Q(Exists(CoverageRow.objects.filter(within, **{of: OuterRef(job)}))) | Q(
             Exists(FindingRow.objects.filter(within, **{of: OuterRef(job)}))
         )
@@ -86,7 +96,7 @@ class Scope:
         """Return the condition on jobs that hold only files that may be seen, as `of_jobs` does."""
         if self.everything:
             return Q()
-        hidden = CoverageRow.objects.filter(~self._within(), **{of: OuterRef(job)})
+        hidden = CoverageRow.objects.filter(~self.within(), **{of: OuterRef(job)})
         about_hidden = FindingRow.objects.filter(~self.findings(), **{of: OuterRef(job)})
         own = {of.removeprefix("job").removeprefix("__") or "pk": OuterRef(job)}
         read_hidden = ReviewJob.objects.filter(~self._all_within("context_files"), **own)
@@ -97,9 +107,7 @@ class Scope:
 
         An event may name a path that the stored reviews of its changelist do not have.
         """
-        path = Q() if self.everything else ~Q(path__startswith="//")
-        for prefix in self.prefixes:
-            path |= Q(path__startswith=prefix)
+        path = Q() if self.everything else self.within("path") | ~Q(path__startswith="//")
         return Q(changelist_id="") | path & self.of_whole_jobs("changelist_id", "job__changelist_id")
 
     def jobs(self) -> QuerySet[ReviewJob]:

@@ -13,13 +13,12 @@ from notifications.recipients import normalise
 from reviews import config
 from reviews.models import RecipientOrigin, Subscription
 from reviews.recipients.scopes import Scope, scopes_of
-from reviews.sources.allowlist import validate_line, whole_folder
+from reviews.sources.allowlist import example_path, validate_pattern, whole_folder
 from reviews.sources.line_index import LineIndex
 
 log = structlog.get_logger(__name__)
 
 MAX_OWN = 50  # subscriptions of one person on their own page
-_ANY = "~any~"
 
 
 def covering(
@@ -97,13 +96,8 @@ def check_pattern(pattern: str, scope: Scope | None = None) -> str:
         raise ValueError("A subscription cannot exclude: write the path without the leading -.")
     if not pattern:
         raise ValueError("The path is empty: write //depot/directory/... for everything below a directory.")
-    try:
-        line = validate_line(pattern)
-    except ValueError as error:
-        # The text is about the allow-list, whose lines may exclude.
-        text = str(error).replace("allow-list line", "The path").replace(" (with - in front to exclude)", "")
-        raise ValueError(text) from None
-    example = _example(line)
+    line = validate_pattern(pattern, "The path")
+    example = example_path(line)
     if not config.allow_list().decide(example).allowed:
         raise ValueError(
             "This path is outside the allow-list, in whole or in part, so not all of it is reviewed."
@@ -112,10 +106,3 @@ def check_pattern(pattern: str, scope: Scope | None = None) -> str:
     if scope is not None and not scope.allows(example):
         raise ValueError("You may not read all files below this. Choose a narrower path.")
     return line
-
-
-def _example(line: str) -> str:
-    """Return a path that the line matches and that no other line names by accident."""
-    if line.endswith("..."):
-        line = f"{line.removesuffix('...')}{_ANY}/{_ANY}"
-    return line.replace("*", _ANY)

@@ -62,15 +62,11 @@ def opened(signed: str) -> Opened | None:
     judge = judges([delivery.recipient]).get(delivery.recipient)
     if finding is None or judge is None:
         return None
-    # The rule of the pages, for every account with this address and the key that requested the review.
-    scopes = (
-        *scopes_of_addresses([delivery.recipient])[delivery.recipient].scopes,
-        scope_of_job(finding.job),
-    )
-    for scope in scopes:
-        row = FindingRow.objects.filter(scope.findings(), pk=finding.pk)
-        if not row.exists() or not scope.jobs().filter(pk=finding.job_id).exists():
-            return None
+    # As messages and pages, for every account with this address and the key that requested the review.
+    scope = scopes_of_addresses([delivery.recipient])[delivery.recipient] & scope_of_job(finding.job)
+    row = FindingRow.objects.filter(scope.findings(), pk=finding.pk)
+    if not row.exists() or not scope.jobs().filter(pk=finding.job_id).exists():
+        return None
     return Opened(finding, delivery.recipient, judge.get_username(), scope_of(judge))
 
 

@@ -7,7 +7,9 @@ all others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from django.conf import settings
@@ -24,20 +26,6 @@ NAMED, EVERYBODY, NOBODY = "named", "everything", "nothing"  # values of UNKNOWN
 NOTHING = Scope()
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """The files that all of several scopes allow: several accounts may share an address."""
-
-    scopes: tuple[Scope, ...]
-
-    @property
-    def everything(self) -> bool:
-        return all(scope.everything for scope in self.scopes)
-
-    def allows(self, path: str) -> bool:
-        return all(scope.allows(path) for scope in self.scopes)
-
-
 def reports_for(
     report: Report, recipients: Iterable[str], origins: Mapping[str, str], requester: Scope = EVERYTHING
 ) -> dict[str, Report]:
@@ -48,14 +36,14 @@ def reports_for(
     """
     recipients = list(recipients)
     known = scopes_of_addresses(recipients)
-    made: dict[Reach, Report] = {}
+    made: dict[Scope, Report] = {}
     found = {}
     for recipient in recipients:
-        own = known.get(recipient) or Reach((_of_unknown(recipient, origins.get(recipient, "")),))
-        reach = Reach((*own.scopes, requester))
-        if reach not in made:
-            made[reach] = part_of(report, reach)
-        found[recipient] = made[reach]
+        own = known.get(recipient) or _of_unknown(recipient, origins.get(recipient, ""))
+        scope = own & requester
+        if scope not in made:
+            made[scope] = part_of(report, scope)
+        found[recipient] = made[scope]
     return found
 
 
@@ -89,14 +77,14 @@ def _of_unknown(recipient: str, origin: str) -> Scope:
     return EVERYTHING if settings.UNKNOWN_RECIPIENTS == EVERYBODY else NOTHING
 
 
-def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Reach]:
-    """Return the scopes of the accounts with these mail addresses, by recipient; no others."""
+def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Scope]:
+    """Return what all of the accounts with these mail addresses may see, by recipient; no others."""
     accounts = accounts_of(recipients)
     if not accounts:
         return {}
     scopes = scopes_of({user for users in accounts.values() for user in users})
     return {
-        recipient: Reach(tuple(scopes[user.pk] for user in users)) for recipient, users in accounts.items()
+        recipient: reduce(and_, (scopes[user.pk] for user in users)) for recipient, users in accounts.items()
     }
 
 
@@ -127,25 +115,25 @@ def _decoded(address: str) -> str:
         return address
 
 
-def part_of(report: Report, reach: Reach) -> Report:
+def part_of(report: Report, scope: Scope) -> Report:
     """Return the visible part of a report, with a line about the hidden part.
 
     A finding about the description names no depot path and is shown when any file is. Where no file
     may be read, only the changelist's number is left.
     """
-    if reach.everything:
+    if scope.everything:
         return report
-    coverage = tuple(file for file in report.coverage if reach.allows(file.file))
-    configuration = tuple(line for line in report.configuration if reach.allows(line.file))
+    coverage = tuple(file for file in report.coverage if scope.allows(file.file))
+    configuration = tuple(line for line in report.configuration if scope.allows(line.file))
     # What is said of documents counts the whole tree: it is for who may read all of a pull request's.
     root = pull.depot_prefix(report.changelist_id)
-    documents = report.documents if root and reach.allows(root) else ""
+    documents = report.documents if root and scope.allows(root) else ""
     report = replace(report, configuration=configuration, documents=documents)
 
     def may_read(finding: ReportFinding) -> bool:
-        if not all(map(reach.allows, finding.evidence)):
+        if not all(map(scope.allows, finding.evidence)):
             return False
-        return reach.allows(finding.file) or (bool(coverage) and not finding.file.startswith("//"))
+        return scope.allows(finding.file) or (bool(coverage) and not finding.file.startswith("//"))
 
     findings = tuple(finding for finding in report.findings if may_read(finding))
     since = report.since and Comparison(

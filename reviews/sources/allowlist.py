@@ -203,6 +203,23 @@ def validate_line(line: str) -> str:
     return parse_line(line.strip(), case_sensitive=True).text
 
 
+def validate_pattern(line: str, called: str) -> str:
+    """Return a line that cannot exclude, as `validate_line` does; errors call it `called`."""
+    try:
+        return validate_line(line)
+    except ValueError as error:
+        words = str(error).replace("allow-list line", called).replace(" (with - in front to exclude)", "")
+        raise ValueError(words) from None
+
+
+def example_path(pattern: str) -> str:
+    """Return one path that the pattern matches and that no other line names by accident."""
+    name = "~any~"
+    if pattern.endswith("..."):
+        pattern = f"{pattern.removesuffix('...')}{name}/{name}"
+    return pattern.replace("*", name)
+
+
 def parse_line(text: str, case_sensitive: bool) -> AllowListLine:
     """Return a line in its parts. Raises ValueError saying what to write instead."""
     if not text:

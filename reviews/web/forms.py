@@ -11,7 +11,7 @@ from django.db.models import Model
 
 from reviews.intake.api_keys import check_tree
 from reviews.models import AllowListEntry, ApiKey
-from reviews.sources.allowlist import AllowList, validate_line, whole_folder
+from reviews.sources.allowlist import AllowList, example_path, validate_line, validate_pattern, whole_folder
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -46,11 +46,7 @@ def checked_pattern(text: str) -> str:
     pattern = whole_folder(text)
     if pattern.startswith("-"):
         raise forms.ValidationError("Write the path without the leading -: only the allow-list excludes.")
-    try:
-        return validate_line(pattern)
-    except ValueError as error:
-        words = str(error).replace("allow-list line", "pattern").replace(" (with - in front to exclude)", "")
-        raise forms.ValidationError(words) from error
+    return accepted(validate_pattern, pattern, "pattern")
 
 
 class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
@@ -150,14 +146,6 @@ def _denied_by(include: str) -> list[str]:
 
 def _last_include(allowed: list[str]) -> str:
     return f"This is the last Include. Without it, all of the ceiling ({', '.join(allowed)}) may be read."
-
-
-def example_path(pattern: str) -> str:
-    """Return one path that the pattern matches and that no ceiling line names by accident."""
-    name = "~any~"
-    if pattern.endswith("..."):
-        pattern = f"{pattern.removesuffix('...')}{name}/{name}"
-    return pattern.replace("*", name)
 
 
 class PathForm(forms.Form):

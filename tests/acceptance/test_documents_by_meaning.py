@@ -140,7 +140,7 @@ def test_a_section_that_the_change_makes_untrue_is_a_finding_everywhere(world: W
     assert any(ONE_DRIFTED in one.text for one in notices_of(job, for_operator=False))
     # Readers of a part see neither the section nor what rests on it.
     for prefix in ("//demo/src/", "//demo/docs/"):
-        report = visibility.part_of(report_of(job), visibility.Reach((Scope(prefixes=(prefix,)),)))
+        report = visibility.part_of(report_of(job), Scope(prefixes=(prefix,)))
         assert report.documents == ""
         assert [one for one in report.findings if one.source == "llm:drift"] == []
     # An equal question is paid once.

@@ -253,7 +253,7 @@ def test_lines_about_the_file_are_for_those_who_may_read_it(world: World, client
     scope = Scope(prefixes=("//depot/main/open/",))
     assert as_read_by(job.configuration, scope) is None
     assert as_read_by(job.configuration, EVERYTHING) is not None
-    part = visibility.part_of(report_of(job), visibility.Reach((scope,)))
+    part = visibility.part_of(report_of(job), scope)
     assert part.coverage
     assert part.configuration_lines == ()
     assert not any("severe" in notice.text for notice in notices_of(job, scope, for_operator=False))

@@ -33,7 +33,6 @@ from reviews.intake import scans as scan_requests
 from reviews.models import AgentTask, ApiKey, ScanTarget
 from reviews.recipients import visibility
 from reviews.recipients.scopes import Scope
-from reviews.recipients.visibility import Reach
 from reviews.reports import report_of
 from reviews.reviewers import transport
 from reviews.reviewers.prepare import ReviewLimits
@@ -503,7 +502,7 @@ def _is_of(row: texts.Text, wording: str) -> bool:
 def test_counts_of_the_whole_tree_are_only_for_who_may_read_all_of_it(shown: Shown) -> None:
     claims(shown)
     report = report_of(shown.ended())
-    whole, part = (Reach((Scope(prefixes=(prefix,)),)) for prefix in (ROOT, f"{ROOT}src/"))
+    whole, part = (Scope(prefixes=(prefix,)) for prefix in (ROOT, f"{ROOT}src/"))
     assert visibility.part_of(report, whole).documents == CASES["claims"][1]["CLAIMS"]
     assert visibility.part_of(report, part).documents == ""
 

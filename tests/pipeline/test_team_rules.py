@@ -15,7 +15,7 @@ from django.utils import timezone
 from reviews.intake import api_keys
 from reviews.models import AllowListEntry, FindingRow, ReviewJob, RuleUse, TeamRule
 from reviews.recipients.scopes import Scope
-from reviews.recipients.visibility import Reach, part_of
+from reviews.recipients.visibility import part_of
 from reviews.reports import report_of
 from reviews.sources.base import Rule
 from reviews.states import JobStatus
@@ -143,7 +143,7 @@ def test_messages_say_of_a_rule_what_the_page_says_to_the_same_reader(
     whole = report_of(reviewed(cites))
     assert [one.rule_note for one in whole.findings] == [note]
     for path, shown in ((f"{D}a.py", of_part), (D, 1)):
-        assert len(part_of(whole, Reach((Scope(prefixes=(path,)),))).findings) == shown
+        assert len(part_of(whole, Scope(prefixes=(path,))).findings) == shown
 
 
 def test_a_file_of_rules_that_the_allow_list_excludes_by_now_is_not_sent(
