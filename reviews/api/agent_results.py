@@ -16,7 +16,7 @@ from rest_framework.exceptions import ValidationError
 from criticizer.redaction import clean
 from reviews.agents.submit import Invalid, NotJson, Result
 from reviews.api.parsers import refuse_constant
-from reviews.api.serializers import Flag, Number, StrictSerializer, Whole
+from reviews.api.serializers import Flag, Number, Prose, StrictSerializer, Whole
 from reviews.reviewers.answer import UnusableAnswer, parse_answer
 from reviews.reviewers.answer_names import CATEGORIES
 from reviews.reviewers.base import FindingSeverity
@@ -25,18 +25,6 @@ from reviews.states import AgentTaskType
 MAX_FINDINGS = 50
 MAX_DETAILS = 20
 LESS_CONFIDENCE, LEAST_CONFIDENCE = 0.3, 0.2  # of a claim that is called true without evidence
-
-
-class Prose(serializers.CharField):
-    """A JSON string of any characters but NUL."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(trim_whitespace=False, **options)
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return str(data)
 
 
 def _optional(length: int, **options: Any) -> Prose:

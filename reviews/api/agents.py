@@ -22,7 +22,7 @@ from reviews.api.auth import client_of
 from reviews.api.base import ApiView
 from reviews.api.described import ERRORS, POST_ERRORS
 from reviews.api.errors import ApiError
-from reviews.api.serializers import StrictSerializer, Text, Whole
+from reviews.api.serializers import StrictSerializer, Text, Whole, validated
 from reviews.roles import API
 from reviews.states import AgentTaskStatus, AgentTaskType, SubmissionVerdict
 
@@ -169,12 +169,6 @@ def caller_of(request: Request) -> Caller:
     return Caller(client.name, client.scope.prefixes, client_ip(request))
 
 
-def _form(kind: type[StrictSerializer], request: Request) -> dict[str, Any]:
-    form = kind(data=request.data)
-    form.is_valid(raise_exception=True)
-    return dict(form.validated_data)
-
-
 class AgentTaskList(AgentView):
     roles = API["api-agent-tasks"]
     query = ("job", "type", "wait")
@@ -194,9 +188,7 @@ class AgentTaskList(AgentView):
         responses={200: AgentTaskListSerializer, **ERRORS},
     )
     def get(self, request: Request) -> Response:
-        form = _ListSerializer(data=request.query_params.dict())
-        form.is_valid(raise_exception=True)
-        asked = form.validated_data
+        asked = validated(_ListSerializer, request.query_params.dict())
         types = [asked["type"]] if "type" in asked else None
 
         def look() -> list[dict[str, Any]]:
@@ -228,7 +220,7 @@ class AgentTaskClaimNext(AgentView):
         responses={200: ClaimedTaskSerializer, 204: OpenApiResponse(None, "There is none"), **POST_ERRORS},
     )
     def post(self, request: Request) -> Response:
-        asked = _form(ClaimNextSerializer, request)
+        asked = validated(ClaimNextSerializer, request.data)
         found = claim.claim_next(caller_of(request), asked.get("job"), asked.get("type"), asked["agent"])
         return Response(status=204) if found is None else Response(ClaimedTaskSerializer(found).data)
 
@@ -243,7 +235,7 @@ class AgentTaskClaim(AgentView):
         responses={200: ClaimedTaskSerializer, **POST_ERRORS, **_OF_A_TASK},
     )
     def post(self, request: Request, task_id: UUID) -> Response:
-        asked = _form(ClaimSerializer, request)
+        asked = validated(ClaimSerializer, request.data)
         return Response(ClaimedTaskSerializer(claim.claim(caller_of(request), task_id, asked["agent"])).data)
 
 
@@ -257,7 +249,7 @@ class AgentTaskHeartbeat(AgentView):
         responses={200: LeaseSerializer, **POST_ERRORS, **_OF_A_TASK},
     )
     def post(self, request: Request, task_id: UUID) -> Response:
-        asked = _form(HeartbeatSerializer, request)
+        asked = validated(HeartbeatSerializer, request.data)
         until, is_cancelled = claim.heartbeat(
             caller_of(request), task_id, asked["claim_token"], asked.get("progress")
         )
@@ -274,7 +266,7 @@ class AgentTaskRelease(AgentView):
         responses={204: OpenApiResponse(None, "Others may claim it"), **POST_ERRORS, **_OF_A_TASK},
     )
     def post(self, request: Request, task_id: UUID) -> Response:
-        asked = _form(ReleaseSerializer, request)
+        asked = validated(ReleaseSerializer, request.data)
         claim.release(caller_of(request), task_id, asked["claim_token"], asked["reason"])
         return Response(status=204)
 

@@ -11,19 +11,14 @@ from rest_framework.response import Response
 
 from reviews.api.base import ApiView
 from reviews.api.described import POST_ERRORS
-from reviews.api.serializers import StrictSerializer
+from reviews.api.serializers import Prose, StrictSerializer, validated
 from reviews.configuration.resolving import INVALID_SYNTAX, INVALID_VALUE, Resolved, resolve
 from reviews.repository_configuration import ceiling
 from reviews.roles import API
 
 
-class FileText(serializers.CharField):
+class FileText(Prose):
     """A JSON string with any characters."""
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return str(data)
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
         # A NUL is the file's fault, not the request's: DRF would refuse it.
@@ -33,9 +28,7 @@ class FileText(serializers.CharField):
 class ConfigurationTextSerializer(StrictSerializer):
     """The body of `POST /api/v1/config/validate/`."""
 
-    text = FileText(
-        allow_blank=True, trim_whitespace=False, help_text="The text of the file. The body holds 64 KiB."
-    )
+    text = FileText(allow_blank=True, help_text="The text of the file. The body holds 64 KiB.")
 
 
 class ConfigurationWarningSerializer(serializers.Serializer[Any]):
@@ -75,9 +68,7 @@ class ConfigurationCheck(ApiView):
         responses={200: ConfigurationSerializer, **POST_ERRORS},
     )
     def post(self, request: Request) -> Response:
-        form = ConfigurationTextSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        raw = form.validated_data["text"].encode("utf-8", "replace")
+        raw = validated(ConfigurationTextSerializer, request.data)["text"].encode("utf-8", "replace")
         return Response(shown(resolve(raw, ceiling())))
 
 

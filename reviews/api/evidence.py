@@ -8,7 +8,7 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -20,7 +20,7 @@ from reviews.api.commit_retry import retry_lost_commit
 from reviews.api.described import AFTER, ERRORS, NOT_FOUND, POST_ERRORS
 from reviews.api.parsers import LongJSONParser, SarifParser
 from reviews.api.schemas import LinterResultPageSerializer
-from reviews.api.views import page_after, visible_jobs
+from reviews.api.views import page_after, require_visible
 from reviews.reviewers.sarif import TOO_MANY, NotSarif, read_sarif
 from reviews.roles import API
 
@@ -48,8 +48,7 @@ class ReviewEvidence(ApiView):
     )
     def get(self, request: Request, job_id: int) -> Response:
         after = page_after(request)
-        if not visible_jobs(request).filter(pk=job_id).exists():
-            raise NotFound
+        require_visible(job_id, request)
         scope = client_of(request).scope
         return Response(
             {
@@ -84,8 +83,7 @@ class ReviewEvidence(ApiView):
         except NotSarif as problem:
             raise ValidationError({"body": [str(problem)]}) from None
         client = client_of(request)
-        if not visible_jobs(request).filter(pk=job_id).exists():
-            raise NotFound
+        require_visible(job_id, request)
         done = retry_lost_commit(lambda: linter_results.accept(job_id, results, client.actor, client.scope))
         reasons = left_out + Counter({TOO_MANY: done.over_limit})
         answer = {"accepted": done.added, "repeated": done.repeated, "left_out": dict(reasons)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
-
 from django import forms
 from django.db.models import Q
 from drf_spectacular.types import OpenApiTypes
@@ -20,16 +18,14 @@ from reviews.api.auth import client_of, refuse_role
 from reviews.api.base import ApiView
 from reviews.api.described import ERRORS, NOT_FOUND, PAGE, POST_ERRORS
 from reviews.api.pagination import Pages
-from reviews.api.serializers import VerdictSerializer
+from reviews.api.serializers import VerdictSerializer, validated
 from reviews.api.views import visible_jobs
 from reviews.extents import Extent, NotAccepted, NotAllowed
+from reviews.filters import FindingFilter, of_changes, of_findings
 from reviews.models import FindingRow
-from reviews.reviewers.base import FindingSeverity
 from reviews.roles import API, OPERATOR
-from reviews.search import AT_NEWEST_VERSION, with_facets
+from reviews.search import AT_NEWEST_VERSION
 from reviews.sources.registry import repository_prefix
-from reviews.states import VERDICTS
-from reviews.verdicts import OPEN_VERDICTS, has_verdict_in_words
 
 MILLISECONDS = 10_000  # a slower query is cancelled
 
@@ -50,9 +46,7 @@ class FindingVerdict(ApiView):
         },
     )
     def post(self, request: Request, finding_id: int) -> Response:
-        form = VerdictSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        client, given = client_of(request), form.validated_data
+        client, given = client_of(request), validated(VerdictSerializer, request.data)
         rows = FindingRow.objects.filter(client.scope.findings(), job__in=visible_jobs(request))
         row = rows.filter(pk=finding_id).first()
         if row is None:
@@ -68,15 +62,11 @@ class FindingVerdict(ApiView):
         return Response(representations.finding(row.pk))
 
 
-class _Filter(forms.Form):
+class _Filter(FindingFilter):
     """The parameters of the list. Empty ones do not narrow it."""
 
-    severity = forms.ChoiceField(choices=[(name.value, "") for name in FindingSeverity], required=False)
-    path = forms.CharField(max_length=1024, required=False)
-    author = forms.CharField(max_length=255, required=False)
+    text = file = category = source = until = mine = None  # type: ignore[assignment]
     repository = forms.CharField(max_length=512, required=False)
-    since = forms.DateField(required=False)
-    verdict = forms.ChoiceField(choices=[(word, "") for word in (*VERDICTS, *OPEN_VERDICTS)], required=False)
 
     def clean_repository(self) -> str:
         given: str = self.cleaned_data["repository"]
@@ -89,17 +79,9 @@ class _Filter(forms.Form):
 
     def condition(self) -> Q:
         """Return the condition on findings."""
-        wanted = self.cleaned_data
-        found = has_verdict_in_words(wanted["verdict"])
-        if wanted["severity"]:
-            found &= with_facets({"severity": wanted["severity"]})
-        for prefix in filter(None, (wanted["path"], wanted["repository"])):
-            found &= Q(file__startswith=prefix)
-        if wanted["author"]:
-            found &= Q(job__author=wanted["author"])
-        if wanted["since"]:
-            found &= Q(job__created_at__gte=datetime.combine(wanted["since"], time.min, UTC))
-        return found
+        wanted = self.wanted()
+        found = of_changes(wanted, None, "job__") & of_findings(wanted)
+        return found & Q(file__startswith=wanted["repository"]) if "repository" in wanted else found
 
 
 class FindingList(ApiView):

@@ -26,7 +26,7 @@ from reviews.api.errors import ApiError
 from reviews.api.pagination import Pages
 from reviews.api.representations import absolute
 from reviews.api.serializers import StrictSerializer, Text
-from reviews.api.views import body_with_key, page_after
+from reviews.api.views import page_after, validated_with_key
 from reviews.drift.claims import Kind, Verdict
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
@@ -171,14 +171,11 @@ class ScanList(ApiView):
         },
     )
     def post(self, request: Request) -> Response:
-        form = ScanRequestSerializer(data=body_with_key(request))
-        form.fields["idempotency_key"].required = True  # the body holds the header by now
-        form.is_valid(raise_exception=True)
-        client = client_of(request)
-        target = scans.targets_in(client.scope).filter(path=form.validated_data["path"]).first()
+        asked, client = validated_with_key(ScanRequestSerializer, request), client_of(request)
+        target = scans.targets_in(client.scope).filter(path=asked["path"]).first()
         if target is None:
             raise NotFound
-        key = form.validated_data["idempotency_key"]
+        key = asked["idempotency_key"]
         try:
             answer = retry_lost_commit(lambda: intake.request(target, key, client.actor))
         except ScanTarget.DoesNotExist as error:

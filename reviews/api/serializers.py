@@ -55,10 +55,8 @@ class Flag(serializers.BooleanField):
         return bool(data)
 
 
-class Text(serializers.CharField):
-    """A JSON string of printable characters."""
-
-    default_error_messages = {"printable": "Only printable characters are allowed."}
+class Prose(serializers.CharField):
+    """A JSON string of any characters but NUL."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(trim_whitespace=False, **options)
@@ -66,9 +64,19 @@ class Text(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
-        if not data.isprintable():
-            self.fail("printable")
         return str(data)
+
+
+class Text(Prose):
+    """A JSON string of printable characters."""
+
+    default_error_messages = {"printable": "Only printable characters are allowed."}
+
+    def to_internal_value(self, data: Any) -> str:
+        text = super().to_internal_value(data)
+        if not text.isprintable():
+            self.fail("printable")
+        return text
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
         if isinstance(data, str) and data and not data.strip():
@@ -115,6 +123,13 @@ class StrictSerializer(serializers.Serializer[Any]):
         if errors:
             raise serializers.ValidationError(errors)
         return value
+
+
+def validated(shape: type[serializers.Serializer[Any]], data: Any) -> dict[str, Any]:
+    """Return the values of a body or a query. Raises ValidationError."""
+    form = shape(data=data)
+    form.is_valid(raise_exception=True)
+    return dict(form.validated_data)
 
 
 # In backticks: Markdown would drop <…> as a tag.

@@ -114,8 +114,8 @@ class ReviewList(ApiView):
         )
 
 
-def body_with_key(request: Request) -> Any:
-    """Return the body, with the idempotency key from its header. Raises ValidationError where both differ."""
+def validated_with_key(shape: type[forms.StrictSerializer], request: Request) -> dict[str, Any]:
+    """Return the values of a body whose idempotency key may be in the header. Raises ValidationError."""
     body = request.data
     header = request.headers.get("Idempotency-Key")
     if isinstance(body, Mapping) and header is not None:
@@ -124,16 +124,14 @@ def body_with_key(request: Request) -> Any:
                 {"idempotency_key": ["The field and the Idempotency-Key header differ. Send one of them."]}
             )
         body = {**body, "idempotency_key": header}
-    return body
+    form = shape(data=body)
+    form.fields["idempotency_key"].required = True  # the body holds the header by now
+    form.is_valid(raise_exception=True)
+    return dict(form.validated_data)
 
 
 def _review_request(request: Request) -> ReviewRequest:
-    """Return the validated request, with the key from the body or from its header."""
-    body = body_with_key(request)
-    form = forms.ReviewRequestSerializer(data=body)
-    form.fields["idempotency_key"].required = True  # the body holds the header by now
-    form.is_valid(raise_exception=True)
-    values = form.validated_data
+    values = validated_with_key(forms.ReviewRequestSerializer, request)
     client = client_of(request)
     repository = depot_prefix(values["changelist_id"])
     if repository is not None and not client.scope.may_touch(repository):
@@ -184,8 +182,9 @@ def _refuse_scope(request: Request, why: str) -> NoReturn:
 def _job_or_404(job_id: int, request: Request) -> representations.Json:
     """Return a job with the files the key may see. Raises NotFound, also where it may see none."""
     client = client_of(request)
-    may_see = client.scope.everything or visible_jobs(request).filter(pk=job_id).exists()
-    job = representations.job(job_id, client) if may_see else None
+    if not client.scope.everything:
+        require_visible(job_id, request)
+    job = representations.job(job_id, client)
     if job is None:
         raise NotFound
     return job
@@ -197,6 +196,12 @@ def visible_jobs(request: Request) -> QuerySet[ReviewJob]:
     if client.scope.everything:
         return ReviewJob.objects.all()
     return ReviewJob.objects.filter(client.scope.of_jobs() | Q(series=client.series))
+
+
+def require_visible(job_id: int, request: Request) -> None:
+    """Raise NotFound unless the key may see the job."""
+    if not visible_jobs(request).filter(pk=job_id).exists():
+        raise NotFound
 
 
 class ReviewDetail(ApiView):
@@ -219,8 +224,7 @@ class _ReviewResults(ApiView):
 
     def get(self, request: Request, job_id: int) -> Response:
         after = page_after(request)
-        if not visible_jobs(request).filter(pk=job_id).exists():
-            raise NotFound
+        require_visible(job_id, request)
         return Response(representations.results_page(self.name, job_id, after, client_of(request).scope))
 
 
@@ -274,8 +278,7 @@ class ReviewFindingsFile(ApiView):
         },
     )
     def get(self, request: Request, job_id: int, form: str) -> HttpResponse:
-        if not visible_jobs(request).filter(pk=job_id).exists():
-            raise NotFound
+        require_visible(job_id, request)
         rows = FindingRow.objects.filter(client_of(request).scope.findings(), job=job_id).order_by("pk")
         return exports.download(job_id, form, rows)
 
@@ -299,9 +302,7 @@ class ReviewCancel(ApiView):
         },
     )
     def post(self, request: Request, job_id: int) -> Response:
-        form = forms.CancelSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
-        client = client_of(request)
+        asked, client = forms.validated(forms.CancelSerializer, request.data), client_of(request)
         requester = visible_jobs(request).filter(pk=job_id).values_list("requested_by", "series").first()
         if requester is None:
             raise NotFound
@@ -312,7 +313,7 @@ class ReviewCancel(ApiView):
             if client.role == TRIGGER:
                 refuse_role(request)
                 raise PermissionDenied("a trigger key cancels its own reviews only")
-        cancelled = pipeline.cancel(job_id, client.actor, form.validated_data["reason"])
+        cancelled = pipeline.cancel(job_id, client.actor, asked["reason"])
         job = _job_or_404(job_id, request)
         if not cancelled and job["status"] != JobStatus.CANCELLED:
             raise ApiError(STATE_CONFLICT, {"status": job["status"]})
@@ -336,10 +337,8 @@ class PerforceTrigger(ApiView):
         if why := unknown_changes.why_no_perforce():
             # Not the event's fault: the trigger keeps it and posts it again.
             raise ValidationError({"request": [f"{why}."]})
-        form = forms.PerforceEventSerializer(data=request.data)
-        form.is_valid(raise_exception=True)
         event = {
-            **form.validated_data,
+            **forms.validated(forms.PerforceEventSerializer, request.data),
             "recipients": config.default_recipients(),
             "requested_by": client_of(request).actor,
         }

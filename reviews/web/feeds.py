@@ -31,12 +31,12 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
 from criticizer.invisible_characters import name_invisible
+from reviews.filters import FindingFilter
 from reviews.models import FeedKey
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import READ
-from reviews.web.filters import FindingFilter, ReviewFilter
 from reviews.web.finding_list import finding_page
-from reviews.web.review_list import matching
+from reviews.web.review_list import ReviewFilter, matching
 
 _KEY = struct.Struct(">QQ")  # user, resets
 

@@ -30,13 +30,13 @@ from criticizer.admin_site.charts import Chart, Series
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews import acceptance
 from reviews.acceptance import Rate
+from reviews.filters import FindingFilter, of_reviews, subject
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.reviewers.base import FindingSeverity
 from reviews.roles import DISMISS_WIDELY
 from reviews.states import VERDICTS, FindingEventKind, JobStatus
 from reviews.verdicts import has_verdict
 from reviews.verdicts import of_findings as verdict_columns
-from reviews.web.filters import FindingFilter, of_reviews, subject
 from reviews.web.finding_list import matching_findings
 from reviews.web.reader_page import reader_page
 

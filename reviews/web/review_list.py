@@ -10,17 +10,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
+from django import forms
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from notifications.rendering.summary import ReadFiles
+from reviews.filters import MAX_TEXT, FindingFilter, of_reviews
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.search import in_states, jobs_with_file, named, words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 from reviews.verdicts import DISMISSED, severity_or_dismissed
-from reviews.web.filters import of_reviews
+from reviews.web.labels import STATES_FOR_READERS
 from reviews.web.outcomes import Outcome, outcomes
 
 log = structlog.get_logger(__name__)
@@ -31,6 +33,22 @@ MAX_WORDS = 10
 ANY = Q()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+class ReviewFilter(FindingFilter):
+    """What narrows the reviews list."""
+
+    changelist = forms.CharField(max_length=128, required=False)
+    status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
+    text = forms.CharField(
+        max_length=MAX_TEXT,
+        required=False,
+        label="Words",
+        help_text="Words of the title or the author, a commit's hash, a path, or a file's name.",
+    )
+    every = forms.BooleanField(required=False, label="Every version")
+    field_order = ("changelist", "status", "text")
+    IN_SIGHT = field_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from notifications.rendering import Ending
 from notifications.rendering.report import ExcerptLine, ReportFinding
 from notifications.rendering.summary import ReadFiles
 from reviews import fixes, linter_results
+from reviews.filters import of_findings
 from reviews.models import (
     CoverageRow,
     FindingEvent,
@@ -36,7 +37,6 @@ from reviews.sources import pull
 from reviews.verdicts import DISMISSED, NOTHING_SAID, Said, said_about, severity_or_dismissed
 from reviews.web.budget import Budget
 from reviews.web.changed_words import MAX_COMPARED
-from reviews.web.filters import of_findings
 from reviews.web.highlight import CodeRow, code_rows, excerpt_rows
 from reviews.web.review_list import hidden_files, worst_first
 from reviews.web.within_review import ListPart, start_of, wanted_within

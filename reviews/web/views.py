@@ -29,6 +29,7 @@ from reviews import failure_reference as codes
 from reviews.dashboard import overview
 from reviews.dashboard.now import needs_now
 from reviews.dashboard.trends import WINDOWS
+from reviews.filters import FindingFilter, subject
 from reviews.models import ReviewJob
 from reviews.recipients.resolve import no_recipients_reason
 from reviews.recipients.scopes import Scope, scope_of
@@ -36,13 +37,12 @@ from reviews.roles import READ
 from reviews.web import actions, feeds
 from reviews.web.fates import ledger_of
 from reviews.web.files_tab import files_tab, has_diff, one_file
-from reviews.web.filters import FindingFilter, ReviewFilter, subject
 from reviews.web.finding_list import finding_page
 from reviews.web.notices import notices_of
 from reviews.web.outcomes import Outcome, outcomes
 from reviews.web.progress import notified, progress_line, progress_sentence, stages_of
 from reviews.web.reader_page import reader_page
-from reviews.web.review_list import matching
+from reviews.web.review_list import ReviewFilter, matching
 from reviews.web.review_page import Results, pull_of, results_of, results_revision, versions_of
 from reviews.web.usage import counters
 from reviews.web.within_review import filter_fields, kept_query, wanted_within

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from django.http import QueryDict
 
+from reviews.filters import FindingFilter
 from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.reviewers.base import SEVERITY_ORDER
-from reviews.web.filters import FindingFilter
 
 NAMES = ("severity", "category", "source", "file")
 _KEPT = ("view", *NAMES, "findings", "coverage")

@@ -1,4 +1,4 @@
-"""Filters of the reviews list and of the findings list: one declaration, two conditions."""
+"""Filters of findings and of reviews, for pages, feeds and the API: one declaration, two conditions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from reviews.reviewers.base import FindingSeverity
 from reviews.search import jobs_with_findings, with_facets
 from reviews.states import VERDICTS
 from reviews.verdicts import has_verdict_in_words
-from reviews.web.labels import STATES_FOR_READERS
 
 _VERDICTS = [
     ("", "Any verdict"),
@@ -29,7 +28,7 @@ _VERDICTS = [
 _SEVERITIES = [("", "Any severity"), *((name.value, name.value.capitalize()) for name in FindingSeverity)]
 _SOURCES = [("", "Model and checks"), ("llm", "Language model"), ("check", "Checks")]
 _DATE = forms.DateInput(attrs={"type": "date"})
-_MAX_TEXT = 300  # a pasted title or path
+MAX_TEXT = 300  # a pasted title or path
 # A path as pages print it, with or without the lines of a finding.
 _PATH = re.compile(r"(?P<path>//.*?)(?::[0-9]{1,9}(?:[-\u2013][0-9]{1,9})?)?", re.ASCII | re.DOTALL)
 
@@ -38,7 +37,7 @@ class FindingFilter(forms.Form):
     """What narrows findings, and reviews to those that have such findings. Empty fields do not."""
 
     text = forms.CharField(
-        max_length=_MAX_TEXT,
+        max_length=MAX_TEXT,
         required=False,
         label="Words",
         help_text="Of titles, messages and paths, or a changelist; the beginning of a word is enough.",
@@ -79,22 +78,6 @@ class FindingFilter(forms.Form):
     @property
     def has_more(self) -> bool:
         return not self.is_valid() or any(v for n, v in self.cleaned_data.items() if n not in self.IN_SIGHT)
-
-
-class ReviewFilter(FindingFilter):
-    """What narrows the reviews list."""
-
-    changelist = forms.CharField(max_length=128, required=False)
-    status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
-    text = forms.CharField(
-        max_length=_MAX_TEXT,
-        required=False,
-        label="Words",
-        help_text="Words of the title or the author, a commit's hash, a path, or a file's name.",
-    )
-    every = forms.BooleanField(required=False, label="Every version")
-    field_order = ("changelist", "status", "text")
-    IN_SIGHT = field_order
 
 
 @dataclass(frozen=True, slots=True)
