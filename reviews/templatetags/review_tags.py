@@ -32,6 +32,7 @@ register.filter(timestamps.time_ago)
 register.filter(timestamps.timestamp)
 register.filter(masked)
 register.filter(labels.took)
+register.filter(labels.state_for_readers)
 register.filter("code_rows", rows_html)
 register.filter(prose)
 register.filter(verdict_line)
@@ -52,12 +53,6 @@ def repository_tree(changelist_id: str) -> str:
     if commit := _COMMIT.match(changelist_id):
         return f"//{commit[1]}/"
     return depot_prefix(changelist_id) or ""
-
-
-@register.filter
-def state_for_readers(status: str) -> str:
-    """Return the status label for reviewers."""
-    return labels.state_for_readers(status)
 
 
 @register.filter

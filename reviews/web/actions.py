@@ -8,13 +8,10 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
 
 from deadletters.states import OPEN_LETTER
 from reviews import pipeline
@@ -28,6 +25,7 @@ from reviews.states import JobStatus
 from reviews.web import rerun
 from reviews.web.labels import state_for_readers
 from reviews.web.notices import Notice
+from reviews.web.reader_page import FORM, page_for
 
 MAX_AN_HOUR = 10  # reviews that one reviewer requests
 _MAX_REASONS = 100  # looked at; each names its file's own details
@@ -88,10 +86,7 @@ def _is_left_out_for_good(job: ReviewJob) -> bool:
     return bool(reasons) and all(reason.startswith(LASTING) for reason in reasons)
 
 
-@never_cache
-@login_required
-@permission_required((READ, REQUEST), raise_exception=True)
-@require_http_methods(["GET", "HEAD", "POST"])
+@page_for(READ, REQUEST, methods=FORM)
 def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show what a rerun will do, and request it."""
     scope = scope_of(request.user)
@@ -123,10 +118,7 @@ def review_again(request: HttpRequest, job_id: int) -> HttpResponse:
     return render(request, "reviews/again.html", context)
 
 
-@never_cache
-@login_required
-@permission_required((READ, CANCEL), raise_exception=True)
-@require_http_methods(["GET", "HEAD", "POST"])
+@page_for(READ, CANCEL, methods=FORM)
 def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
     """Ask for a reason, then cancel a running review."""
     job = get_object_or_404(scope_of(request.user).jobs(), pk=job_id)

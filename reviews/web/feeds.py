@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -36,7 +36,7 @@ from reviews.models import FeedKey
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import READ
 from reviews.web.finding_list import finding_page
-from reviews.web.review_list import ReviewFilter, matching
+from reviews.web.review_list import ListedJob, ReviewFilter, matching
 
 _KEY = struct.Struct(">QQ")  # user, resets
 
@@ -130,12 +130,10 @@ def _written(chosen: _List, entries: list[Entry]) -> str:
 
 def _findings(wanted: Mapping[str, Any], user: Any, scope: Scope) -> list[Entry] | None:
     page = finding_page(wanted, user, scope)
-    return None if page.is_cancelled else list(_of_findings(page.rows))
-
-
-def _of_findings(rows: Any) -> Iterator[Entry]:
-    for row in rows:
-        yield Entry(
+    if page.is_cancelled:
+        return None
+    return [
+        Entry(
             f"{row.severity.capitalize()}: {row.title}",
             f"{row.file}{f':{row.line}' if row.line else ''} ({row.category}), in {row.job.changelist_id}",
             f"{reverse('reviews:detail', args=[row.job_id])}#finding-{row.pk}",
@@ -143,25 +141,26 @@ def _of_findings(rows: Any) -> Iterator[Entry]:
             row.job.finished_at or row.job.created_at,
             row.job.author,
         )
+        for row in page.rows
+    ]
 
 
 def _reviews(wanted: Mapping[str, Any], user: Any, scope: Scope) -> list[Entry] | None:
     page = matching(wanted, user, scope)
-    return None if page.is_cancelled else list(_of_reviews(page.rows))
+    return None if page.is_cancelled else [_of_review(row) for row in page.rows]
 
 
-def _of_reviews(rows: Any) -> Iterator[Entry]:
-    for row in rows:
-        link = reverse("reviews:detail", args=[row.job.pk])
-        counts = ", ".join(f"{count} {severity}" for severity, count in row.severities) or "no findings"
-        yield Entry(
-            row.job.title or f"Changelist {row.job.changelist_id}",
-            f"{row.outcome.word}: {counts}. {row.job.changelist_id}, version {row.job.review_version}",
-            link,
-            settings.BASE_URL.rstrip("/") + link,
-            row.job.finished_at or row.job.created_at,
-            row.job.author,
-        )
+def _of_review(row: ListedJob) -> Entry:
+    link = reverse("reviews:detail", args=[row.job.pk])
+    counts = ", ".join(f"{count} {severity}" for severity, count in row.severities) or "no findings"
+    return Entry(
+        row.job.title or f"Changelist {row.job.changelist_id}",
+        f"{row.outcome.word}: {counts}. {row.job.changelist_id}, version {row.job.review_version}",
+        link,
+        settings.BASE_URL.rstrip("/") + link,
+        row.job.finished_at or row.job.created_at,
+        row.job.author,
+    )
 
 
 LISTS = {

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required, permission_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from criticizer import texts
 from criticizer.security.headers import keeps_query_out_of_referrer
@@ -22,7 +21,7 @@ from reviews.recipients import verdict_links
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import DISMISS_WIDELY, JUDGE, READ
 from reviews.states import VERDICTS, FindingEventKind
-from reviews.web.reader_page import reader_page
+from reviews.web.reader_page import POST, page_for, reader_page
 from reviews.web.review_page import finding_views
 from reviews.web.within_review import kept_query
 
@@ -66,10 +65,7 @@ def patch(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
     return HttpResponse(text, content_type="text/x-diff; charset=utf-8", headers=headers)
 
 
-@require_POST
-@never_cache
-@login_required
-@permission_required((READ, JUDGE), raise_exception=True)
+@page_for(READ, JUDGE, methods=POST)
 def verdict(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
     """Store a verdict on a finding, then go back to where it was given."""
     user = request.user
@@ -80,10 +76,7 @@ def verdict(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
     return _back(row, request.POST.get("view", ""), request.POST.get("filter", ""))
 
 
-@require_POST
-@never_cache
-@login_required
-@permission_required((READ, JUDGE), raise_exception=True)
+@page_for(READ, JUDGE, methods=POST)
 def comment(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
     """Add a comment to the thread of a finding."""
     scope = scope_of(request.user)

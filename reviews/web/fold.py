@@ -5,11 +5,8 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST
 
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews import acceptance
@@ -17,12 +14,10 @@ from reviews.extents import Extent, NotAccepted
 from reviews.recipients.scopes import scope_of
 from reviews.roles import DISMISS_WIDELY, READ
 from reviews.web.quality import MILLISECONDS, Figures, QualityFilter, is_of_tree, narrowed, weeks_of
+from reviews.web.reader_page import POST, page_for
 
 
-@require_POST
-@never_cache
-@login_required
-@permission_required((READ, DISMISS_WIDELY), raise_exception=True)
+@page_for(READ, DISMISS_WIDELY, methods=POST)
 def fold(request: HttpRequest) -> HttpResponse:
     """Apply a proposal of the page: dismiss what a rule or a category finds, if it is proposed still."""
     wanted = QualityFilter(request.GET).wanted()

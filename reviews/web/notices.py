@@ -14,7 +14,7 @@ from reviews import job_configuration
 from reviews.drift.wording import summary
 from reviews.models import ReviewJob
 from reviews.pipeline import why_not_acceptable
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.scopes import Scope
 from reviews.reports import banner_within, limited_to
 from reviews.states import JobStatus, Stage
 from reviews.web.rerun import newer_than
@@ -32,7 +32,7 @@ class Notice:
     is_about_files: bool = False
 
 
-def notices_of(job: ReviewJob, scope: Scope = EVERYTHING, *, for_operator: bool) -> list[Notice]:
+def notices_of(job: ReviewJob, scope: Scope, *, for_operator: bool) -> list[Notice]:
     """Return the banners above the findings: what did not run, what ended the job.
 
     The job's own banner counts files of the whole change, so others than users who see every file only learn

@@ -13,7 +13,7 @@ from criticizer.resilience.failures import PLACE_NAMES, Component, kind_with_cod
 from notifications.states import DeliveryStatus
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.scopes import Scope
 from reviews.states import JobStatus, StageStatus
 from reviews.web.labels import took
 from reviews.web.outcomes import Outcome
@@ -47,7 +47,7 @@ class StageView:
         return self.run.status == StageStatus.RUNNING
 
 
-def stages_of(job: ReviewJob, scope: Scope = EVERYTHING) -> list[StageView]:
+def stages_of(job: ReviewJob, scope: Scope) -> list[StageView]:
     """Return the three stages in their order, each with its newest attempts.
 
     Details of attempts may name files, and parts are those of the whole change, so only users who see every

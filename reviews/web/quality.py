@@ -30,6 +30,7 @@ from criticizer.admin_site.charts import Chart, Series
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews import acceptance
 from reviews.acceptance import Rate
+from reviews.dashboard.overview import Tile
 from reviews.filters import FindingFilter, of_reviews, subject
 from reviews.recipients.scopes import Scope, scope_of
 from reviews.reviewers.base import FindingSeverity
@@ -76,14 +77,6 @@ class Line:
 
     name: str
     numbers: Sequence[Number]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    title: str
-    number: str
-    note: str
-    href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,26 +213,26 @@ class Figures:
             Tile(
                 str(FindingEventKind(kind).label),
                 f"{self._judged_as(kind) / total:.0%}" if total else _NONE,
-                f"{self._judged_as(kind)} of {total} judged",
                 self._rows(verdict=kind),
+                f"{self._judged_as(kind)} of {total} judged",
             )
             for kind in VERDICTS
         ]
         median, tokens, reviews = ended["median"], ended["tokens"], ended["n"]
         return [
-            Tile("Findings", charts.whole(self._found.total()), f"{total} judged", self._rows()),
+            Tile("Findings", charts.whole(self._found.total()), self._rows(), f"{total} judged"),
             *shares,
             Tile(
                 "Time to result",
                 _NONE if median is None else charts.seconds(median),
-                f"median of {reviews} review{'' if reviews == 1 else 's'}",
                 self._reviews(),
+                f"median of {reviews} review{'' if reviews == 1 else 's'}",
             ),
             Tile(
                 "Tokens a review",
                 charts.whole(tokens / reviews) if reviews else _NONE,
-                f"{charts.whole(tokens)} in all",
                 self._reviews(),
+                f"{charts.whole(tokens)} in all",
             ),
         ]
 

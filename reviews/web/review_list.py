@@ -11,13 +11,13 @@ from typing import Any
 
 import structlog
 from django import forms
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from notifications.rendering.summary import ReadFiles
 from reviews.filters import MAX_TEXT, FindingFilter, of_reviews
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.scopes import Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.search import in_states, jobs_with_file, named, words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus
@@ -30,7 +30,6 @@ log = structlog.get_logger(__name__)
 PAGE_SIZE = 50
 PAGE_MILLISECONDS = 3_000  # a slower query is cancelled, and the page says so
 MAX_WORDS = 10
-ANY = Q()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -106,40 +105,18 @@ class ListPage:
 def matching(
     wanted: Mapping[str, Any], user: Any, scope: Scope, after: str = "", before: str = ""
 ) -> ListPage:
-    """Return the page of reviews that match the filters of `ReviewFilter`."""
-    return list_page(
-        **{name: wanted.get(name, "") for name in ("changelist", "status", "text")},
-        narrowed=of_reviews(wanted, user, scope),
-        every_version=bool(wanted.get("every")),
-        after=after,
-        before=before,
-        scope=scope,
-    )
-
-
-def list_page(
-    *,
-    changelist: str = "",
-    status: str = "",
-    text: str = "",
-    narrowed: Q = ANY,
-    every_version: bool = False,
-    after: str = "",
-    before: str = "",
-    scope: Scope = EVERYTHING,
-) -> ListPage:
-    """Return the jobs after (older than) or before (newer than) a cursor, narrowed by the filters.
+    """Return the reviews after (older than) or before (newer than) a cursor, as `ReviewFilter` narrows them.
 
     Of each changelist the newest version, or all of them where they or one changelist are asked for.
-
-    `text` holds words: each begins a word of the title or the author, or the one is the name of a file.
-    `narrowed`: the other filters (`filters.of_reviews`). Only jobs and files of `scope` are found, shown
-    and counted.
+    Each word of `text` begins a word of the title or the author, or the one is the name of a file.
+    Only jobs and files of `scope` are found, shown and counted.
     """
+    changelist, status, text = (wanted.get(name, "") for name in ("changelist", "status", "text"))
+    narrowed = of_reviews(wanted, user, scope)
     jobs = scope.jobs().defer("recipients", "usage")
     if changelist:
         jobs = jobs.filter(named(changelist))
-    elif not every_version:
+    elif "every" not in wanted:
         newer = scope.jobs().filter(
             changelist_id=OuterRef("changelist_id"),
             series=OuterRef("series"),

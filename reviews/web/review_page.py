@@ -30,7 +30,7 @@ from reviews.models import (
     ReviewJob,
     RuleUse,
 )
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.scopes import Scope
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity, Side
 from reviews.reviewers.suggestions import Part, parts
 from reviews.sources import pull
@@ -198,7 +198,7 @@ def results_revision(job: ReviewJob) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def results_of(job: ReviewJob, scope: Scope = EVERYTHING, query: Mapping[str, str] = {}) -> Results:
+def results_of(job: ReviewJob, scope: Scope, query: Mapping[str, str] = {}) -> Results:
     """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`.
 
     `query`: the filter and the page of the address (guarantee G450).

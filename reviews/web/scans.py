@@ -10,14 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required, permission_required
 from django.db.models import Count, Max, Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST
 
 from criticizer import texts
 from criticizer.admin_site import charts
@@ -34,7 +31,7 @@ from reviews.recipients.scopes import Scope, scope_of
 from reviews.roles import READ, REQUEST
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web.actions import too_many
-from reviews.web.reader_page import reader_page
+from reviews.web.reader_page import POST, page_for, reader_page
 from reviews.web.scan_claims import ClaimRow, finding_about, findings_of
 
 PAGE_DOCUMENTS = 25
@@ -222,10 +219,7 @@ def _target_context(request: HttpRequest, target: ScanTarget) -> dict[str, Any]:
     return context
 
 
-@require_POST
-@never_cache
-@login_required
-@permission_required((READ, REQUEST), raise_exception=True)
+@page_for(READ, REQUEST, methods=POST)
 def scan_now(request: HttpRequest, pk: int) -> HttpResponse:
     """Request a scan of a path; a form that is sent twice requests one."""
     target = _target_or_404(request, pk)

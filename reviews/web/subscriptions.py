@@ -9,14 +9,11 @@ from typing import Any
 import pghistory
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required, permission_required
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
 
 from criticizer import mail
 from notifications.preferences import policy
@@ -30,6 +27,7 @@ from reviews.roles import READ
 from reviews.sources.allowlist import one_file_warning
 from reviews.web import feeds
 from reviews.web.forms import accepted
+from reviews.web.reader_page import FORM, page_for
 
 _DAYS = (("1", "For a day"), ("7", "For a week"), ("30", "For 30 days"), ("", "Until I unmute it"))
 
@@ -74,10 +72,7 @@ class DigestForm(forms.Form):
     minutes = forms.TypedChoiceField(choices=DigestMinutes.choices, coerce=int, label="Collect reviews for")
 
 
-@never_cache
-@login_required
-@permission_required(READ, raise_exception=True)
-@require_http_methods(["GET", "HEAD", "POST"])
+@page_for(READ, methods=FORM)
 def subscriptions(request: HttpRequest) -> HttpResponse:
     """Show and change the user's own subscriptions; no other user's are reachable here."""
     address, scope = address_of(request.user), scope_of(request.user)

@@ -11,14 +11,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.decorators import login_required, permission_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from criticizer.admin_site.saved_views import change_of, normalized_query, views_of
 from criticizer.admin_site.viewing_scope import of_registered, visible_to
@@ -41,7 +40,7 @@ from reviews.web.finding_list import finding_page
 from reviews.web.notices import notices_of
 from reviews.web.outcomes import Outcome, outcomes
 from reviews.web.progress import notified, progress_line, progress_sentence, stages_of
-from reviews.web.reader_page import reader_page
+from reviews.web.reader_page import POST, page_for, reader_page
 from reviews.web.review_list import ReviewFilter, matching
 from reviews.web.review_page import Results, pull_of, results_of, results_revision, versions_of
 from reviews.web.usage import counters
@@ -90,10 +89,7 @@ def _example_changelist() -> str:
     return "12345"
 
 
-@require_POST
-@never_cache
-@login_required
-@permission_required(READ, raise_exception=True)
+@page_for(READ, methods=POST)
 def saved_view(request: HttpRequest, name: str) -> HttpResponse:
     """Save, rename or delete the person's own view of a list, then show the list."""
     if name not in feeds.LISTS:

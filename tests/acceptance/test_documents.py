@@ -74,7 +74,7 @@ def test_a_rename_that_mends_one_document_of_two_is_reported_for_the_other(
         "summary": SUMMARY, "holds": 2, "refuted": 1, "ambiguous": 0, "uncheckable": 0, "unread": 0,
         "left_out": 0, "by_meaning": {"drifted": 0, "holds": 0, "uncertain": 0, "sections": []},
     }  # fmt: skip
-    assert SUMMARY in [notice.text for notice in notices_of(job, for_operator=False)]
+    assert SUMMARY in [notice.text for notice in notices_of(job, EVERYTHING, for_operator=False)]
     (sent,) = world.receiver.requests
     assert SUMMARY in sent.body["data"]["status_lines"]
 
@@ -90,7 +90,7 @@ def test_text_files_are_still_looked_at_for_deleted_names(world: World, repo: Gi
 def test_documents_without_claims_are_said_to_have_none(world: World, repo: GitRepo) -> None:
     job = reviewed(world, repo, {"docs/plain.md": "# Plain\n\nNothing that can be verified.\n"})
     expected = "No verifiable claims found in the changed documentation files."
-    assert expected in [notice.text for notice in notices_of(job, for_operator=False)]
+    assert expected in [notice.text for notice in notices_of(job, EVERYTHING, for_operator=False)]
     assert world.api.get(f"/api/v1/reviews/{job.pk}/").json()["documents"]["summary"] == expected
     assert expected in world.receiver.requests[0].body["data"]["status_lines"]
     mail = world.mails()[0].get_body(("plain",))

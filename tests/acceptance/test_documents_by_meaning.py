@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from criticizer.models import Circuit
 from reviews.models import AllowListEntry, FindingFate, FindingRow, JobEvent, LedgerEntry, ReviewJob
 from reviews.recipients import visibility
-from reviews.recipients.scopes import Scope
+from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reports import report_of
 from reviews.states import JobStatus
 from reviews.web.notices import notices_of
@@ -137,7 +137,7 @@ def test_a_section_that_the_change_makes_untrue_is_a_finding_everywhere(world: W
     (sent,) = world.receiver.requests
     assert any(ONE_DRIFTED in line for line in sent.body["data"]["status_lines"])
     assert [one["source"] for one in sent.body["data"]["findings"]] == ["llm:drift"]
-    assert any(ONE_DRIFTED in one.text for one in notices_of(job, for_operator=False))
+    assert any(ONE_DRIFTED in one.text for one in notices_of(job, EVERYTHING, for_operator=False))
     # Readers of a part see neither the section nor what rests on it.
     for prefix in ("//demo/src/", "//demo/docs/"):
         report = visibility.part_of(report_of(job), Scope(prefixes=(prefix,)))

@@ -257,7 +257,7 @@ def test_lines_about_the_file_are_for_those_who_may_read_it(world: World, client
     assert part.coverage
     assert part.configuration_lines == ()
     assert not any("severe" in notice.text for notice in notices_of(job, scope, for_operator=False))
-    assert any("severe" in notice.text for notice in notices_of(job, for_operator=False))
+    assert any("severe" in notice.text for notice in notices_of(job, EVERYTHING, for_operator=False))
 
 
 # -- Perforce ------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from django.urls import reverse
 
 from reviews import search
 from reviews.models import CoverageRow, ReviewJob
-from reviews.recipients.scopes import Scope
+from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.web import review_list
-from reviews.web.review_list import Cursor, list_page
+from reviews.web.review_list import Cursor, ListPage, matching
 from tests import factories
 from tests.pages.test_verdicts import client_of, reviewer
 
@@ -36,6 +36,10 @@ def bob(client: Client) -> Client:
 @pytest.fixture
 def _pages_of_three(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(review_list, "PAGE_SIZE", 3)
+
+
+def list_page(scope: Scope = EVERYTHING, after: str = "", before: str = "", **wanted: str) -> ListPage:
+    return matching(wanted, None, scope, after, before)
 
 
 def walk(step: str) -> Iterator[list[int]]:

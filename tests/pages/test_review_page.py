@@ -16,6 +16,7 @@ from django.utils import timezone
 from notifications.models import Delivery, Digest
 from notifications.rendering.summary import summarise
 from reviews.models import FindingRow, ReviewJob
+from reviews.recipients.scopes import EVERYTHING
 from reviews.reports import report_of
 from reviews.reviewers.base import Usage
 from reviews.states import ACTIVE_JOB, JobStatus
@@ -107,7 +108,7 @@ def test_findings_are_grouped_worst_first_and_file_findings_apart() -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     for severity, line in [("low", 1), ("critical", 9), ("critical", 2), ("high", None)]:
         factories.FindingRowFactory(job=job, severity=severity, line=line)
-    results = review_page.results_of(job)
+    results = review_page.results_of(job, EVERYTHING)
     assert [(g.severity, [f.row.line for f in g.findings]) for g in results.groups] == [
         ("critical", [2, 9]),
         ("low", [1]),
@@ -122,7 +123,7 @@ def test_too_many_findings_show_the_worst_and_count_the_rest(
     job = factories.ReviewJobFactory(status="succeeded")
     for severity in ("low", "low", "critical", "medium"):
         factories.FindingRowFactory(job=job, severity=severity)
-    assert [g.severity for g in review_page.results_of(job).groups] == ["critical", "medium"]
+    assert [g.severity for g in review_page.results_of(job, EVERYTHING).groups] == ["critical", "medium"]
     text = text_of(bob, job)
     assert "1 to 2 of 4 findings" in text
     assert "the API" not in text

@@ -45,7 +45,7 @@ from reviews.models import (
     StageRun,
 )
 from reviews.pipeline import Due, StageClaim, async_executor, executor
-from reviews.recipients.scopes import Scope
+from reviews.recipients.scopes import EVERYTHING, Scope
 from reviews.reviewers import model_calls
 from reviews.reviewers import redactor as process
 from reviews.reviewers.base import Stopped
@@ -691,9 +691,9 @@ def test_how_many_parts_are_finished_is_kept_with_them_and_shown_while_the_stage
 
     def is_kept() -> bool:
         if answers_of(run_of(job)) == 1 and not shown:
-            shown.extend(view.parts for view in stages_of(job_of(job)))
+            shown.extend(view.parts for view in stages_of(job_of(job), EVERYTHING))
             hidden = [view.parts for view in stages_of(job_of(job), Scope(prefixes=("//depot/main/",)))]
-            shown.append(progress_sentence(job_of(job), stages_of(job_of(job)), Outcome("", "")))
+            shown.append(progress_sentence(job_of(job), stages_of(job_of(job), EVERYTHING), Outcome("", "")))
             assert hidden == ["", "", ""]
         return bool(shown)
 
@@ -702,7 +702,7 @@ def test_how_many_parts_are_finished_is_kept_with_them_and_shown_while_the_stage
     said = "1 of 3 parts is reviewed"
     assert shown == ["", said, "", f"Review is running, attempt 1 of 5: {said}."]
     pipeline.give_back(claim)
-    assert [view.parts for view in stages_of(job_of(job))] == ["", "", ""]  # it does not run
+    assert [view.parts for view in stages_of(job_of(job), EVERYTHING)] == ["", "", ""]  # it does not run
     bench.work()
     assert (job_of(job).status, run_of(job).progress) == (JobStatus.SUCCEEDED, {})
     assert len(bench.llm.requests) == 4
