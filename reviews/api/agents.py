@@ -23,7 +23,6 @@ from reviews.api.base import ApiView
 from reviews.api.described import ERRORS, POST_ERRORS
 from reviews.api.errors import ApiError
 from reviews.api.serializers import StrictSerializer, Text, Whole, validated
-from reviews.roles import API
 from reviews.states import AgentTaskStatus, AgentTaskType, SubmissionVerdict
 
 MAX_WAIT_SECONDS = 25
@@ -170,7 +169,6 @@ def caller_of(request: Request) -> Caller:
 
 
 class AgentTaskList(AgentView):
-    roles = API["api-agent-tasks"]
     query = ("job", "type", "wait")
 
     @extend_schema(
@@ -211,8 +209,6 @@ class _ListSerializer(serializers.Serializer[Any]):
 
 
 class AgentTaskClaimNext(AgentView):
-    roles = API["api-agent-claim-next"]
-
     @extend_schema(
         operation_id="agent_tasks_claim_next",
         summary="Claim the oldest task",
@@ -226,8 +222,6 @@ class AgentTaskClaimNext(AgentView):
 
 
 class AgentTaskClaim(AgentView):
-    roles = API["api-agent-claim"]
-
     @extend_schema(
         operation_id="agent_tasks_claim",
         summary="Claim a task",
@@ -240,8 +234,6 @@ class AgentTaskClaim(AgentView):
 
 
 class AgentTaskHeartbeat(AgentView):
-    roles = API["api-agent-heartbeat"]
-
     @extend_schema(
         operation_id="agent_tasks_heartbeat",
         summary="Renew the lease of a claim",
@@ -257,8 +249,6 @@ class AgentTaskHeartbeat(AgentView):
 
 
 class AgentTaskRelease(AgentView):
-    roles = API["api-agent-release"]
-
     @extend_schema(
         operation_id="agent_tasks_release",
         summary="Give a claimed task back",
@@ -272,8 +262,6 @@ class AgentTaskRelease(AgentView):
 
 
 class AgentTaskResult(AgentView):
-    roles = API["api-agent-result"]
-
     @extend_schema(
         operation_id="agent_tasks_result",
         summary="Submit the result of a claimed task",

@@ -24,6 +24,7 @@ from criticizer.models import SecurityEvent
 from criticizer.security.client_ip import client_ip
 from reviews.intake import api_keys
 from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_key
+from reviews.roles import API
 
 SAME_SECONDS = 60.0  # one event for equal refusals in this time
 PER_MINUTE = 30  # events in all, per process
@@ -154,12 +155,13 @@ def client_of(request: Request) -> ApiClient:
 
 
 class HasRole(BasePermission):
-    """Allows the roles that the view's `roles` list for the method. Without `roles`, none."""
+    """Allows the roles that `reviews.roles.API` lists for the address and the method; elsewhere none."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.auth is None:
             return False  # becomes 401
-        roles = getattr(view, "roles", None)
+        address = request.resolver_match
+        roles = API.get(address.url_name or "") if address else None
         if roles is None:
             return False
         method = "GET" if request.method == "HEAD" else request.method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rest_framework.exceptions import ValidationError
@@ -21,9 +20,8 @@ class _JsonOnly(DefaultContentNegotiation):
 
 
 class ApiView(APIView):
-    """`roles`: the roles that may use each method; `query`: the parameters that its URL takes (G221)."""
+    """`query`: the parameters that its URL takes (G221). `reviews.roles.API` says who may use it."""
 
-    roles: ClassVar[Mapping[str, tuple[str, ...]]]
     query: ClassVar[tuple[str, ...]] = ()
     content_negotiation_class = _JsonOnly
 

@@ -14,7 +14,6 @@ from reviews.api.described import POST_ERRORS
 from reviews.api.serializers import Prose, StrictSerializer, validated
 from reviews.configuration.resolving import INVALID_SYNTAX, INVALID_VALUE, Resolved, resolve
 from reviews.repository_configuration import ceiling
-from reviews.roles import API
 
 
 class FileText(Prose):
@@ -57,8 +56,6 @@ class ConfigurationSerializer(serializers.Serializer[Any]):
 
 
 class ConfigurationCheck(ApiView):
-    roles = API["api-config-validate"]
-
     @extend_schema(
         operation_id="config_validate",
         summary="Check a .criticizer.yml",

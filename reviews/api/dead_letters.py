@@ -14,7 +14,6 @@ from reviews.api.auth import client_of
 from reviews.api.base import ApiView
 from reviews.api.described import ERRORS, NOT_FOUND, PAGE
 from reviews.api.pagination import Pages
-from reviews.roles import API
 
 
 def _visible_letters(request: Request) -> QuerySet[DeadLetter]:
@@ -23,7 +22,6 @@ def _visible_letters(request: Request) -> QuerySet[DeadLetter]:
 
 
 class DeadLetterList(ApiView):
-    roles = API["api-dead-letters"]
     query = ("page",)
 
     @extend_schema(
@@ -39,8 +37,6 @@ class DeadLetterList(ApiView):
 
 
 class DeadLetterDetail(ApiView):
-    roles = API["api-dead-letter"]
-
     @extend_schema(
         operation_id="dead_letters_retrieve",
         summary="Read a dead letter",

@@ -22,7 +22,6 @@ from reviews.api.parsers import LongJSONParser, SarifParser
 from reviews.api.schemas import LinterResultPageSerializer
 from reviews.api.views import page_after, require_visible
 from reviews.reviewers.sarif import TOO_MANY, NotSarif, read_sarif
-from reviews.roles import API
 
 
 class EvidenceAnswerSerializer(serializers.Serializer[Any]):
@@ -36,7 +35,6 @@ class EvidenceAnswerSerializer(serializers.Serializer[Any]):
 
 
 class ReviewEvidence(ApiView):
-    roles = API["api-review-evidence"]
     query = ("after",)
     parser_classes = [LongJSONParser, SarifParser]
 

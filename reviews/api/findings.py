@@ -23,7 +23,7 @@ from reviews.api.views import visible_jobs
 from reviews.extents import Extent, NotAccepted, NotAllowed
 from reviews.filters import FindingFilter, of_changes, of_findings
 from reviews.models import FindingRow
-from reviews.roles import API, OPERATOR
+from reviews.roles import OPERATOR
 from reviews.search import AT_NEWEST_VERSION
 from reviews.sources.registry import repository_prefix
 
@@ -31,8 +31,6 @@ MILLISECONDS = 10_000  # a slower query is cancelled
 
 
 class FindingVerdict(ApiView):
-    roles = API["api-verdict"]
-
     @extend_schema(
         operation_id="findings_verdict",
         summary="Give a verdict on a finding",
@@ -85,7 +83,6 @@ class _Filter(FindingFilter):
 
 
 class FindingList(ApiView):
-    roles = API["api-findings"]
     query = ("severity", "path", "author", "repository", "since", "verdict", "page")
 
     @extend_schema(

@@ -30,7 +30,6 @@ from reviews.api.views import page_after, validated_with_key
 from reviews.drift.claims import Kind, Verdict
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
-from reviews.roles import API
 
 PAGE_DOCUMENTS = 50
 CLAIM_VERDICTS = [(verdict.value, verdict.value) for verdict in Verdict]
@@ -133,7 +132,6 @@ class ScanDocumentPageSerializer(serializers.Serializer[Any]):
 
 
 class ScanList(ApiView):
-    roles = API["api-scans"]
     query = ("path", "page")
 
     @extend_schema(
@@ -194,8 +192,6 @@ class ScanList(ApiView):
 
 
 class ScanDetail(ApiView):
-    roles = API["api-scan"]
-
     @extend_schema(
         operation_id="scans_retrieve",
         summary="Read a scan of documentation",
@@ -206,7 +202,6 @@ class ScanDetail(ApiView):
 
 
 class ScanDocuments(ApiView):
-    roles = API["api-scan-documents"]
     query = ("after",)
 
     @extend_schema(

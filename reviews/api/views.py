@@ -31,7 +31,7 @@ from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, Overtak
 from reviews.models import FindingRow, ReviewJob
 from reviews.recipients.scopes import Scope
 from reviews.recipients.visibility import pull_request_prefix
-from reviews.roles import API, TRIGGER
+from reviews.roles import TRIGGER
 from reviews.sources.registry import depot_prefix
 from reviews.states import JobStatus
 
@@ -46,7 +46,6 @@ class ReviewFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class ReviewList(ApiView):
-    roles = API["api-reviews"]
     query = ("changelist_id", "status", "page")
 
     @extend_schema(
@@ -205,8 +204,6 @@ def require_visible(job_id: int, request: Request) -> None:
 
 
 class ReviewDetail(ApiView):
-    roles = API["api-review"]
-
     @extend_schema(
         operation_id="reviews_retrieve",
         summary="Read a review",
@@ -245,7 +242,6 @@ def page_after(request: Request) -> int:
     )
 )
 class ReviewFindings(_ReviewResults):
-    roles = API["api-review-findings"]
     name = "findings"
 
 
@@ -258,13 +254,10 @@ class ReviewFindings(_ReviewResults):
     )
 )
 class ReviewCoverage(_ReviewResults):
-    roles = API["api-review-coverage"]
     name = "coverage"
 
 
 class ReviewFindingsFile(ApiView):
-    roles = API["api-review-findings-file"]
-
     @extend_schema(
         operation_id="reviews_findings_file",
         summary="Download the findings of a review for other tools",
@@ -284,8 +277,6 @@ class ReviewFindingsFile(ApiView):
 
 
 class ReviewCancel(ApiView):
-    roles = API["api-review-cancel"]
-
     @extend_schema(
         operation_id="reviews_cancel",
         summary="Cancel a review that is not final",
@@ -322,8 +313,6 @@ class ReviewCancel(ApiView):
 
 
 class PerforceTrigger(ApiView):
-    roles = API["api-perforce"]
-
     @extend_schema(
         operation_id="triggers_perforce",
         summary="Report a Perforce event",
