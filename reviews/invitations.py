@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from uuid import uuid4
 
 import structlog
@@ -34,14 +33,6 @@ log = structlog.get_logger(__name__)
 
 SUBJECT = "Your account at Criticizer"
 CHANNEL = "mail"
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Outcome of a mail; `message` is one sentence for the administrator."""
-
-    ok: bool
-    message: str
 
 
 def why_no_mail() -> str:
@@ -96,12 +87,15 @@ def create_person(
     return user
 
 
-def send_link(user: User) -> Sent:
-    """Mail the link; only to an active account without a password. Call it in no transaction."""
+def send_link(user: User) -> str:
+    """Mail the link, to an active account without a password; return why it could not be, or "".
+
+    Call it in no transaction.
+    """
     if not may_be_invited(user):
-        return Sent(False, "the account is not active, has no address, or has a password already")
+        return "the account is not active, has no address, or has a password already"
     if problem := why_no_mail():
-        return Sent(False, problem)
+        return problem
     try:
         with one_call():
             config.providers()[CHANNEL].send(_message(user))
@@ -109,9 +103,9 @@ def send_link(user: User) -> Sent:
         failure = classify(error)
         log.warning("invitation_not_sent", user=user.pk, **failure.facts)
         doubt = "; it may have arrived anyway" if isinstance(failure, UncertainFailure) else ""
-        return Sent(False, f"{clean(failure.detail, 300) or failure.kind.message}{doubt}")
+        return f"{clean(failure.detail, 300) or failure.kind.message}{doubt}"
     log.info("invitation_sent", user=user.pk)
-    return Sent(True, f"the link was mailed to {user.email}")
+    return ""
 
 
 def may_invite(user: User | AnonymousUser) -> bool:

@@ -55,6 +55,12 @@ DISMISS_WIDELY = "reviews.dismiss_widely"  # by path, rule and category
 # The page of code hosts, which names every repository.
 READS_REPOSITORIES = ("reviews.view_hostinstallation", "reviews.view_all_files")
 
+
+def _edits(table: str) -> tuple[str, ...]:
+    """Return the permissions to add, change and delete rows of a table of ours, such as `teamrule`."""
+    return tuple(f"reviews.{verb}_{table}" for verb in ("add", "change", "delete"))
+
+
 _READ_REVIEWS = (
     "reviews.view_reviewjob",
     "reviews.view_stagerun",
@@ -108,9 +114,7 @@ _READ_SECURITY = (
 _EDIT_SUBSCRIPTIONS = (
     "reviews.view_subscription",
     "reviews.view_subscriptionevent",
-    "reviews.add_subscription",
-    "reviews.change_subscription",
-    "reviews.delete_subscription",
+    *_edits("subscription"),
     "notifications.view_recipientpreference",
     "notifications.view_recipientpreferenceevent",
     "notifications.change_recipientpreference",
@@ -128,15 +132,9 @@ ROLES: dict[str, tuple[str, ...]] = {
         "deadletters.restore_letterarchive",
         "notifications.decide_delivery",
         "notifications.test_provider",
-        "reviews.add_teamrule",
-        "reviews.change_teamrule",
-        "reviews.delete_teamrule",
-        "reviews.add_skippedpath",
-        "reviews.change_skippedpath",
-        "reviews.delete_skippedpath",
-        "reviews.add_scantarget",
-        "reviews.change_scantarget",
-        "reviews.delete_scantarget",
+        *_edits("teamrule"),
+        *_edits("skippedpath"),
+        *_edits("scantarget"),
         "notifications.lift_suppression",
         "reviews.accept_late",
         "reviews.decide_agenttask",
@@ -161,12 +159,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     "security admin": (
         "reviews.view_reviewjob",
         *_READ_SECURITY,
-        "reviews.add_allowlistentry",
-        "reviews.change_allowlistentry",
-        "reviews.delete_allowlistentry",
-        "reviews.add_viewerscope",
-        "reviews.change_viewerscope",
-        "reviews.delete_viewerscope",
+        *_edits("allowlistentry"),
+        *_edits("viewerscope"),
         "reviews.add_apikey",
         "reviews.change_apikey",
         "reviews.read_artifact",

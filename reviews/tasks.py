@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -22,30 +23,17 @@ def drive(queue: str) -> None:
     async_executor.drive(queue)
 
 
-def poll_sources(outbox_id: int, clock: int, token: str) -> None:
-    """Poll each source once for changes without a trigger (queue `stages`)."""
-    _run(polling, outbox_id, token)
+def _periodic(module: Any) -> Callable[[int, int, str], None]:
+    """Return the task of a module's CLOCK: its `run_due`, under a lease that is renewed."""
+
+    def run(outbox_id: int, clock: int, token: str) -> None:
+        module.CLOCK.run(outbox_id, UUID(token), module.run_due, LEASE_RENEWER.holding)
+
+    return run
 
 
-def poll_hosts(outbox_id: int, clock: int, token: str) -> None:
-    """Ask code hosts for pull requests whose webhooks were lost (queue `stages`)."""
-    _run(host_poll, outbox_id, token)
-
-
-def start_scans(outbox_id: int, clock: int, token: str) -> None:
-    """Request the scans of documentation that are due (queue `stages`)."""
-    _run(scan_schedule, outbox_id, token)
-
-
-def audit_deliveries(outbox_id: int, clock: int, token: str) -> None:
-    """Look for deliveries left behind or marked as sent without evidence (queue `notify`)."""
-    _run(delivery_audit, outbox_id, token)
-
-
-def tell_check_runs(outbox_id: int, clock: int, token: str) -> None:
-    """Bring check runs up to the state of their reviews (queue `notify`)."""
-    _run(check_runs, outbox_id, token)
-
-
-def _run(periodic: Any, outbox_id: int, token: str) -> None:
-    periodic.CLOCK.run(outbox_id, UUID(token), periodic.run_due, LEASE_RENEWER.holding)
+poll_sources = _periodic(polling)  # each source, for changes without a trigger
+poll_hosts = _periodic(host_poll)  # code hosts, for pull requests whose webhooks were lost
+start_scans = _periodic(scan_schedule)  # of documentation, those that are due
+audit_deliveries = _periodic(delivery_audit)  # left behind, or marked as sent without evidence
+tell_check_runs = _periodic(check_runs)  # the state of their reviews

@@ -129,11 +129,8 @@ def _require(request: HttpRequest) -> None:
 
 
 def _send(request: HttpRequest, user: User, done: str) -> HttpResponse:
-    sent = invitations.send_link(user)
-    if sent.ok:
-        messages.success(request, f"{done}; {sent.message}.")
+    if problem := invitations.send_link(user):
+        messages.warning(request, f"{done}, but the link was not mailed: {problem}. Send it again below.")
     else:
-        messages.warning(
-            request, f"{done}, but the link was not mailed: {sent.message}. Send it again below."
-        )
+        messages.success(request, f"{done}; the link was mailed to {user.email}.")
     return HttpResponseRedirect(reverse("admin:auth_user_change", args=[user.pk]))

@@ -6,7 +6,7 @@ the same for a thousand jobs and for a million. Every number links to its rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -47,7 +47,7 @@ from reviews.states import JobStatus
 _KEYS_SHOWN = 8
 _TASKS = "reviews_agenttask"
 _KEYS = f"""
-SELECT name, last_used_at FROM api_keys WHERE role = 'agent' AND revoked_at IS NULL
+SELECT name, last_used_at AS seen FROM api_keys WHERE role = 'agent' AND revoked_at IS NULL
  ORDER BY last_used_at DESC NULLS LAST, id LIMIT {_KEYS_SHOWN + 1}"""  # noqa: S608  constants of this module
 # One statement. No task lives longer than its review, and the newest submissions are those of the day.
 _COUNTS = f"""
@@ -74,18 +74,13 @@ Counts = dict[tuple[str, str], BoundedCount]  # by kind and name
 
 
 @dataclass(frozen=True, slots=True)
-class AgentLine:
-    """One key of an agent. `seen`: when it asked last, None: never."""
-
-    name: str
-    seen: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class AgentPanel:
-    """`counts` has (name, number); `more`: there are further keys."""
+    """`keys` have `name` and `seen`, None: it never asked; `more`: there are further keys.
 
-    keys: Sequence[AgentLine]
+    `counts` has (name, number).
+    """
+
+    keys: Sequence[Mapping[str, Any]]
     more: bool
     counts: Sequence[tuple[str, BoundedCount]]
     href: str
@@ -93,7 +88,7 @@ class AgentPanel:
 
 def agent_panel() -> AgentPanel | None:
     """Return the panel; None for an installation without keys of agents."""
-    keys = [AgentLine(row["name"], row["last_used_at"]) for row in prepared.rows(_KEYS)]
+    keys = prepared.rows(_KEYS)
     if not keys:
         return None
     found = {row["name"]: row["number"] for row in prepared.rows(_COUNTS)}

@@ -6,6 +6,7 @@ recorded answers (`recorded`, `story`).
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import socket
@@ -96,12 +97,9 @@ def set_environment(arguments: list[str]) -> None:
 
 
 def _repository(arguments: list[str]) -> Path | None:
-    repository = None
-    for position, argument in enumerate(arguments):
-        if argument.startswith("--repo="):
-            repository = Path(argument.removeprefix("--repo="))
-        elif argument == "--repo" and position + 1 < len(arguments):
-            repository = Path(arguments[position + 1])
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--repo", type=Path, nargs="?")  # the command itself says what is missing
+    repository: Path | None = parser.parse_known_args(arguments)[0].repo
     return repository and repository.expanduser().absolute()
 
 

@@ -37,11 +37,7 @@ def show_now(context: dict[str, Any]) -> dict[str, Any]:
 @register.inclusion_tag("admin/_navigation.html", takes_context=True)
 def show_navigation(context: dict[str, Any]) -> dict[str, Any]:
     """Render the tasks that the user may open; nothing for people who may not use the admin."""
-    request = context["request"]
-    if not context.get("has_permission"):
-        return {}
-    found = navigation(request)
-    return {"tasks": found.tasks, "title": found.title, "pages": found.pages}
+    return navigation(context["request"]) if context.get("has_permission") else {}
 
 
 @register.simple_tag(takes_context=True)

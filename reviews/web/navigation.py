@@ -93,26 +93,16 @@ class Link:
     is_current: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Navigation:
-    """All tasks that a user may open, and the pages of the current one."""
-
-    tasks: list[Link]
-    title: str
-    pages: list[Link]
-
-
-def navigation(request: HttpRequest) -> Navigation:
-    """Return the navigation of a page: tasks and pages that the user may open."""
-    here, shown = _here(request), dict(_open_to(request))
-    tasks, title, pages = [], "", []
-    for task, links in shown.items():
+def navigation(request: HttpRequest) -> dict[str, Any]:
+    """Return the `tasks` that the user may open, and `title` and `pages` of the current one."""
+    here, tasks, title, pages = _here(request), [], "", []
+    for task, links in _open_to(request):
         is_current = any(target == here for _, target in links)
         tasks.append(Link(task, _address(links[0][1]), is_current))
         if is_current and len(links) > 1:
             title = task
             pages = [Link(label, _address(target), target == here) for label, target in links]
-    return Navigation(tasks, title, pages)
+    return {"tasks": tasks, "title": title, "pages": pages}
 
 
 def _open_to(request: HttpRequest) -> Iterator[tuple[str, list[tuple[str, str]]]]:
