@@ -99,17 +99,15 @@ def summarize_reasons(reasons: Mapping[str, int], text: Callable[[int, str], str
     return "; ".join(parts)
 
 
-def count_results(results: Sequence[tuple[bool, str]]) -> ActionResult:
-    """Add up (done, message) of single rows."""
-    refused = Counter(message for is_done, message in results if not is_done)
-    return ActionResult(sum(is_done for is_done, _ in results), dict(refused))
+def for_each(act: Callable[..., str]) -> Act:
+    """Return the `act` of an action that calls `act(key, actor=..., **form data)` row by row.
 
-
-def for_each(act: Callable[..., tuple[bool, str]]) -> Act:
-    """Return the `act` of an action that calls `act(key, actor=..., **form data)` row by row."""
+    Each call returns why its row was skipped, or "" where it was changed.
+    """
 
     def acting(ids: Sequence[Any], actor: str, given: Mapping[str, Any]) -> ActionResult:
-        return count_results([act(pk, actor=actor, **given) for pk in ids])
+        skipped = Counter(filter(None, [act(pk, actor=actor, **given) for pk in ids]))
+        return ActionResult(len(ids) - skipped.total(), skipped)
 
     return acting
 

@@ -48,17 +48,17 @@ class ForceForm(ReleaseForm):
     )
 
 
-def _force(state: CircuitState) -> Callable[..., tuple[bool, str]]:
-    def force(name: str, *, actor: str, reason: str, minutes: int) -> tuple[bool, str]:
+def _force(state: CircuitState) -> Callable[..., str]:
+    def force(name: str, *, actor: str, reason: str, minutes: int) -> str:
         done = overrides.force(name, state=state, actor=actor, reason=reason, seconds=minutes * 60)
-        return done, "the circuit does not exist any more"
+        return "" if done else "the circuit does not exist any more"
 
     return force
 
 
-def _release(name: str, *, actor: str, reason: str) -> tuple[bool, str]:
+def _release(name: str, *, actor: str, reason: str) -> str:
     done = overrides.release(name, actor=actor, reason=reason)
-    return done, "it is not forced, or does not exist any more"
+    return "" if done else "it is not forced, or does not exist any more"
 
 
 _PERMISSION = "criticizer.force_circuit"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from django.contrib import admin, messages
@@ -14,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import list_column
 from criticizer.admin_site.bulk_actions import (
-    count_results,
+    ActionResult,
     link_to_rows,
     message_with_link,
 )
@@ -203,9 +204,7 @@ class LetterArchiveAdmin(DeadLetterPages):
         except letter_archive.ArchiveDamaged as error:
             self.message_user(request, f"Nothing was restored: {error}.", messages.ERROR)
             return HttpResponseRedirect(here)
-        outcome = count_results(
-            [(True, "") for _ in back.letters] + [(False, why) for why in back.skipped.values()]
-        )
+        outcome = ActionResult(len(back.letters), Counter(back.skipped.values()))
         address, link = _address_of(back.letters)
         level = messages.WARNING if back.skipped else messages.SUCCESS
         self.message_user(request, message_with_link(outcome.sentence("restored"), address, link), level)

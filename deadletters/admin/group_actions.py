@@ -19,12 +19,12 @@ WORK = "deadletters.work_deadlettergroup"
 
 
 def _each(act: Callable[..., Result]) -> Act:
-    def one(pk: int, **given: Any) -> tuple[bool, str]:
+    def one(pk: int, **given: Any) -> str:
         try:
             result = act(pk, **given)
         except DeadLetterGroup.DoesNotExist:
-            return False, "the group does not exist any more"
-        return result.ok, result.message
+            return "the group does not exist any more"
+        return "" if result.ok else result.message
 
     return for_each(one)
 

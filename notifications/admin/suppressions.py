@@ -26,8 +26,8 @@ class LiftForm(AdminForm):
     )
 
 
-def _lift(pk: int, *, actor: str, reason: str) -> tuple[bool, str]:
-    return reports.lift(pk, actor=actor, reason=reason), "lifted before"
+def _lift(pk: int, *, actor: str, reason: str) -> str:
+    return "" if reports.lift(pk, actor=actor, reason=reason) else "lifted before"
 
 
 LIFT = BulkAction(

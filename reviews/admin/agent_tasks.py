@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
@@ -28,16 +26,6 @@ class DecideForm(AdminForm):
     reason = reason_field(help_text="A ticket or a sentence. It is stored in the history of the review.")
 
 
-def _expire(pk: Any, *, actor: str, reason: str) -> tuple[bool, str]:
-    problem = expire.expire_now(pk, actor, reason)
-    return not problem, problem
-
-
-def _offer_again(pk: Any, *, actor: str, reason: str) -> tuple[bool, str]:
-    problem = expire.offer_again(pk, actor, reason)
-    return not problem, problem
-
-
 EXPIRE = BulkAction(
     "expire",
     "Expire",
@@ -45,7 +33,7 @@ EXPIRE = BulkAction(
     "expired",
     "reviews.decide_agenttask",
     DecideForm,
-    for_each(_expire),
+    for_each(expire.expire_now),
     is_final=True,
 )
 OFFER_AGAIN = BulkAction(
@@ -55,7 +43,7 @@ OFFER_AGAIN = BulkAction(
     "offered again",
     "reviews.decide_agenttask",
     DecideForm,
-    for_each(_offer_again),
+    for_each(expire.offer_again),
 )
 
 

@@ -107,22 +107,23 @@ class DigestForm(UnmuteForm):
     field_order = ("minutes", "reason")
 
 
-def _unmute(pk: int, *, actor: str, reason: str) -> tuple[bool, str]:
+def _unmute(pk: int, *, actor: str, reason: str) -> str:
     row = RecipientPreference.objects.filter(pk=pk, muted_until__gt=timezone.now()).first()
-    if row is not None:
-        policy.unmute(row.recipient, actor, reason)
-    return row is not None, "not muted"
+    if row is None:
+        return "not muted"
+    policy.unmute(row.recipient, actor, reason)
+    return ""
 
 
-def _set_digest(pk: int, *, actor: str, reason: str, minutes: int) -> tuple[bool, str]:
+def _set_digest(pk: int, *, actor: str, reason: str, minutes: int) -> str:
     recipient = RecipientPreference.objects.values_list("recipient", flat=True).filter(pk=pk).first()
     if recipient is None:
-        return False, "the preference does not exist any more"
+        return "the preference does not exist any more"
     try:
         policy.set_digest(recipient, minutes, actor, reason)
     except ValueError as error:
-        return False, f"{recipient}: {error}"
-    return True, ""
+        return f"{recipient}: {error}"
+    return ""
 
 
 _PERMISSION = "notifications.change_recipientpreference"
