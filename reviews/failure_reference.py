@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from criticizer.resilience.failures import TABLE, Component, ErrorClass, kind_of
 from reviews.api.error_catalog import API_TABLE
-from reviews.reviewers import coverage_texts
+from reviews.reviewers import coverage_texts as texts
 from reviews.reviewers.base import Stopped
 from reviews.reviewers.model import LimitReached, TokenLimit
 from reviews.states import JobStatus
 
 _LIMITS = "64 KiB (an agent's result: 512 KiB, SARIF: 1 MiB, a code host's webhook: 5 MiB)"
+_ENDED_EARLY = (JobStatus.CANCELLED, JobStatus.SUPERSEDED)
 _SHOWN = (3, 10)  # parts reviewed and parts in all, in the example texts
 
 
@@ -75,46 +76,35 @@ def sections() -> list[Section]:
 
 def _review_texts() -> Iterator[Sequence[str]]:
     """Yield the texts of the coverage and the banners, each with the code of its cause."""
-    for error_class, text in coverage_texts.NOT_REVIEWED.items():
-        yield (*_named(error_class, Component.REVIEWER), "coverage", text)
-    unavailable = (ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER)
-    yield (*_named(*unavailable), "coverage", coverage_texts.UNAVAILABLE)
-    yield (*_named(*unavailable), "banner", coverage_texts.degraded_banner("It cannot be reached.", *_SHOWN))
-    yield (
-        *_named(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION),
-        "banner",
-        coverage_texts.NO_MODEL_BANNER,
-    )
-    yield (
-        *_named(ErrorClass.SCHEMA_INVALID, Component.REVIEWER),
-        "banner",
-        coverage_texts.incomplete_banner(*_SHOWN),
-    )
-    deadline = _named(ErrorClass.DEADLINE_EXCEEDED, Component.INTERNAL)
-    for stopped in (Stopped.ENDED, Stopped.TIMED_OUT):
-        yield (*deadline, "coverage", coverage_texts.UNREACHED[stopped])
-    yield (*deadline, "banner", coverage_texts.stopped_banner(JobStatus.TIMED_OUT, *_SHOWN))
-    # These are not failures: they have no code.
-    for ended in (JobStatus.CANCELLED, JobStatus.SUPERSEDED):
-        yield ("", ended.value, "banner", coverage_texts.stopped_banner(ended, *_SHOWN))
-    for text in (
-        coverage_texts.AGENT_TIMEOUT,
-        coverage_texts.AGENT_FAILED,
-        coverage_texts.AGENT_LIMIT,
-        coverage_texts.AGENT_TOO_LARGE,
+    unavailable, incomplete = ErrorClass.UPSTREAM_UNAVAILABLE, ErrorClass.SCHEMA_INVALID
+    missing, late = ErrorClass.CONFIG_INVALID, ErrorClass.DEADLINE_EXCEEDED
+    model, internal = Component.REVIEWER, Component.INTERNAL
+    for error_class, place, where, text in (
+        *((error_class, model, "coverage", text) for error_class, text in texts.NOT_REVIEWED.items()),
+        (unavailable, model, "coverage", texts.UNAVAILABLE),
+        (unavailable, model, "banner", texts.degraded_banner("It cannot be reached.", *_SHOWN)),
+        (missing, Component.CONFIGURATION, "banner", texts.NO_MODEL_BANNER),
+        (incomplete, model, "banner", texts.incomplete_banner(*_SHOWN)),
+        (late, internal, "coverage", texts.UNREACHED[Stopped.ENDED]),
+        (late, internal, "coverage", texts.UNREACHED[Stopped.TIMED_OUT]),
+        (late, internal, "banner", texts.stopped_banner(JobStatus.TIMED_OUT, *_SHOWN)),
     ):
-        yield ("", "agent", "coverage", text)
-    yield ("", "agent", "banner", coverage_texts.NO_AGENT_BANNER)
-    yield ("", "agent", "banner", coverage_texts.agents_banner(3, 10, 7, is_lost=False))
+        yield kind_of(error_class, place).code, error_class.value, where, text
+    # These are not failures: they have no code.
     over = Stopped.OVER_LIMIT
-    yield ("", over.value, "coverage", coverage_texts.UNREACHED[over])
-    for limit in TokenLimit:
-        reached = LimitReached(limit, 1_000_000)
-        yield ("", over.value, "banner", coverage_texts.limit_banner(reached, *_SHOWN))
-
-
-def _named(error_class: ErrorClass, place: Component) -> tuple[str, str]:
-    return kind_of(error_class, place).code, error_class.value
+    limits = (LimitReached(limit, 1_000_000) for limit in TokenLimit)
+    for cause, where, text in (
+        *((ended, "banner", texts.stopped_banner(ended, *_SHOWN)) for ended in _ENDED_EARLY),
+        ("agent", "coverage", texts.AGENT_TIMEOUT),
+        ("agent", "coverage", texts.AGENT_FAILED),
+        ("agent", "coverage", texts.AGENT_LIMIT),
+        ("agent", "coverage", texts.AGENT_TOO_LARGE),
+        ("agent", "banner", texts.NO_AGENT_BANNER),
+        ("agent", "banner", texts.agents_banner(3, 10, 7, is_lost=False)),
+        (over, "coverage", texts.UNREACHED[over]),
+        *((over, "banner", texts.limit_banner(reached, *_SHOWN)) for reached in limits),
+    ):
+        yield "", str(cause), where, text
 
 
 def markdown() -> str:

@@ -35,6 +35,25 @@ def _utc(column: str) -> str:
     return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
 
 
+# The columns of each history, after those of every one.
+_EDITED = {
+    "reviews_allowlistentryevent": ("kind", "pattern", "position", "reason"),
+    "reviews_viewerscopeevent": ("group_id", "prefix", "reason"),
+    "reviews_teamruleevent": (
+        "name", "pattern", "severity", "text", "good", "bad", "owner", "since", "reason",
+    ),
+    "reviews_skippedpathevent": ("pattern", "reason"),
+    "reviews_scantargetevent": ("path", "every_hours", "recipients", "reason"),
+    "reviews_subscriptionevent": (
+        "owner_id", "recipient", "pattern", "author", "reason", _utc("e.created_at"),
+    ),
+    "notifications_recipientpreferenceevent": (
+        "recipient", "threshold", _utc("muted_until"), "digest_minutes", "actor", "reason",
+        _utc("e.updated_at"),
+    ),
+}  # fmt: skip
+
+
 def _edits(table: str, *columns: str) -> tuple[str, str, str]:
     """Return the key, the text and the time of a history table's rows."""
     values = ", ".join(["pgh_id", "pgh_label", "pgh_obj_id", "e.id", *columns, _utc("pgh_created_at")])
@@ -55,45 +74,7 @@ _TEXTS = {
              FROM security_events""",
         "created_at",
     ),
-    "reviews_allowlistentryevent": _edits(
-        "reviews_allowlistentryevent", "kind", "pattern", "position", "reason"
-    ),
-    "reviews_viewerscopeevent": _edits("reviews_viewerscopeevent", "group_id", "prefix", "reason"),
-    "reviews_teamruleevent": _edits(
-        "reviews_teamruleevent",
-        "name",
-        "pattern",
-        "severity",
-        "text",
-        "good",
-        "bad",
-        "owner",
-        "since",
-        "reason",
-    ),
-    "reviews_skippedpathevent": _edits("reviews_skippedpathevent", "pattern", "reason"),
-    "reviews_scantargetevent": _edits(
-        "reviews_scantargetevent", "path", "every_hours", "recipients", "reason"
-    ),
-    "reviews_subscriptionevent": _edits(
-        "reviews_subscriptionevent",
-        "owner_id",
-        "recipient",
-        "pattern",
-        "author",
-        "reason",
-        _utc("e.created_at"),
-    ),
-    "notifications_recipientpreferenceevent": _edits(
-        "notifications_recipientpreferenceevent",
-        "recipient",
-        "threshold",
-        _utc("muted_until"),
-        "digest_minutes",
-        "actor",
-        "reason",
-        _utc("e.updated_at"),
-    ),
+    **{table: _edits(table, *columns) for table, columns in _EDITED.items()},
 }
 _IS_QUIET = """
 SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
