@@ -174,3 +174,9 @@ def state_column(field: str, title: str = "state") -> Callable[[Any, Any], SafeS
         return badge(value, label)
 
     return column
+
+
+def admin_page(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
+    """Return a page inside the frame of the admin."""
+    shared = {**admin.site.each_context(request), "title": title}
+    return TemplateResponse(request, template, {**shared, **context})

@@ -12,10 +12,9 @@ import re
 from dataclasses import dataclass, replace
 
 from django.conf import settings
-from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 
+from criticizer.admin_site.base import admin_page
 from notifications.providers.base import Message
 from notifications.providers.email import mime
 from notifications.providers.slack import blocks
@@ -89,14 +88,8 @@ def page(
 
     `frame_address` ends where the name of a colour scheme follows.
     """
-    context = {
-        **admin.site.each_context(request),
-        "title": "The message",
-        "preview": preview_of(recipient, message) if message else None,
-        "frame_address": frame_address,
-        **about,
-    }
-    return TemplateResponse(request, TEMPLATE, context)
+    preview = preview_of(recipient, message) if message else None
+    return admin_page(request, TEMPLATE, "The message", preview=preview, frame_address=frame_address, **about)
 
 
 def _without_rights(message: Message) -> Message:

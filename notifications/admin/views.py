@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from django.contrib import admin
 from django.contrib.auth.decorators import permission_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from criticizer.admin_site.base import admin_page
 from criticizer.resilience.failures import PermanentFailure
 from notifications.admin import preview, test_message
 from notifications.admin import providers as provider_page
@@ -82,16 +81,16 @@ def _providers(
     form: TestMessageForm | None = None,
     steps: list[test_message.TestStep] | None = None,
 ) -> HttpResponse:
-    context = {
-        **admin.site.each_context(request),
-        "title": "Providers",
-        "providers": [
+    return admin_page(
+        request,
+        "admin/notifications/providers.html",
+        "Providers",
+        providers=[
             (view, form if form and view.channel == tested else TestMessageForm(channel=view.channel))
             for view in provider_page.views(request.user)
         ],
-        "problem": provider_page.problem(),
-        "tested": tested,
-        "steps": steps,
-        "may_test": request.user.has_perm("notifications.test_provider"),
-    }
-    return TemplateResponse(request, "admin/notifications/providers.html", context)
+        problem=provider_page.problem(),
+        tested=tested,
+        steps=steps,
+        may_test=request.user.has_perm("notifications.test_provider"),
+    )

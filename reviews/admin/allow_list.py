@@ -11,10 +11,9 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
-from criticizer.admin_site.base import choice_filter, list_column
+from criticizer.admin_site.base import admin_page, choice_filter, list_column
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from criticizer.queue import advisory_locks
 from criticizer.resilience.failures import PermanentFailure
@@ -79,14 +78,14 @@ class AllowListEntryAdmin(AuditedAdmin):
             explanation = explain(
                 form.cleaned_data["path"], case_sensitive=not form.cleaned_data["ignore_case"]
             )
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Would this path be allowed?",
-            "opts": self.opts,
-            "form": form,
-            "explanation": explanation,
-        }
-        return TemplateResponse(request, "admin/reviews/allowlistentry/explain.html", context)
+        return admin_page(
+            request,
+            "admin/reviews/allowlistentry/explain.html",
+            "Would this path be allowed?",
+            opts=self.opts,
+            form=form,
+            explanation=explanation,
+        )
 
 
 @contextmanager

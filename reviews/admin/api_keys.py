@@ -8,10 +8,9 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
+from criticizer.admin_site.base import ReadOnlyAdmin, admin_page, choice_filter, detail_field, list_column
 from criticizer.admin_site.list_rendering import badge
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from reviews.intake import api_keys
@@ -75,14 +74,9 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: Any = None) -> HttpResponse:
         """Show the key in this answer only: messages would store it in the session."""
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "The new API key",
-            "opts": self.opts,
-            "name": obj.name,
-            "key": obj.__dict__["key_shown_once"],
-        }
-        answer = TemplateResponse(request, "admin/reviews/apikey/created.html", context)
+        key = obj.__dict__["key_shown_once"]
+        template, title = "admin/reviews/apikey/created.html", "The new API key"
+        answer = admin_page(request, template, title, opts=self.opts, name=obj.name, key=key)
         answer["Cache-Control"] = "no-store"
         return answer
 

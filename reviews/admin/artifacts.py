@@ -8,11 +8,10 @@ from django.contrib import admin, messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.cache import never_cache
 
-from criticizer.admin_site.base import ReadOnlyAdmin, choice_filter, detail_field, list_column
+from criticizer.admin_site.base import ReadOnlyAdmin, admin_page, choice_filter, detail_field, list_column
 from criticizer.admin_site.viewing_scope import of_job
 from criticizer.security.client_ip import client_ip
 from reviews.artifacts import reader
@@ -82,11 +81,5 @@ class ArtifactAdmin(ReadOnlyAdmin):
         except ReadFailed as failed:
             self.message_user(request, str(failed), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:reviews_artifact_changelist"))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": str(artifact),
-            "opts": self.opts,
-            "artifact": artifact,
-            "content": content,
-        }
-        return TemplateResponse(request, "admin/reviews/artifact/content.html", context)
+        template, title = "admin/reviews/artifact/content.html", str(artifact)
+        return admin_page(request, template, title, opts=self.opts, artifact=artifact, content=content)

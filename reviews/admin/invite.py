@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pghistory
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
+from criticizer.admin_site.base import admin_page
 from criticizer.admin_site.bulk_actions import AdminForm
 from reviews import invitations
 from reviews.audit.history import origin
@@ -108,13 +108,8 @@ def invite(request: HttpRequest) -> HttpResponse:
                 actor=request.user.get_username(), origin=came_from, **form.cleaned_data
             )
         return _send(request, user, f"The account {user.username} was made")
-    context = {
-        **admin.site.each_context(request),
-        "title": "Invite a person",
-        "form": form,
-        "no_mail": invitations.why_no_mail(),
-    }
-    return TemplateResponse(request, "admin/invite.html", context)
+    no_mail = invitations.why_no_mail()
+    return admin_page(request, "admin/invite.html", "Invite a person", form=form, no_mail=no_mail)
 
 
 def invite_again(request: HttpRequest, pk: int) -> HttpResponse:

@@ -10,11 +10,10 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
-from criticizer.admin_site.base import list_column, state_column
+from criticizer.admin_site.base import admin_page, list_column, state_column
 from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.list_rendering import format_html_fast
 from criticizer.admin_site.ordering import Ordering
@@ -175,14 +174,8 @@ class ReviewJobAdmin(KeysetAdmin):
             return HttpResponseRedirect(address)
         form = ReasonForm(request.POST or None)
         if not form.is_valid():
-            context = {
-                **self.admin_site.each_context(request),
-                "title": "Accept the late result",
-                "opts": self.opts,
-                "form": form,
-                "job": job,
-            }
-            return TemplateResponse(request, "admin/reviews/reviewjob/accept_late.html", context)
+            template, title = "admin/reviews/reviewjob/accept_late.html", "Accept the late result"
+            return admin_page(request, template, title, opts=self.opts, form=form, job=job)
         problem = pipeline.accept_late(job_id, request.user.get_username(), form.cleaned_data["reason"])
         if problem:
             self.message_user(request, f"Nothing was accepted: {problem}.", messages.WARNING)

@@ -8,14 +8,13 @@ from typing import Any, cast
 
 from csp.decorators import csp_update
 from django.conf import settings
-from django.contrib import admin
 from django.contrib.auth.decorators import permission_required
 from django.db.models import Count, Max, Q
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
+from criticizer.admin_site.base import admin_page
 from criticizer.codehosts.base import Host
 from criticizer.codehosts.events import Refused
 from criticizer.codehosts.registry import HOSTS, repositories_variable, secrets_variable
@@ -99,17 +98,17 @@ def _advice(row: HostRefusal) -> str:
 def _page(request: HttpRequest, tested: Tested | None = None) -> HttpResponse:
     forms = github_app.forms(request.user) if request.user.has_perm(github_app.MAKES_APPS) else []
     new_app = github_app.returned_app(request) if tested is None else None
-    context = {
-        **admin.site.each_context(request),
-        "title": "Repositories",
-        "hosts": [_view(name) for name in HOSTS],
-        "tested": tested,
-        "may_test": request.user.has_perm("notifications.test_provider"),
-        "new_app": new_app,
-        "app_forms": forms,
-        "manifest": github_app.manifest(),
-    }
-    answer = TemplateResponse(request, "admin/reviews/repositories.html", context)
+    answer = admin_page(
+        request,
+        "admin/reviews/repositories.html",
+        "Repositories",
+        hosts=[_view(name) for name in HOSTS],
+        tested=tested,
+        may_test=request.user.has_perm("notifications.test_provider"),
+        new_app=new_app,
+        app_forms=forms,
+        manifest=github_app.manifest(),
+    )
     # The only forms of ours that another site takes.
     permit = csp_update({"form-action": [form.address for form in forms]})
     return cast("HttpResponse", permit(lambda _: answer)(request))

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.conf import settings
-from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -19,6 +18,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from criticizer.admin_site.base import admin_page
 from criticizer.admin_site.saved_views import change_of, normalized_query, views_of
 from criticizer.admin_site.viewing_scope import of_registered, visible_to
 from criticizer.live_pages import BUSY_SECONDS, IDLE_SECONDS, live_answer, with_live_headers
@@ -266,5 +266,4 @@ def failure_codes(request: HttpRequest) -> HttpResponse:
         sections.append(
             {"title": section.title, "note": section.note, "columns": section.columns, "rows": rows}
         )
-    context = {**admin.site.each_context(request), "title": "Failure codes", "sections": sections}
-    return render(request, "admin/failure_codes.html", context)
+    return admin_page(request, "admin/failure_codes.html", "Failure codes", sections=sections)
