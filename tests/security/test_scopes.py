@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from reviews.artifacts import reader
 from reviews.audit.history import events_of
 from reviews.intake import api_keys
 from reviews.models import ApiKey, Artifact, FindingRow, ReviewJob, ViewerScope
-from reviews.recipients.scopes import Scope, scope_of, scope_of_job, scope_of_lines
+from reviews.recipients.scopes import EVERYTHING, Scope, scope_of, scope_of_job, scope_of_lines
 from reviews.recipients.visibility import reports_for
 from reviews.reports import report_of
 from reviews.states import JobStatus
@@ -333,6 +334,16 @@ def test_the_form_takes_whole_trees_only(prefix: str) -> None:
     group = Group.objects.get(name="reviewer")
     root.post("/admin/reviews/viewerscope/add/", {"group": group.pk, "prefix": prefix, "reason": "because"})
     assert not ViewerScope.objects.exists()
+
+
+def test_a_scope_narrowed_by_another_allows_what_both_allow() -> None:
+    trees = ("//a/", "//a/b/", "//a/c/", "//d/")
+    some = [Scope(prefixes=chosen) for number in range(4) for chosen in combinations(trees, number)]
+    for one, other in product([EVERYTHING, *some], repeat=2):
+        both = one & other
+        assert both.everything == (one.everything and other.everything)
+        for path in (f"{tree}file" for tree in trees):
+            assert both.allows(path) == (one.allows(path) and other.allows(path)), (one, other, path)
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET reason = 'x'", "DELETE FROM {}", "TRUNCATE {}"])
