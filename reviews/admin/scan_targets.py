@@ -35,14 +35,12 @@ class ScanTargetForm(ReasonedEdit[ScanTarget]):
         }
 
     def clean_path(self) -> str:
-        path = str(self.cleaned_data["path"]).strip()
         try:
-            check_tree(path)
+            return check_tree(self.cleaned_data["path"].strip())
         except ValueError as error:
             raise forms.ValidationError(
                 "Write a whole folder, such as //app/... or //app/docs/..."
             ) from error
-        return path
 
     def clean_recipients(self) -> str:
         return "\n".join(accepted(normalise, one) for one in self.cleaned_data["recipients"].split())

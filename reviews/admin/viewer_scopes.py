@@ -18,9 +18,7 @@ class ViewerScopeForm(ReasonedEdit[ViewerScope]):
         fields = ("group", "prefix", "reason")
 
     def clean_prefix(self) -> str:
-        prefix = str(self.cleaned_data["prefix"]).strip()
-        accepted(check_tree, prefix)
-        return prefix
+        return accepted(check_tree, self.cleaned_data["prefix"].strip())
 
 
 @register_audited(

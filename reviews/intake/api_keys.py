@@ -52,11 +52,12 @@ def create(name: str, role: str, prefixes: Sequence[str] = ()) -> str:
     return key
 
 
-def check_tree(prefix: str) -> None:
-    """Raise ValueError, with what to write instead, unless `prefix` is a depot tree."""
+def check_tree(prefix: str) -> str:
+    """Return a depot tree. Raises ValueError, with what to write instead, for anything else."""
     validate_line(prefix)
     if prefix != prefix.strip() or prefix.startswith("-") or not prefix.endswith("/...") or "*" in prefix:
         raise ValueError("A viewing scope is a whole depot tree: write //depot/directory/... instead.")
+    return prefix
 
 
 def revoke(name: str) -> bool:

@@ -205,10 +205,8 @@ class ApiKeyForm(forms.ModelForm[ApiKey]):
         fields = ("name", "role")
 
     def clean_prefixes(self) -> list[str]:
-        lines = [line.strip() for line in self.cleaned_data["prefixes"].splitlines() if line.strip()]
-        for line in lines:
-            accepted(check_tree, line)
-        return lines
+        lines = filter(None, map(str.strip, self.cleaned_data["prefixes"].splitlines()))
+        return [accepted(check_tree, line) for line in lines]
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
