@@ -16,7 +16,6 @@ urlpatterns = [
     path("api/", include("reviews.api.urls")),
     path("admin/saved-views/", require_POST(admin.site.admin_view(saved_views.change)), name="saved-views"),
     path("admin/", admin.site.urls),
-    path("webhooks/", include("notifications.suppressions.urls")),
     path("metrics", health.metrics, name="metrics"),
 ]
 

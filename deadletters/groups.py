@@ -25,7 +25,7 @@ from deadletters import alerts
 from deadletters.fingerprint import Fingerprint
 from deadletters.models import MIN_WORDS, DeadLetterGroup, DeadLetterGroupEvent
 from deadletters.states import GroupAction, GroupStatus
-from deadletters.types import NO_REASON, SYSTEM, Result, link_problem, source_of
+from deadletters.types import NO_REASON, SYSTEM, LetterDraft, Result, link_problem, source_of
 
 log = structlog.get_logger(__name__)
 
@@ -63,35 +63,34 @@ SELECT g.id, l.detail
         WHERE group_id = g.id ORDER BY last_failure_at DESC, id DESC LIMIT 1) l"""
 
 
-def occurred(fingerprint: Fingerprint, *, stage: str, error_class: str, source: str, at: datetime) -> int:
+def occurred(fingerprint: Fingerprint, draft: LetterDraft) -> int:
     """Count one failure, in the transaction of its letter; return the group's id.
 
     A resolved group whose failure comes back opens, and the operators are alerted once a day; an ignored
     one stays ignored.
     """
-    seen = prepared.row(
-        _SEEN,
-        {
-            "fingerprint": fingerprint.id,
-            "stage": stage,
-            "error_class": error_class,
-            "source": source[:128],
-            "message": fingerprint.message,
-            "at": at,
-        },
-    )
+    at = draft.last_failure_at
+    counted = {
+        "fingerprint": fingerprint.id,
+        "stage": draft.stage,
+        "error_class": draft.error_class,
+        "source": draft.source[:128],
+        "message": fingerprint.message,
+        "at": at,
+    }
+    seen = prepared.row(_SEEN, counted)
     assert seen is not None
     group_id = int(seen["id"])
     prepared.rows(_DAY, {"group": group_id, "at": at})
     if seen["status"] == GroupStatus.RESOLVED:
         DeadLetterGroup.objects.filter(pk=group_id).update(status=GroupStatus.OPEN, snooze_until=None)
         _event(group_id, GroupAction.REOPENED, SYSTEM, "the failure came back")
-        log.warning("failure_group_reopened", group=group_id, error_class=error_class)
+        log.warning("failure_group_reopened", group=group_id, error_class=draft.error_class)
         alerts.tell(
             "reopened",
             key=f"reopened:{group_id}:{at:%Y-%m-%d}",
-            error_class=error_class,
-            stage=stage,
+            error_class=draft.error_class,
+            stage=draft.stage,
             group=group_id,
             message=fingerprint.message,
             path=alerts.page("deadlettergroup", group_id),

@@ -33,9 +33,7 @@ def open_letter(draft: LetterDraft) -> int:
     """
     ours = fingerprint(draft)
     letters = _locked_of(draft.job_id, *OPEN_LETTER)  # locked before groups, here as everywhere
-    group_id = groups.occurred(
-        ours, stage=draft.stage, error_class=draft.error_class, source=draft.source, at=draft.last_failure_at
-    )
+    group_id = groups.occurred(ours, draft)
     existing = _existing(letters, draft, group_id)
     letter = _create(draft, group_id) if existing is None else _bring_back(existing, draft, group_id, ours)
     if (kind := _alert_kind(draft)) and groups.asks_for_attention(group_id):

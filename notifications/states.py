@@ -14,10 +14,7 @@ class DeliveryStatus(models.TextChoices):
     FAILED = "failed", "Failed"  # permanently refused
     SUPERSEDED = "superseded", "Superseded"  # unsent: a newer version, or its recipient was edited away
     CANCELLED = "cancelled", "Cancelled"  # its job was cancelled or timed out before it was sent
-    ABANDONED = (
-        "abandoned",
-        "Abandoned",
-    )  # by an operator: uncertain whether it arrived, or its recipient was refused
+    ABANDONED = "abandoned", "Abandoned"  # by an operator: it is uncertain, or its recipient was refused
 
 
 UNSENT_DELIVERY = (DeliveryStatus.PENDING, DeliveryStatus.SENDING, DeliveryStatus.RECONCILING)

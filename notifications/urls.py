@@ -1,16 +1,19 @@
-"""URLs of the unsubscribe page and of the admin's pages about messages and providers."""
+"""URLs of the unsubscribe page, of mail services' reports, and of the admin's pages about messages."""
 
 from django.contrib import admin
 from django.urls import path
 
 from notifications.admin import views as admin_views
 from notifications.preferences import views
+from notifications.suppressions import tracking
 
 _staff = admin.site.admin_view
 
 urlpatterns = [
     path("unsubscribe/", views.unsubscribe, name="unsubscribe"),
     path("unsubscribe/<str:signed>/", views.unsubscribe, name="unsubscribe-in-path"),  # of earlier mails
+    path("webhooks/resend/", tracking.resend, name="mail-events-resend"),
+    path("webhooks/postmark/", tracking.postmark, name="mail-events-postmark"),
     # Before the admin's own URLs, which end with a catch-all.
     path(
         "admin/deliveries/<int:delivery_id>/message/",

@@ -5,10 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from django.utils import timezone
+
 from criticizer.db import prepared
 from deadletters import transitions, workflow
 from deadletters.states import LetterAction
-from deadletters.types import Result
+from deadletters.types import LetterDraft, Result
+
+
+def draft_of_a_letter(**other: Any) -> LetterDraft:
+    """Return what a failed stage says of itself, but for what a test gives."""
+    now = timezone.now()
+    facts: dict[str, Any] = {
+        "job_id": 1, "stage": "llm", "source": "llm:openai", "error_class": "AUTH_DENIED",
+        "code": "CRITICIZER_E209", "severity": "high", "retryable": False, "detail": "the key was refused",
+        "last_stack": "", "sanitized_context": {"status": 401}, "payload_reference": "", "attempts": 1,
+        "first_failure_at": now, "last_failure_at": now,
+    }  # fmt: skip
+    return LetterDraft(**{**facts, **other})
 
 
 def walk(letter_id: int, *, actor: str = "ann", override_reason: str = "OPS-1: known") -> None:

@@ -24,6 +24,7 @@ from deadletters.models import DeadLetterGroup, DeadLetterGroupDay
 from reviews.reviewers.provider_errors import failure_of_answer
 from tests import emptying, factories
 from tests.admin.test_letters import answer, messages_of
+from tests.letters import draft_of_a_letter
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/deadletters/deadlettergroup/"
@@ -358,13 +359,7 @@ def test_a_group_that_somebody_decided_about_meanwhile_is_left_alone(
     ann: Client, group: DeadLetterGroup
 ) -> None:
     question = ask(ann, "acknowledge", [group.pk])
-    groups.occurred(
-        Fingerprint(group.fingerprint, "again"),
-        stage="llm",
-        error_class="AUTH_DENIED",
-        source="",
-        at=timezone.now(),
-    )
+    groups.occurred(Fingerprint(group.fingerprint, "again"), draft_of_a_letter())
     groups.assign(group.pk, actor="bob", owner="bob")
     assert messages_of(answer(ann, question, reason="mine")) == [
         "0 acknowledged, 1 skipped: assigned by bob since."

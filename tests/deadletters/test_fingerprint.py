@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from criticizer.redaction import clean_stack
 from deadletters.fingerprint import exception_of, fingerprint, frames_of, normalize
-from deadletters.types import LetterDraft
+from tests.letters import draft_of_a_letter
 
 _STACK = """criticizer.resilience.failures.PermanentFailure: key expired
   reviews/pipeline/executor.py:120 _work
@@ -23,24 +21,7 @@ caused by httpx.ConnectError: no
 
 
 def _made(**other: Any) -> str:
-    now = timezone.now()
-    draft = LetterDraft(
-        job_id=1,
-        stage="llm",
-        error_class="AUTH_DENIED",
-        code="CRITICIZER_E209",
-        severity="high",
-        retryable=False,
-        detail="the key was refused",
-        last_stack=_STACK,
-        sanitized_context={"status": 401},
-        payload_reference="",
-        attempts=1,
-        first_failure_at=now,
-        last_failure_at=now,
-        source="llm:openai",
-    )
-    return fingerprint(replace(draft, **other)).id
+    return fingerprint(draft_of_a_letter(**{"last_stack": _STACK, **other})).id
 
 
 def test_the_version_is_part_of_the_id() -> None:
