@@ -139,7 +139,6 @@ class ReplayForm(AdminForm):
 
     start = forms.ChoiceField(
         label="Start at",
-        choices=(("stage", ""), ("restart", "")),
         initial="stage",
         widget=forms.RadioSelect,
     )

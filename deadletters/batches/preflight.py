@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from django.utils import timezone
@@ -32,7 +33,7 @@ def dry_run(batch_id: int) -> dict[str, Any]:
     """
     batch = ReplayBatch.objects.get(pk=batch_id)
     port = recovery()
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     items = batch.items.filter(status=ItemStatus.PENDING).order_by("id")
     last = 0
     while part := list(items.filter(pk__gt=last)[:_AT_ONCE]):
@@ -44,7 +45,7 @@ def dry_run(batch_id: int) -> dict[str, Any]:
             letter = letters.get(item.letter_id)
             checks = surveyed[letter.job_id] if letter else []
             item.verdict, item.detail = _verdict(batch, letter, checks)
-            counts[item.verdict] = counts.get(item.verdict, 0) + 1
+            counts[item.verdict] += 1
         items.bulk_update(part, ["verdict", "detail"])  # skips items that were settled since
     report = {"verdicts": counts, "checked_at": timezone.now().isoformat()}
     same = {name: getattr(batch, name) for name in MATTERING}

@@ -102,10 +102,7 @@ def summarise(report: Report) -> Summary:
 
 def severities_of(findings: Iterable[ReportFinding]) -> dict[str, int]:
     """Return severity -> count, the worst first."""
-    found: dict[str, int] = {}
-    for finding in sorted(findings, key=rank):
-        found[finding.severity] = found.get(finding.severity, 0) + 1
-    return found
+    return dict(Counter(finding.severity for finding in sorted(findings, key=rank)))
 
 
 def in_words(severities: Mapping[str, int]) -> str:
