@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from django.conf import settings
 
-from criticizer.resilience import gate
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews import config
 from reviews.intake import source_events
@@ -98,7 +97,7 @@ class _Server:
 
     @property
     def dependency(self) -> str | None:
-        return gate.name_of("p4", settings.P4PORT)
+        return config.perforce_dependency()
 
     @functools.cached_property
     def listing(self) -> P4Listing:

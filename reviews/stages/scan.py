@@ -178,7 +178,7 @@ class _Scan:
         made = depot_scan.copy_of(self._job, self._source, self._sight, self._left() / 2)
         self.left_out |= Counter(unfetched=made.unread)
         self._is_whole &= made.is_whole  # the allow-list may have included less then
-        return made.location, made.sha
+        return made.git.location, made.sha
 
     def _is_ours(self) -> bool:
         """Say whether the repository is ours, so that another attempt makes it anew; let go of a copy."""

@@ -67,11 +67,6 @@ class DepotCopy:
     unread: int
     is_whole: bool
 
-    @property
-    def location(self) -> tuple[str, str, str]:
-        """Return what another process needs to run git on it."""
-        return self.git.location
-
 
 @dataclass(frozen=True, slots=True)
 class Copier:
@@ -97,11 +92,8 @@ class Copier:
             sha = git.output("rev-parse", f"{_BRANCH}^{{commit}}").decode("ascii").strip()
             unread, is_whole = map(int, (self.place / _COUNT).read_text().split())
             return DepotCopy(git, sha, unread, bool(is_whole))
-        except (
-            PermanentFailure,
-            OSError,
-            ValueError,
-        ) as error:  # damaged by a power cut, or deleted meanwhile
+        except (PermanentFailure, OSError, ValueError) as error:
+            # Damaged by a power cut, or deleted meanwhile.
             log.warning("depot_copy_damaged", place=self.place.name, error=type(error).__name__)
             delete(self.place)
             return None
