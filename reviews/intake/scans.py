@@ -24,10 +24,9 @@ from reviews.intake.review_requests import IntakeOutcome, ReviewRequest
 from reviews.models import FindingRow, HostChange, ReviewJob, Scan, ScanTarget
 from reviews.models.jobs import SCAN
 from reviews.sources.failures import misconfigured, not_found, unavailable
-from reviews.sources.git import GitSource
 from reviews.sources.mirror import Mirror
 from reviews.sources.pull import commit_id
-from reviews.sources.registry import listing_of, source_for
+from reviews.sources.registry import git_source, listing_of
 from reviews.states import ACTIVE_JOB
 
 PERFORCE = "p4:"  # no name of a git repository or host
@@ -108,8 +107,7 @@ def head_of(target: ScanTarget) -> str:
         return _hosted_head(name)
     if name not in config.sources().git:
         return _depot_head(target)
-    source = source_for(f"git:{name}@{'0' * 40}", config.sources())
-    assert isinstance(source, GitSource)
+    source = git_source(name, config.sources())
     branch = next((branch for watched, branch in settings.GIT_WATCH if watched == name), "")
     return f"git:{name}@{source.head(branch) if branch else source.default_head()}"
 

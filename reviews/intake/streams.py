@@ -24,7 +24,7 @@ from reviews.sources.allowlist import AllowList
 from reviews.sources.git import GitSource
 from reviews.sources.perforce.errors import Outcome
 from reviews.sources.perforce.listing import P4Listing
-from reviews.sources.registry import listing_of, source_for, validate_changelist_id
+from reviews.sources.registry import git_source, listing_of, validate_changelist_id
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -252,9 +252,7 @@ class Commits:
 
     def steps(self, before: Position | None) -> Iterator[StreamStep]:
         """Yield the commits after the one at the position, oldest first."""
-        configured = config.sources()
-        source = source_for(self._id("0" * 40), configured)
-        assert isinstance(source, GitSource)
+        source = git_source(self.repository, config.sources())
         head = source.head(self.branch)
         if before is None:
             shas = self._begin(source, head)

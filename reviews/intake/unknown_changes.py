@@ -48,7 +48,7 @@ def why_unknown(changelist_id: str, scope: Scope) -> str:
     if name not in sources.git:
         return f"no git repository is named {name}; {_configured(scope)}"
     try:
-        registry.look_up(changelist_id, sources, timeout_seconds=LOOK_UP_SECONDS)
+        registry.git_source(name, sources, timeout_seconds=LOOK_UP_SECONDS).look_up(changelist_id)
     except Failure as failure:
         return failure.detail if failure.error_class is ErrorClass.NOT_FOUND else ""
     return ""

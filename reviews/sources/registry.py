@@ -77,15 +77,7 @@ def repository_prefix(repository: str) -> str | None:
     return None
 
 
-def look_up(changelist_id: str, config: SourcesConfig, *, timeout_seconds: float) -> None:
-    """Raise as `GitSource.look_up`; servers are not asked."""
-    if _GIT_ID.fullmatch(changelist_id):
-        source = source_for(changelist_id, config, git_timeout_seconds=timeout_seconds)
-        assert isinstance(source, GitSource)
-        source.look_up(changelist_id)
-
-
-def source_for(changelist_id: str, config: SourcesConfig, *, git_timeout_seconds: float = 60) -> Source:
+def source_for(changelist_id: str, config: SourcesConfig) -> Source:
     """Return the source of a changelist. No command runs yet.
 
     Raises PermanentFailure NOT_FOUND for an id of neither form or of an unknown repository,
@@ -98,15 +90,16 @@ def source_for(changelist_id: str, config: SourcesConfig, *, git_timeout_seconds
                 "no Perforce server is configured: set P4PORT, P4USER and perforce in CHANGE_SOURCES"
             )
         return _perforce(config.perforce)
-    repository = config.git.get(found[1])
-    if repository is None:
-        raise not_found(f"no git repository is named {found[1]}: add {found[1]}=/path to GIT_REPOSITORIES")
+    return git_source(found[1], config)
+
+
+def git_source(name: str, config: SourcesConfig, *, timeout_seconds: float = 60) -> GitSource:
+    """Return the source of a repository of this machine. No command runs yet. Raises as `source_for`."""
+    if (repository := config.git.get(name)) is None:
+        raise not_found(f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES")
+    references = config.git_references
     return GitSource(
-        found[1],
-        repository,
-        config.git_executable,
-        references=config.git_references,
-        timeout_seconds=git_timeout_seconds,
+        name, repository, config.git_executable, references=references, timeout_seconds=timeout_seconds
     )
 
 
