@@ -35,7 +35,7 @@ from reviews.sources.enforcement import SecurityViolation
 from reviews.sources.mirror import MirrorConfig
 from reviews.sources.mirror_space import delete_unused
 from reviews.sources.perforce.client import PerforceConfig
-from reviews.sources.pull import PullHead, PullSource
+from reviews.sources.pull import PullSource
 from reviews.sources.registry import SourcesConfig, depot_prefix, source_for
 from reviews.sources.rules import TeamRule
 from reviews.sources.skipped_paths import SkippedPaths
@@ -100,10 +100,9 @@ def source_of_job(job: ReviewJob) -> Source:
     _check_renamed(change, job.changelist_id)
     mirror, host = mirror_of(change), notification_config.host(change.host)
     reference = host.head_reference(change.number)
-    head = PullHead(
+    return PullSource(
         job.changelist_id, reference, version.head_sha, version.base_sha, version.base_ref, mirror
     )
-    return PullSource(head)
 
 
 def mirror_of(change: HostChange) -> MirrorConfig:

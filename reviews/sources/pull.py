@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from criticizer.codehosts.registry import HOSTS
@@ -49,22 +48,6 @@ def commit_prefix(changelist_id: str) -> str | None:
     """Return the depot directory of the repository of such a commit, or None for other changes."""
     found = _COMMIT_ID.fullmatch(changelist_id)
     return f"//{found[1].replace(':', '/', 1)}/" if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class PullHead:
-    """A version of a pull request: its frozen head, and where it is fetched from.
-
-    `reference` is its head's name on the host. `base_sha`: the base's commit as the host reported it with
-    the head, "" where it does not.
-    """
-
-    changelist_id: str
-    reference: str
-    head_sha: str
-    base_sha: str
-    base_ref: str
-    mirror: MirrorConfig
 
 
 class _HostedSource(GitSource):
@@ -121,18 +104,29 @@ class CommitSource(_HostedSource):
 
 
 class PullSource(_HostedSource):
-    """One version of one pull request (`Source`): what merging its head would change (guarantee G244)."""
+    """One version of one pull request (`Source`): what merging its head would change (guarantee G244).
+
+    `reference` is its head's name on the host. `base_sha`: the base's commit as the host reported it with
+    the head, "" where it does not.
+    """
 
     unit = "pull request"
 
-    def __init__(self, pull: PullHead) -> None:
-        references = [pull.reference, f"refs/heads/{pull.base_ref}"]
-        super().__init__(pull.changelist_id, pull.mirror, references, [pull.head_sha, pull.base_sha])
-        self._pull = pull
+    def __init__(
+        self,
+        changelist_id: str,
+        reference: str,
+        head_sha: str,
+        base_sha: str,
+        base_ref: str,
+        mirror: MirrorConfig,
+    ) -> None:
+        self._reference, self._branch, self._base_sha = reference, f"refs/heads/{base_ref}", base_sha
+        super().__init__(changelist_id, mirror, [reference, self._branch], [head_sha, base_sha])
 
     def newest_head(self) -> str:
         """Return the pull request's head as it was last fetched; "" where that is not known."""
-        return self._mirror.commit_of(self._pull.reference)
+        return self._mirror.commit_of(self._reference)
 
     def order_of(self, change: Change) -> int | None:
         """Return 0: what is read is the branch's own (see `Source.order_of`)."""
@@ -144,7 +138,7 @@ class PullSource(_HostedSource):
         No author chooses an older one by where a branch begins.
         """
         git = self._git
-        for base in (self._pull.base_sha, self._mirror.commit_of(f"refs/heads/{self._pull.base_ref}")):
+        for base in (self._base_sha, self._mirror.commit_of(self._branch)):
             if base and git.has_commit(base):
                 return base
         return super()._before(sha)
@@ -154,15 +148,14 @@ class PullSource(_HostedSource):
 
         The reported commit alone would not do: the head may have the branch's newer commits merged into it.
         """
-        branch = f"refs/heads/{self._pull.base_ref}"
-        for base in (kept_as(branch), self._pull.base_sha):
+        for base in (kept_as(self._branch), self._base_sha):
             result = self._git.run("merge-base", base, sha)
             found = result.stdout.decode("ascii", "replace").strip()
             if result.exit_code == 0 and found != sha:
                 return found
         if not self._git.has_commit(sha):
             raise made_anew()
-        if not (self._mirror.commit_of(branch) or self._git.has_commit(self._pull.base_sha)):
+        if not (self._mirror.commit_of(self._branch) or self._git.has_commit(self._base_sha)):
             raise not_found("the host no longer has the branch that the pull request is for")
         raise permanent(
             ErrorClass.POLICY_REJECTED,

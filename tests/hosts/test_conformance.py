@@ -31,7 +31,7 @@ from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.mirror import MirrorConfig
-from reviews.sources.pull import PullHead, PullSource, canonical_id, depot_prefix
+from reviews.sources.pull import PullSource, canonical_id, depot_prefix
 from tests import skips
 from tests.fakes.git_http import GitHost, PullRequests
 from tests.fakes.github import Act, GitHubServer, Pull
@@ -120,7 +120,7 @@ def test_an_owner_with_a_dot_is_one_everywhere(kind: Kind, post: Post, settings:
     assert job.changelist_id == f"{kind.name}:john.doe/web#7" == normalise(job.changelist_id)
     source = config.source_of_job(job)
     assert isinstance(source, PullSource)
-    assert source._pull.mirror.token("") == ""
+    assert source._mirror._config.token("") == ""
     assert host_of(kind.name).repository("John.Doe/web", 501).number == 501
 
 
@@ -395,7 +395,7 @@ def test_the_head_of_a_pull_request_is_fetched_by_its_reference_with_the_passwor
             lambda refused: server.token,
             lag_pauses_seconds=(),
         )
-        source = PullSource(PullHead(kind.pull, host.head_reference(7), head, "", "main", mirror))
+        source = PullSource(kind.pull, host.head_reference(7), head, "", "main", mirror)
         lines = [f"//{kind.name}/acme/website/..."]
         change = ChangeFetcher(source, AllowList(lines), pytest.fail).fetch(kind.pull)
         above = [f"//{kind.name}/{folder}REVIEW.md" for folder in ("", "acme/", "acme/website/")]
@@ -411,7 +411,7 @@ def test_the_source_of_a_reported_pull_request_is_its_host(kind: Kind, post: Pos
     post()
     source = config.source_of_job(ReviewJob.objects.get())
     assert isinstance(source, PullSource)
-    assert source._pull.mirror.url == "https://host.example.com/Acme/Website.git"
-    assert source._pull.reference == kind.head
+    assert source._mirror._config.url == "https://host.example.com/Acme/Website.git"
+    assert source._reference == kind.head
     assert HostChange.objects.get().changelist_id == kind.pull
     assert config.source_dependency(kind.pull).startswith(f"{kind.name}-git:")

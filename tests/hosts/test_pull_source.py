@@ -26,7 +26,7 @@ from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git_command import GitCommand
 from reviews.sources.mirror import MirrorConfig
 from reviews.sources.mirror_space import delete_unused
-from reviews.sources.pull import CommitSource, PullHead, PullSource
+from reviews.sources.pull import CommitSource, PullSource
 from reviews.sources.rules import RuleReader
 from tests.fakes.git_http import GitHost, PullRequests
 from tests.fakes.github import GitHubServer
@@ -64,7 +64,7 @@ def config(host: GitHost, tmp_path: Path) -> MirrorConfig:
 
 
 def source(config: MirrorConfig, head: str, base: str, base_ref: str = "main") -> PullSource:
-    return PullSource(PullHead(ID, "refs/pull/7/head", head, base, base_ref, config))
+    return PullSource(ID, "refs/pull/7/head", head, base, base_ref, config)
 
 
 def fetched(config: MirrorConfig, head: str, base: str, base_ref: str = "main") -> Change:
@@ -539,7 +539,7 @@ def test_fetches_of_one_repository_wait_for_each_other(
     def fetch(number: int, head: str) -> None:
         changelist = f"github:acme/website#{number}"
         reference = f"refs/pull/{number}/head"
-        pull = PullSource(PullHead(changelist, reference, head, repository.base, "main", config))
+        pull = PullSource(changelist, reference, head, repository.base, "main", config)
         found[number] = [file.path.removeprefix(ROOT) for file in pull.describe(changelist).files]
 
     threads = [threading.Thread(target=fetch, args=one) for one in heads]
@@ -620,8 +620,7 @@ def test_a_mirror_that_is_read_begins_anew_at_twice_its_size_only_and_then_the_r
     fetched(config, other, repository.base)
     assert [file.size_bytes for file in reader.read(listed, max_bytes=1_000_000)] == [100_000]
     monkeypatch.setattr(mirror_space, "MAX_MIRROR_BYTES", 40_000)
-    pull = PullHead(ID, "refs/pull/8/head", other, repository.base, "main", config)
-    PullSource(pull).describe(ID)
+    PullSource(ID, "refs/pull/8/head", other, repository.base, "main", config).describe(ID)
     for question in (lambda: reader.read(listed, max_bytes=1_000_000), lambda: reader.describe(ID)):
         with pytest.raises(RetryableFailure, match="fetched again meanwhile"):
             question()
