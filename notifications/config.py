@@ -19,12 +19,11 @@ from criticizer.resilience.failures import Component
 from criticizer.resilience.gate import name_of
 from notifications import webhook_address
 from notifications.models import UnarchivedMail
-from notifications.providers import registry
 from notifications.providers.base import Provider
 from notifications.providers.email.esp_base import HostedMailConfig
 from notifications.providers.email.imap_archive import ArchiveConfig
 from notifications.providers.email.smtp import SmtpConfig
-from notifications.providers.registry import ProvidersConfig
+from notifications.providers.registry import PROVIDERS, ProvidersConfig
 from notifications.providers.slack.provider import SlackConfig
 from notifications.providers.swarm.provider import SwarmConfig
 from notifications.providers.webhook.provider import WebhookConfig
@@ -122,9 +121,12 @@ def build(current: ProvidersConfig) -> tuple[Mapping[str, Provider], Mapping[str
     """Return channel -> provider, and channel -> why it cannot be made. Once per configuration."""
     made: dict[str, Provider] = {}
     broken: dict[str, str] = {}
-    for channel in registry.CHANNELS:
+    for entry in PROVIDERS:
+        channel = entry.channel
+        if channel in made or channel in broken:
+            continue
         try:
-            provider = registry.make(channel, current)
+            provider = entry.make(current)
         except ValueError as error:
             broken[channel] = str(error)
             log.error("provider_not_made", channel=channel, reason=str(error))

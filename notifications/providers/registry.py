@@ -44,7 +44,10 @@ class ProvidersConfig:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`make` returns None where the provider is not configured."""
+    """A provider of a channel. `make` returns None where it is not configured.
+
+    Raises ValueError when the configuration cannot work: a secret or the sender is malformed.
+    """
 
     channel: str
     kind: type[Any]
@@ -74,17 +77,3 @@ PROVIDERS = (
     *(_on_host(host, PullRequests, host) for host in HOSTS),
     *(_on_host(inline_channel(host), Reviews, host) for host in HOSTS),
 )
-
-
-CHANNELS = tuple(dict.fromkeys(entry.channel for entry in PROVIDERS))
-
-
-def make(channel: str, config: ProvidersConfig) -> Provider | None:
-    """Return the provider of one channel, or None where none is configured.
-
-    Raises ValueError when the configuration cannot work: a secret or the sender is malformed.
-    """
-    for entry in PROVIDERS:
-        if entry.channel == channel and (made := entry.make(config)) is not None:
-            return made
-    return None
