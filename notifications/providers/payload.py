@@ -80,20 +80,6 @@ def linkable(url: str) -> str:
     return url if is_link else ""
 
 
-def laid_out(
-    review: ReviewPayload, layout: Callable[[ReportFinding], str], budget: int, most: int, gap: int = 0
-) -> list[str]:
-    """Return the texts of the first findings: at most `most`, and `budget` characters."""
-    texts: list[str] = []
-    for finding, _ in review.findings[:most]:
-        text = layout(finding)
-        budget -= len(text) + gap
-        if budget < 0:
-            break
-        texts.append(text)
-    return texts
-
-
 def not_read(files: Sequence[str], layout: Callable[[str], str]) -> str:
     """Return the list of files that were not read completely, as Markdown: the first MAX_UNREAD."""
     lines = [f"- {layout(file)}" for file in files[:MAX_UNREAD]]

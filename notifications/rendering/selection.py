@@ -52,15 +52,15 @@ class Shown:
 def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
     """Return what fits. `size` gives the bytes of a finding's HTML; the first is always shown."""
     worth, others = _within_budget(report)
-    full = _fitting(worth[:MAX_FINDINGS], size, FINDINGS_BYTES) or worth[:1]
+    full = fitting(worth[:MAX_FINDINGS], size, FINDINGS_BYTES) or worth[:1]
     rest = in_order([*worth[len(full) :], *others])
-    brief = _fitting(rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity, *f.notes), BRIEF_BYTES)
+    brief = fitting(rest[:MAX_BRIEF], lambda f: _row(f.title, f.place, f.severity, *f.notes), BRIEF_BYTES)
     earlier = list(report.since.earlier) if report.since else []
-    shown_earlier = _fitting(
+    shown_earlier = fitting(
         earlier[:MAX_EARLIER], lambda e: _row(e.finding.title, e.finding.place), EARLIER_BYTES
     )
     files = notable(report)
-    shown_files = _fitting(files[:MAX_FILES], lambda f: _row(f.file, f.reason), FILES_BYTES)
+    shown_files = fitting(files[:MAX_FILES], lambda f: _row(f.file, f.reason), FILES_BYTES)
     return Shown(
         groups=tuple((name, tuple(group)) for name, group in groupby(full, key=lambda f: f.severity)),
         counts=severities_of(finding for finding in report.findings if not finding.is_dismissed),
@@ -89,15 +89,15 @@ def _within_budget(report: Report) -> tuple[list[ReportFinding], list[ReportFind
     return in_order(shown), rest
 
 
-def _fitting(items: Iterable[T], size: Callable[[T], int], budget: int) -> list[T]:
+def fitting(items: Iterable[T], size: Callable[[T], int], budget: int) -> list[T]:
     """Return the first items, as many as the budget holds."""
-    fitting: list[T] = []
+    shown: list[T] = []
     for item in items:
         budget -= size(item)
         if budget < 0:
             break
-        fitting.append(item)
-    return fitting
+        shown.append(item)
+    return shown
 
 
 def _row(*texts: str) -> int:

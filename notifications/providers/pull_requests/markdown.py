@@ -16,6 +16,7 @@ from criticizer.inert_links import APART, QUICK_ACTION, REFERENCE, break_links
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, linkable, not_read, shortened
 from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
+from notifications.rendering.selection import fitting
 
 # GitHub takes 65,536 characters and, measured, 262,144 bytes.
 MAX_CHARACTERS = 65_000
@@ -150,14 +151,8 @@ def _fitting(texts: Iterable[str], others: Sequence[str]) -> list[str]:
     """Return the first texts that fit into one comment together with the others."""
     characters = MAX_CHARACTERS - sum(len(text) + 2 for text in others)
     octets = MAX_BYTES - sum(len(text.encode()) + 2 for text in others)
-    shown = []
-    for text in texts:
-        characters -= len(text) + 2
-        octets -= len(text.encode()) + 2
-        if min(characters, octets) < 0:
-            break
-        shown.append(text)
-    return shown
+    shown = fitting(texts, lambda text: len(text) + 2, characters)
+    return fitting(shown, lambda text: len(text.encode()) + 2, octets)
 
 
 def _finding(finding: ReportFinding, root: str) -> str:

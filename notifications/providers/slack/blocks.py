@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from notifications.providers.base import Message
-from notifications.providers.payload import ReviewPayload, laid_out, linkable, review_payload, shortened
+from notifications.providers.payload import ReviewPayload, linkable, review_payload, shortened
 from notifications.rendering.report import MAX_RULE_NOTE, ReportFinding
+from notifications.rendering.selection import fitting
 
 MAX_BLOCKS = 50
 MAX_SECTION = 3000
@@ -78,7 +79,8 @@ def _review(review: ReviewPayload) -> list[Block]:
     if facts := list(filter(None, [review.banner, *review.status_lines])):
         texts.append(_listed(facts, _FACTS))
     budget = MAX_TOTAL - _RESERVED - sum(map(len, texts))
-    findings = laid_out(review, _finding, budget, MAX_BLOCKS - _RESERVED_BLOCKS - len(texts))
+    first = review.findings[: MAX_BLOCKS - _RESERVED_BLOCKS - len(texts)]
+    findings = fitting((_finding(finding) for finding, _ in first), len, budget)
     blocks = list(map(_section, texts + findings))
     if review.unread:
         blocks.append(_context(_listed(review.unread, _UNREAD, "Not read completely:")))
@@ -104,36 +106,27 @@ def _finding(finding: ReportFinding) -> str:
 
 def _listed(lines: Sequence[str], limit: int, title: str = "") -> str:
     """Return the lines that fit, and how many do not."""
-    shown = [title] if title else []
-    budget = limit - len(title) - 30
-    for number, line in enumerate(lines):
-        safe = escaped(line, _SHORT)
-        budget -= len(safe) + 1
-        if budget < 0:
-            return "\n".join([*shown, f"… and {len(lines) - number} more"])
-        shown.append(safe)
-    return "\n".join(shown)
+    room = limit - len(title) - 30
+    shown = fitting((escaped(line, _SHORT) for line in lines), lambda line: len(line) + 1, room)
+    left_out = len(lines) - len(shown)
+    more = [f"… and {left_out} more"] if left_out else []
+    return "\n".join([*filter(None, [title]), *shown, *more])
 
 
 def _plain(message: Message) -> Iterator[Block]:
     """Yield the plain text in sections of whole lines, with what was left out counted."""
     lines = message.text.splitlines()
-    budget = MAX_TOTAL - _RESERVED
+    shown = fitting((escaped(line, MAX_SECTION - 1) + "\n" for line in lines), len, MAX_TOTAL - _RESERVED)
     section = ""
-    while lines:
-        line = escaped(lines[0], MAX_SECTION - 1) + "\n"
-        budget -= len(line)
-        if budget < 0:
-            break
+    for line in shown:
         if len(section) + len(line) > MAX_SECTION:
             yield _section(section)
             section = ""
         section += line
-        del lines[0]
     if section.strip():
         yield _section(section)
-    if lines:
-        yield _context(f"{len(lines)} lines are left out here.")
+    if left_out := len(lines) - len(shown):
+        yield _context(f"{left_out} lines are left out here.")
 
 
 def _summary(message: Message) -> str:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from notifications.providers.base import Message
 from notifications.providers.payload import (
     ReviewPayload,
-    laid_out,
     linkable,
     not_read,
     review_payload,
     shortened,
 )
 from notifications.rendering.report import MAX_RULE_NOTE, MAX_TEXT, ReportFinding
+from notifications.rendering.selection import fitting
 
 MAX_CHARACTERS = 12_000
 _MESSAGE, _SUGGESTION, _SHORT = 2000, 1000, 300
@@ -68,7 +68,8 @@ def _review(review: ReviewPayload) -> list[str]:
     parts = [f"**{_plain(review.headline, _SHORT)}**", *_link(review.url)]
     parts += [_plain(fact, MAX_TEXT) for fact in (review.banner, *review.status_lines) if fact]
     budget = MAX_CHARACTERS - _RESERVED - sum(map(len, parts))
-    findings = laid_out(review, _finding, budget, len(review.findings), gap=2)
+    texts = (_finding(finding) for finding, _ in review.findings)
+    findings = fitting(texts, lambda text: len(text) + 2, budget)
     parts += findings
     left_out = review.findings_total - len(findings)
     if left_out > 0:
@@ -96,13 +97,10 @@ def _finding(finding: ReportFinding) -> str:
 def _text(message: Message) -> str:
     """Return the plain text as a code block, lines beyond the limit counted."""
     lines = _code(message.text, len(message.text) * 2).splitlines()
-    budget = MAX_CHARACTERS - _RESERVED
-    for number, line in enumerate(lines):
-        budget -= len(line) + 1
-        if budget < 0:
-            left_out = f"\n\n{len(lines) - number} lines are left out here."
-            return "```\n" + "\n".join(lines[:number]) + "\n```" + left_out
-    return "```\n" + "\n".join(lines) + "\n```"
+    shown = fitting(lines, lambda line: len(line) + 1, MAX_CHARACTERS - _RESERVED)
+    text = "```\n" + "\n".join(shown) + "\n```"
+    left_out = len(lines) - len(shown)
+    return f"{text}\n\n{left_out} lines are left out here." if left_out else text
 
 
 def _plain(text: str, limit: int) -> str:
