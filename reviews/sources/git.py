@@ -251,16 +251,13 @@ class GitSource:
         self, file: ListedFile, objects: dict[str, GitObject], contents: dict[str, bytes], max_bytes: int
     ) -> FileChange:
         if file.file_type == "submodule":
-            moved = " → ".join(sha[:12] for sha in _sides(file))
+            moved = " → ".join(sha[:12] for sha in (file.old_revision, file.new_revision) if sha)
             return skipped(file, SkipReason.SUBMODULE, f"commit {moved}")
         obstacle = _obstacle(file, objects, max_bytes)
         if obstacle is not None:
             sides = [objects[sha] for sha in _sides(file) if sha in objects]
             return skipped(file, *obstacle, size_bytes=sides[-1].size_bytes if sides else None)
-        old, new = (
-            contents[sha] if sha and not _is_submodule_side(file, side) else None
-            for side, sha in (("old", file.old_revision), ("new", file.new_revision))
-        )
+        old, new = (contents.get(sha or "") for sha in (file.old_revision, file.new_revision))
         if file.file_type == "symlink":
             return link_change(file, old if file.old_file_type == "symlink" else None, new)
         return file_change(file, old, new)
@@ -323,15 +320,9 @@ class GitSource:
 
 
 def _sides(file: ListedFile) -> list[str]:
-    """Return the ids of the objects on the old and the new side, without those of submodules."""
-    sides = (("old", file.old_revision), ("new", file.new_revision))
-    if file.file_type == "submodule":
-        return [sha for _, sha in sides if sha]
-    return [sha for side, sha in sides if sha and not _is_submodule_side(file, side)]
-
-
-def _is_submodule_side(file: ListedFile, side: str) -> bool:
-    return (file.old_file_type if side == "old" else file.file_type) == "submodule"
+    """Return the ids of the objects on the old and the new side; a submodule's is of another repository."""
+    sides = ((file.old_revision, file.old_file_type), (file.new_revision, file.file_type))
+    return [sha for sha, kind in sides if sha and kind != "submodule"]
 
 
 def _obstacle(

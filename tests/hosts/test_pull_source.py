@@ -467,6 +467,7 @@ def test_submodules_links_and_other_branches_are_not_fetched(
     work.write(".gitmodules", f'[submodule "m"]\n\tpath = m\n\turl = {host.url}/acme/other.git\n')
     work.git("add", "-A")
     work.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},m")
+    work.git("rm", "-q", "src/a.py")  # so that it is looked for among what was added
     work.git("commit", "-q", "-m", "Links.")
     head = work.git("rev-parse", "HEAD")
     repository.push("refs/pull/7/head")
