@@ -12,8 +12,8 @@ from reviews.reviewers.answer import closed_object
 from reviews.reviewers.chunks import Chunk, ShownHunk, tokens
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.merging import words_of
-from reviews.reviewers.prompt import MAX_PATH_CHARS, ChangeText
-from reviews.reviewers.prompt_leaks import canary_of, draw_boundary
+from reviews.reviewers.prompt import MAX_PATH_CHARS, ChangeText, fenced, hunks_of
+from reviews.reviewers.prompt_leaks import draw_boundary
 
 MAX_DESCRIPTION_CHARS = 1_000
 MAX_QUESTION_TOKENS = 4_000  # of a section and its hunks
@@ -114,29 +114,18 @@ def question_hunks(section: ShownSection, files: Sequence[int], hunks: Sequence[
 def question_text(
     change: ChangeText, section: ShownSection, chunk: Chunk, boundary: Callable[[], str] = draw_boundary
 ) -> RedactedText:
-    """Build the user part of the question. A boundary that occurs in the data is drawn again and numbered."""
-    description = change.description.truncated(MAX_DESCRIPTION_CHARS)
-    place = section.place.truncated(MAX_PATH_CHARS)
-    parts = {"description": description, "place": place, "section": section.text}
-    layout = []
-    for index in chunk.files:
-        parts[f"p{index}"] = change.manifest[index].path.truncated(MAX_PATH_CHARS)
-        layout.append(f"=== F{index + 1} {{p{index}}} | {change.manifest[index].action}")
-        for hunk in chunk.hunks:
-            if hunk.file == index:
-                parts[hunk.name] = hunk.text
-                layout.append(f"{{{hunk.name}}}")
-    mark, draws = boundary(), 0
-    while any(mark in part.text for part in parts.values()):
-        draws += 1
-        mark = f"{boundary()}-{draws}"
-    hunks = "\n".join(layout)
-    return RedactedText.template(
-        f"Never repeat the marker of this request: {canary_of(mark)}\n\n"
-        f"BEGIN {mark} description\n{{description}}\nEND {mark}\n\n"
-        f"BEGIN {mark} hunks of the change\n{hunks}\nEND {mark}\n\n"
-        f"BEGIN {mark} section of the document\n"
-        f"=== {{place}}, line {section.line}\n{{section}}\nEND {mark}\n\n"
-        "Task: does this change make a sentence of this section untrue?\n",
-        **parts,
+    """Build the user part of the question."""
+    placed = RedactedText.template(
+        f"=== {{place}}, line {section.line}\n{{section}}",
+        place=section.place.truncated(MAX_PATH_CHARS),
+        section=section.text,
+    )
+    return fenced(
+        {
+            "description": change.description.truncated(MAX_DESCRIPTION_CHARS),
+            "hunks of the change": hunks_of(change, chunk, says_action=True),
+            "section of the document": placed,
+        },
+        "\nTask: does this change make a sentence of this section untrue?\n",
+        boundary,
     )

@@ -9,9 +9,10 @@ that once (guarantee G363).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
+from types import MappingProxyType
 
 from criticizer.redaction import RedactedText, RedactionBlocked
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, tokens
@@ -28,6 +29,7 @@ CONTEXT = "context, not part of the change"  # title of its section
 _FIXED_CHARS = 1_500
 _FIXED_TOKENS = 560  # fences, words and the lines between them
 _HUNKS = "hunks to review"
+_RULES, _RULES_OF_PART, _REPORTED = "rules", "rules of this part", "reported by linters"
 _HEAD_OF_RULES = """\
 The section "{}" holds rules with their ids. Beyond the defects, report what this change does against one of \
 them: "category" is "rule" then, and "rule_id" its id. Rules only add to what you \
@@ -37,8 +39,10 @@ _HEAD_OF_REPORTED = """\
 The section "{}" has results of linters, with file, line, tool and rule. They are known: \
 do not report what one of them says. They say nothing of any other defect.
 """
-_REPORTED = "reported by linters"
-_RULES_OF = {"shared": "rules", "own": "rules of this part"}
+_HEADS = {
+    **{title: _HEAD_OF_RULES.format(title) for title in (_RULES, _RULES_OF_PART)},
+    _REPORTED: _HEAD_OF_REPORTED.format(_REPORTED),
+}
 _FILLING = "x y z a b c d e f g h i j k l m n o p q r s t u v w"  # a token for two characters
 _BLOCK = re.compile(r"\[(C\d+)\] ")
 
@@ -81,48 +85,57 @@ def request_text(
     boundary: Callable[[], str] = draw_boundary,
     turn: int = 1,
 ) -> RedactedText:
-    """Build the user part for `chunks[part]`. Another pass is told its number, and so is another request.
-
-    A boundary that occurs in the text it is to fence is drawn again and numbered.
-    """
+    """Build the user part for `chunks[part]`. Another pass is told its number, and so is another request."""
     chunk = chunks[part]
-    body = _hunks_of(change, chunk)
     manifest, unlisted = _manifest(change, chunk)
     description = change.description.truncated(MAX_DESCRIPTION_CHARS)
-    context = RedactedText.joined([block.shown for block in chunk.context] or [description])
     shared, own = _rules(change, chunks, chunk)
-    mark, draws = boundary(), 0
-    reported = RedactedText.joined(chunk.reported or [description])
-    texts = [body, manifest, description, context, reported, *(rule.shown for rule in (*shared, *own))]
-    while any(mark in text.text for text in texts):
-        draws += 1
-        mark = f"{boundary()}-{draws}"
-    layout = (
-        f"Never repeat the marker of this request: {canary_of(mark)}\n\n"
-        f"BEGIN {mark} description\n{{description}}\nEND {mark}\n\n"
-        + _rules_section(mark, "shared", shared)
-        + f"BEGIN {mark} files of the change\n{{manifest}}\nEND {mark}\n\n"
-        + _rules_section(mark, "own", own)
-        + (f"BEGIN {mark} {CONTEXT}\n{{context}}\nEND {mark}\n\n" if chunk.context else "")
-        + (
-            f"{_HEAD_OF_REPORTED.format(_REPORTED)}BEGIN {mark} {_REPORTED}\n{{reported}}\nEND {mark}\n\n"
-            if chunk.reported
-            else ""
-        )
-        + (f"BEGIN {mark} files of this part\n{{unlisted}}\nEND {mark}\n\n" if unlisted else "")
-        + f"Part {part + 1} of {len(chunks)} of one change.{_other_parts(chunks, part)}"
-        + (f" Pass {turn}.\n" if turn > 1 else "\n")
-        + f"BEGIN {mark} {_HUNKS}\n{{body}}\nEND {mark}\n{FIND_TASK}"
+    place = f"Part {part + 1} of {len(chunks)} of one change.{_other_parts(chunks, part)}"
+    text = fenced(
+        {
+            "description": description,
+            _RULES: _joined([rule.shown for rule in shared]),
+            "files of the change": manifest,
+            _RULES_OF_PART: _joined([rule.shown for rule in own]),
+            CONTEXT: _joined([block.shown for block in chunk.context]),
+            _REPORTED: _joined(chunk.reported),
+            "files of this part": unlisted,
+            _HUNKS: hunks_of(change, chunk),
+        },
+        FIND_TASK,
+        boundary,
+        {**_HEADS, _HUNKS: f"{place} Pass {turn}.\n" if turn > 1 else f"{place}\n"},
     )
-    parts = {"description": description, "manifest": manifest, "body": body}
-    parts |= {"context": context} if chunk.context else {}
-    parts |= {"reported": reported} if chunk.reported else {}
-    parts |= {"unlisted": unlisted} if unlisted else {}
-    for name, rules in (("shared", shared), ("own", own)):
-        parts |= {name: RedactedText.joined([rule.shown for rule in rules])} if rules else {}
     longest = len(description) + len(manifest) + max(map(_characters, chunks)) + _FIXED_CHARS
     longest += sum(len(rule) + 1 for rule in shared)
-    return _with_words(RedactedText.template(layout, **parts), words_of(mark), longest)
+    return _with_words(text, words_of(marks_of(text.text)[0]), longest)
+
+
+def fenced(
+    sections: Mapping[str, RedactedText | None],
+    task: str,
+    boundary: Callable[[], str],
+    heads: Mapping[str, str] = MappingProxyType({}),
+) -> RedactedText:
+    """Return a request: its sections by title, between lines with its marker, and the task.
+
+    A section without a text is left out; `heads` has what stands before some. A boundary that occurs in a
+    text that it is to fence is drawn again and numbered.
+    """
+    shown = {title: text for title, text in sections.items() if text is not None}
+    mark, draws = boundary(), 0
+    while any(mark in text.text for text in shown.values()):
+        draws += 1
+        mark = f"{boundary()}-{draws}"
+    layout = f"Never repeat the marker of this request: {canary_of(mark)}\n"
+    for number, title in enumerate(shown):
+        layout += f"\n{heads.get(title, '')}BEGIN {mark} {title}\n{{s{number}}}\nEND {mark}\n"
+    parts = {f"s{number}": text for number, text in enumerate(shown.values())}
+    return RedactedText.template(layout + task, **parts)
+
+
+def _joined(texts: Sequence[RedactedText]) -> RedactedText | None:
+    return RedactedText.joined(texts) if texts else None
 
 
 def _rules(
@@ -133,13 +146,6 @@ def _rules(
     of_all = [{rule.id for rule in rules_of(change.rules, other.files)} for other in chunks if own]
     shared = [rule for rule in own if all(rule.id in ids for ids in of_all)]
     return shared, [rule for rule in own if rule not in shared]
-
-
-def _rules_section(mark: str, name: str, rules: Sequence[ShownRule]) -> str:
-    if not rules:
-        return ""
-    head = _HEAD_OF_RULES.format(_RULES_OF[name])
-    return f"{head}BEGIN {mark} {_RULES_OF[name]}\n{{{name}}}\nEND {mark}\n\n"
 
 
 def _characters(chunk: Chunk) -> int:
@@ -232,12 +238,14 @@ def _with_words(text: RedactedText, words: Sequence[str], longest: int) -> Redac
     return RedactedText.template(f"{between}\n{{p{len(pieces) - 1}}}\nWord: {words[-1]}\n", **pieces)
 
 
-def _hunks_of(change: ChangeText, chunk: Chunk) -> RedactedText:
+def hunks_of(change: ChangeText, chunk: Chunk, *, says_action: bool = False) -> RedactedText:
+    """Return the hunks of a part below the names of their files, with what was done to these or without."""
     layout: list[str] = []
     parts: dict[str, RedactedText] = {}
     for index in chunk.files:
         parts[f"p{index}"] = change.manifest[index].path.truncated(MAX_PATH_CHARS)
-        layout.append(f"=== F{index + 1} {{p{index}}}")
+        action = f" | {change.manifest[index].action}" if says_action else ""
+        layout.append(f"=== F{index + 1} {{p{index}}}{action}")
         for hunk in chunk.hunks:
             if hunk.file == index:
                 parts[hunk.name] = hunk.text
