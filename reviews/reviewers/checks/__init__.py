@@ -1,7 +1,7 @@
 """Checks that need no language model: exact, free, and quiet when nothing is wrong.
 
 A check is a function from a change and its diffs (one per file, in the change's order) to
-findings; its name is their source. Adding one is one function and one line in `CHECKS`.
+findings; its name is their source. Adding one is one function and one line in `OPTIONAL` or `PROTECTING`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,9 @@ from reviews.reviewers.checks.stored import (
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
 
-CHECKS: tuple[Check, ...] = (
+# Those that no repository can switch off: they look for secrets, and for what misleads a review.
+PROTECTING: tuple[Check, ...] = (
     added_secrets,
-    conflict_markers,
-    debugger_leftovers,
-    merge_leftovers,
-    stored_types,
-    executable_bits,
-    line_ends,
-    large_or_binary_files,
-    case_only_names,
-    drift,
-    stale_references,
     reviewer_instructions,
     invisible_characters,
     odd_text,
@@ -56,23 +47,20 @@ CHECKS: tuple[Check, ...] = (
     code_elsewhere,
     misread_source,
 )
-# Those that no repository can switch off: they look for secrets, and for what misleads a review.
-GUARDS = (
-    added_secrets.__name__,
-    reviewer_instructions.__name__,
-    invisible_characters.__name__,
-    odd_text.__name__,
-    unread_size.__name__,
-    new_generated_marks.__name__,
-    changed_rule_files.__name__,
-    code_elsewhere.__name__,
-    misread_source.__name__,
-    "hidden_code",
+OPTIONAL: tuple[Check, ...] = (
+    conflict_markers,
+    debugger_leftovers,
+    merge_leftovers,
+    stored_types,
+    executable_bits,
+    line_ends,
+    large_or_binary_files,
+    case_only_names,
+    stale_references,
 )
-# `drift` has keys of its own, `docs.*`.
-OPTIONAL_CHECKS = tuple(
-    check.__name__ for check in CHECKS if check.__name__ not in GUARDS and check is not drift
-)
+CHECKS: tuple[Check, ...] = (*PROTECTING, *OPTIONAL, drift)  # `drift` has keys of its own, `docs.*`
+GUARDS = (*(check.__name__ for check in PROTECTING), "hidden_code")
+OPTIONAL_CHECKS = tuple(check.__name__ for check in OPTIONAL)
 MAX_FINDINGS_PER_CHECK = 20  # `docs.max_claims` bounds those of `drift`
 
 
