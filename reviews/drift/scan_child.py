@@ -10,7 +10,7 @@
          {"defect": type}                    the document met an exception of this type; the process ends
          {"end": true} or {"failure": …}
 
-A message is one line of JSON. Documents and code are of others: what parses them has neither a database nor
+A message is JSON. Documents and code are of others: what parses them has neither a database nor
 settings nor an environment, and limits of the kernel end it. What goes wrong in a document ends the process
 without a failure: the parent knows which document it was, and leaves it out.
 """
@@ -19,39 +19,34 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
-from criticizer.workers.parent_death import die_with_parent
+from criticizer.workers.child_process import Parent, fields_of, live_within
 from reviews.drift.claims import Claim, Judgement, Kind
 from reviews.drift.scanner import Scanner
 from reviews.drift.walk import Document
 from reviews.sources.git_command import GitCommand
 
 MEMORY_BYTES = 1_500_000_000  # address space
-NICENESS = 5
 GIT_SECONDS = 60.0  # of one command
 NO_MEMORY, DEFECT = 3, 4  # exit statuses
 
 
 class _Pipe:
     def __init__(self) -> None:
-        # What logs print must not become a message.
-        self._out = os.fdopen(os.dup(1), "w", encoding="ascii")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        self._parent = Parent()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        self._out.write(json.dumps(message) + "\n")
-        self._out.flush()
+        self._parent.send(json.dumps(message).encode())
 
     def receive(self) -> Any:
-        if not (line := sys.stdin.buffer.readline()):
+        if not (message := self._parent.receive()):
             sys.exit(1)  # the parent has gone
-        return json.loads(line)
+        return json.loads(message)
 
     def ask(self, message: Mapping[str, Any]) -> Any:
         self.send(message)
@@ -60,10 +55,7 @@ class _Pipe:
 
 def main() -> None:
     """Serve one scan."""
-    die_with_parent()
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    live_within(MEMORY_BYTES)
     pipe = _Pipe()
     try:
         _scan(pipe, pipe.receive())
@@ -79,8 +71,7 @@ def main() -> None:
         )
     else:
         return
-    fields = [found.retryable, found.error_class, found.place, found.detail, dict(found.context)]
-    pipe.send({"failure": fields})
+    pipe.send({"failure": fields_of(found)})
 
 
 def _scan(pipe: _Pipe, asked: Mapping[str, Any]) -> None:

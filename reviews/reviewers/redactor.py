@@ -13,13 +13,11 @@ import contextlib
 import hashlib
 import json
 import os
-import selectors
 import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import IO, cast
 
 from criticizer.redaction import known_secrets
 from criticizer.resilience.failures import (
@@ -30,6 +28,7 @@ from criticizer.resilience.failures import (
     RetryableFailure,
 )
 from criticizer.workers import subprocesses
+from criticizer.workers.child_process import ChildProcess, ProcessEnded, ProcessLost, failure_of
 from reviews.reviewers import redactor_child as child
 from reviews.reviewers.base import Edit
 from reviews.reviewers.prepare import ReviewLimits
@@ -37,7 +36,6 @@ from reviews.reviewers.prepare import ReviewLimits
 WALL_SECONDS = 90.0  # on a machine that is busy with other things
 END_SECONDS = 10.0  # for a process that has closed its pipes to end
 MAX_ANSWER_BYTES = 300_000_000
-_PIECE_BYTES = 1 << 20
 _OVERRUNS = {
     child.NO_MEMORY: "too_much_memory",
     child.SIGNALED + signal.SIGXCPU: "too_slow",
@@ -48,24 +46,16 @@ _OVERRUNS = {
 }
 
 
-class _Ended(Exception):
-    """The process has ended, or did not answer and is killed."""
-
-
-class RedactorProcess:
+class RedactorProcess(ChildProcess):
     """A running redacting process, for one thread at a time. It is sent the secrets of the settings."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._generation = known_secrets.registered().generation
-        self._process = subprocesses.start_module(child)
-        self._stdin = cast("IO[bytes]", self._process.stdin)
-        self._stdout = cast("IO[bytes]", self._process.stdout)
-        for pipe in (self._stdin, self._stdout):
-            os.set_blocking(pipe.fileno(), False)
+        super().__init__(child)
         values = _values()
         self._knows = hashlib.sha256(values).digest()
-        self._unsent = _frame(values)
+        self._unsent = [values]
 
     def is_usable(self) -> bool:
         return self.pid == os.getpid() and self._process.poll() is None and self._is_current()
@@ -81,47 +71,21 @@ class RedactorProcess:
         return generation == self._generation
 
     def ask(self, options: Mapping[str, object], raw: bytes) -> bytes:
-        """Return the answer to one change. Raises _Ended; the process is closed then, as by any exception."""
-        deadline = time.monotonic() + WALL_SECONDS
-        request = [self._unsent, _frame(json.dumps(options).encode()), _frame(raw)]
-        self._unsent = b""
+        """Return the answer to one change. Raises ProcessLost; by any exception the process is closed."""
+        until = time.monotonic() + WALL_SECONDS
+        messages = [*self._unsent, json.dumps(options).encode(), raw]
+        self._unsent = []
         try:
-            with selectors.DefaultSelector() as selector:
-                for data in request:
-                    self._send(memoryview(data), selector, deadline)
-                (length,) = child.LENGTH.unpack(self._receive(child.LENGTH.size, selector, deadline))
-                if length > MAX_ANSWER_BYTES:
-                    raise _Ended
-                return self._receive(length, selector, deadline)
-        except OSError:
+            for message in messages:
+                self.send(message, until)
+            return self.receive(until, MAX_ANSWER_BYTES)
+        except ProcessEnded:
             self._wait_for_its_end()
-            raise _Ended from None
+            raise
         except BaseException:
             # The rest of this exchange must not become the answer to the next change.
             self.close()
             raise
-
-    def _send(self, rest: memoryview, selector: selectors.BaseSelector, deadline: float) -> None:
-        while rest:
-            self._wait(selector, self._stdin, selectors.EVENT_WRITE, deadline)
-            rest = rest[os.write(self._stdin.fileno(), rest[:_PIECE_BYTES]) :]
-
-    def _receive(self, size: int, selector: selectors.BaseSelector, deadline: float) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            self._wait(selector, self._stdout, selectors.EVENT_READ, deadline)
-            piece = os.read(self._stdout.fileno(), min(size - len(data), _PIECE_BYTES))
-            if not piece:
-                raise BrokenPipeError
-            data += piece
-        return bytes(data)
-
-    def _wait(self, selector: selectors.BaseSelector, pipe: IO[bytes], event: int, deadline: float) -> None:
-        selector.register(pipe, event)
-        ready = selector.select(max(0.0, deadline - time.monotonic()))
-        selector.unregister(pipe)
-        if not ready:
-            raise _Ended
 
     def _wait_for_its_end(self) -> None:
         # Its status says why; on a busy machine it comes some time after the pipe is closed.
@@ -138,11 +102,8 @@ class RedactorProcess:
 
     def close(self) -> None:
         """End the process and its fork."""
-        if self.pid != os.getpid():
-            return  # our parent's
-        for pipe in (self._stdin, self._stdout):
-            pipe.close()
-        subprocesses.kill_group(self._process)
+        if self.pid == os.getpid():  # otherwise it is our parent's
+            super().close()
 
 
 _lock = threading.Lock()
@@ -164,43 +125,36 @@ def redact_change(
     processor time or memory than a change may, and the failures of `prepare`; RetryableFailure
     WORKER_LOST when the process was killed or did not answer.
     """
-    options = {
-        "policy": policy,
-        "limits": asdict(limits),
-        "recipe": recipe,
-        "cpu_seconds": cpu_seconds,
-        "memory_bytes": memory_bytes,
-    }
-    return _asked(options, raw)
+    options = {"policy": policy, "limits": asdict(limits), "recipe": recipe}
+    return _asked(raw, options, cpu_seconds, memory_bytes)
 
 
 def refused_edits(raw: bytes, edits: Sequence[tuple[str, Edit]]) -> list[str]:
     """Return why each edit of a raw change must not be offered, "" where it is proven. Raises as above."""
-    options = {
-        "edits": [(path, asdict(edit)) for path, edit in edits],
-        "cpu_seconds": child.CPU_SECONDS,
-        "memory_bytes": child.MEMORY_BYTES,
-    }
-    return list(json.loads(_asked(options, raw)))
+    return list(json.loads(_asked(raw, {"edits": [(path, asdict(edit)) for path, edit in edits]})))
 
 
 def verify_documents(recording: bytes) -> bytes:
     """Return what came of a recorded comparison (`drift.recording`). Raises as above."""
-    options = {"documents": True, "cpu_seconds": child.CPU_SECONDS, "memory_bytes": child.MEMORY_BYTES}
-    return _asked(options, recording)
+    return _asked(recording, {"documents": True})
 
 
-def _asked(options: Mapping[str, object], raw: bytes) -> bytes:
+def _asked(
+    raw: bytes,
+    options: Mapping[str, object],
+    cpu_seconds: int = child.CPU_SECONDS,
+    memory_bytes: int = child.MEMORY_BYTES,
+) -> bytes:
+    limits = {"cpu_seconds": cpu_seconds, "memory_bytes": memory_bytes}
     with _lock:
         process = _running()
         try:
-            answer = process.ask(options, raw)
-        except _Ended:
+            answer = process.ask({**options, **limits}, raw)
+        except ProcessLost:
             raise _failure_of(process.overrun) from None
     if answer[:1] == b"+":
         return answer[1:]
-    error_class, place, detail, context = json.loads(answer[1:])
-    raise PermanentFailure(ErrorClass(error_class), Component(place), detail, context=context)
+    raise failure_of(json.loads(answer[1:]))
 
 
 def _running() -> RedactorProcess:
@@ -237,7 +191,3 @@ def _failure_of(overrun: str) -> Failure:
 
 def _values() -> bytes:
     return json.dumps([value for read in known_secrets.current for value in read()]).encode()
-
-
-def _frame(data: bytes) -> bytes:
-    return child.LENGTH.pack(len(data)) + data

@@ -13,14 +13,12 @@ from __future__ import annotations
 import gc
 import json
 import os
-import resource
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 from criticizer.redaction import Redactor, clean_stack, register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
-from criticizer.workers.parent_death import die_with_parent
+from criticizer.workers.child_process import Parent, fields_of, live_within
 from reviews.drift import recording
 from reviews.reviewers import prepared_codec
 from reviews.reviewers.base import Edit
@@ -31,20 +29,19 @@ from reviews.sources.base import Change
 
 CPU_SECONDS = 15  # for a whole change: three times what 10 MB of ordinary code need
 MEMORY_BYTES = 1_500_000_000  # address space
-NICENESS = 5  # the calls of other reviews go first
 
-LENGTH = struct.Struct(">Q")
 NO_MEMORY = 3  # exit status
 SIGNALED = 64  # exit status of a process ended by a signal, less its number
 
 
 def main() -> None:
     """Serve changes until the pipe is closed."""
-    register_own_secrets(json.loads(_frame() or b"[]"))
+    parent = Parent()
+    register_own_secrets(json.loads(parent.receive() or b"[]"))
     gc.freeze()
-    while options := _frame():
+    while options := parent.receive():
         if (fork := os.fork()) == 0:
-            _serve(json.loads(options))
+            _serve(parent, json.loads(options))
         _, status = os.waitpid(fork, 0)
         # Without the clean-up of the interpreter: `redactor` waits for the status.
         if os.WIFSIGNALED(status):
@@ -53,16 +50,11 @@ def main() -> None:
             os._exit(os.WEXITSTATUS(status))
 
 
-def _serve(options: dict[str, Any]) -> None:
+def _serve(parent: Parent, options: dict[str, Any]) -> None:
     """Prepare one change within the limits, answer and end. In the fork."""
-    die_with_parent()
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (options["cpu_seconds"], options["cpu_seconds"] + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"],) * 2)
+    live_within(options["memory_bytes"], options["cpu_seconds"])
     try:
-        answer = _answer(_frame(), options)
-        _write(LENGTH.pack(len(answer)) + answer)
+        parent.send(_answer(parent.receive(), options))
     except MemoryError:
         os._exit(NO_MEMORY)
     except BaseException:  # noqa: BLE001  the parent has gone
@@ -92,33 +84,13 @@ def _answer(raw: bytes, options: dict[str, Any]) -> bytes:
             f"the preparation of the change failed: {type(error).__name__}",
             context={"stack": clean_stack(error)[-2000:]},
         )
-    fields = [found.error_class, found.place, found.detail, dict(found.context)]
-    return b"-" + json.dumps(fields).encode()
+    return b"-" + json.dumps(fields_of(found)).encode()
 
 
 def _refusals(change: Change, edits: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     """Return why each edit, with its file's path, must not be offered, "" where it is proven."""
     files = {file.path: file for file in change.files}
     return [why_refused(files.get(path), Edit.of(**fields)) for path, fields in edits]
-
-
-def _frame() -> bytes:
-    """Read one frame; b"" at the end of the pipe."""
-    head = _read(LENGTH.size)
-    return _read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
-
-
-def _read(size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size and (piece := os.read(0, min(size - len(data), 1 << 20))):
-        data += piece
-    return bytes(data)
-
-
-def _write(data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(1, rest) :]
 
 
 if __name__ == "__main__":

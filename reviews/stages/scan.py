@@ -34,11 +34,12 @@ from criticizer.resilience.failures import (
     PermanentFailure,
     RetryableFailure,
 )
+from criticizer.workers.child_process import ProcessLost
 from reviews import config, pipeline, scans
 from reviews.configuration.effects import DocumentRules, FileRules
 from reviews.drift.claims import Reason, Verdict
 from reviews.drift.fetching import Sight
-from reviews.drift.scan_process import ScanEnded, ScanProcess
+from reviews.drift.scan_process import ScanProcess
 from reviews.models import ReviewJob, Scan, ScanDocument, StageRun
 from reviews.pipeline import LostLease, StageClaim
 from reviews.pipeline.executor import with_reconnect
@@ -225,7 +226,7 @@ class _Scan:
             if failure.error_class in _OF_A_LOST_MIRROR and self._is_ours():
                 raise made_anew() from None
             raise
-        except ScanEnded:
+        except ProcessLost:
             if self._left() <= 0:
                 return ""
             if current:

@@ -10,8 +10,9 @@ from uuid import uuid4
 import pytest
 
 from criticizer.resilience.failures import DependencyUnavailable
+from criticizer.workers.child_process import ProcessLost
 from reviews.configuration.effects import DocumentRules
-from reviews.drift.scan_process import ScanEnded, ScanProcess
+from reviews.drift.scan_process import ScanProcess
 from reviews.stages import scan
 
 pytestmark = pytest.mark.django_db
@@ -36,7 +37,7 @@ class Scripted(ScanProcess):
     def receive(self, seconds: float) -> dict[str, Any]:
         if not self._script or self._script[0][0] > seconds:
             self._clock.now += seconds
-            raise ScanEnded
+            raise ProcessLost
         passed, message = self._script.pop(0)
         self._clock.now += passed
         return message

@@ -137,7 +137,7 @@ def test_an_exchange_that_breaks_off_gives_no_other_change_its_answer(
     redacted(ONE)
     victim = pid()
     with monkeypatch.context() as patched:
-        patched.setattr(redactor.RedactorProcess, "_receive", breaks)
+        patched.setattr(redactor.RedactorProcess, "receive", breaks)
         with pytest.raises(MemoryError):
             redacted(ONE)
     other = change(added(D + "other.py", "x = 1\n"))
