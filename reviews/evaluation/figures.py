@@ -19,6 +19,7 @@ SHARES = (
     "line_accuracy",
     "quiet_when_clean",
 )
+_COUNTED = ("leaked", "failed", "calls", "characters")  # of a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,52 +41,30 @@ def figures_of(results: Iterable[Result], rule: Rule) -> dict[str, float]:
     Precision counts a second finding about one defect as wrong: to a reader it is noise. A line is
     accurate when the matched finding stands on the remark's own line.
     """
-    count: Counter[str] = Counter()
-    for result in results:
-        found = matched(result.findings, result.remarks, rule)
-        for remark in result.remarks:
-            count[f"remarks {remark.level}"] += 1
-        for f, r in found.pairs:
-            count[f"found {result.remarks[r].level}"] += 1
-            count["lines"] += _is_on_its_line(result.findings[f], result.remarks[r])
-        count.update(
-            changes=1,
-            clean=not result.remarks,
-            quiet=not result.remarks and not result.findings,
-            remarks=len(result.remarks),
-            found=len(found.pairs),
-            shown=len(result.findings),
-            duplicates=len(found.duplicates),
-            false=len(found.false),
-            leaked=result.leaked,
-            failed=result.failed,
-            calls=result.calls,
-            characters=result.characters,
-        )
+    pairs = [(result, matched(result.findings, result.remarks, rule)) for result in results]
+    found = [(result.findings[f], result.remarks[r]) for result, made in pairs for f, r in made.pairs]
+    remarks = [remark for result, _ in pairs for remark in result.remarks]
+    clean = [result for result, _ in pairs if not result.remarks]
+    counts = {
+        "changes": len(pairs),
+        "remarks": len(remarks),
+        "shown": sum(len(result.findings) for result, _ in pairs),
+        "found": len(found),
+        "duplicates": sum(len(made.duplicates) for _, made in pairs),
+        "false": sum(len(made.false) for _, made in pairs),
+        **{name: sum(getattr(result, name) for result, _ in pairs) for name in _COUNTED},
+    }
+    levels = Counter(remark.level for remark in remarks)
+    levels_found = Counter(remark.level for _, remark in found)
     shares = {
-        "recall": (count["found"], count["remarks"]),
-        **{f"recall_{level}": (count[f"found {level}"], count[f"remarks {level}"]) for level in LEVELS},
-        "precision": (count["found"], count["shown"]),
-        "f1": (2 * count["found"], count["remarks"] + count["shown"]),
-        "line_accuracy": (count["lines"], count["found"]),
-        "quiet_when_clean": (count["quiet"], count["clean"]),
+        "recall": (len(found), len(remarks)),
+        **{f"recall_{level}": (levels_found[level], levels[level]) for level in LEVELS},
+        "precision": (len(found), counts["shown"]),
+        "f1": (2 * len(found), len(remarks) + counts["shown"]),
+        "line_accuracy": (sum(_is_on_its_line(*pair) for pair in found), len(found)),
+        "quiet_when_clean": (sum(not result.findings for result in clean), len(clean)),
     }
-    counts = (
-        "changes",
-        "remarks",
-        "shown",
-        "found",
-        "duplicates",
-        "false",
-        "leaked",
-        "failed",
-        "calls",
-        "characters",
-    )
-    return {
-        **{name: round(part / whole, 4) for name, (part, whole) in shares.items() if whole},
-        **{name: count[name] for name in counts},
-    }
+    return {**{name: round(part / whole, 4) for name, (part, whole) in shares.items() if whole}, **counts}
 
 
 def missed(results: Iterable[Result], rule: Rule) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -212,8 +213,8 @@ MODES: dict[str, Callable[[Options], dict[str, Any]]] = {
 
 def _measured(options: Options, models: Models, judge: ModelClient | None) -> dict[str, Any]:
     cases = corpus.load(options.corpus, options.seed)
-    pairs = judging.pairs_of(cases)
-    return _runs(options, ready_corpus(cases, options), models, judge, pairs)
+    pairs = public_sets.martian_pairs(options.judged) if options.judged else judging.pairs_of(cases)
+    return asyncio.run(_runs(options, ready_corpus(cases, options), models, judge, pairs))
 
 
 def _pulls_measured(options: Options, wanted: Sequence[public_sets.Pull]) -> dict[str, Any]:
@@ -241,7 +242,8 @@ def _pulls_measured(options: Options, wanted: Sequence[public_sets.Pull]) -> dic
     pairs = public_sets.martian_pairs(options.judged) if options.judged else []
     if judge is not None and not pairs:
         raise NotMeasured("give recorded judgements to test the judge with: --judged FILE")
-    return {**_runs(options, ready, models, judge, pairs), "pulls_not_read": missing}
+    measured = asyncio.run(_runs(options, ready, models, judge, pairs))
+    return {**measured, "pulls_not_read": missing}
 
 
 def _clients(options: Options) -> tuple[Models, ModelClient | None]:
@@ -256,55 +258,38 @@ def _clients(options: Options) -> tuple[Models, ModelClient | None]:
     return Models(finder, None if options.verify == "off" else verifier), judge
 
 
-def _runs(
-    options: Options,
-    ready: Sequence[Ready],
-    models: Models,
-    judge: ModelClient | None,
-    pairs: Sequence[judging.Pair],
-) -> dict[str, Any]:
-    if options.judged is not None:
-        pairs = public_sets.martian_pairs(options.judged)
-    return asyncio.run(_closing(_all_runs(options, ready, models, judge, pairs), *models, judge))
-
-
-async def _closing(work: Awaitable[dict[str, Any]], *clients: ModelClient | None) -> dict[str, Any]:
-    try:
-        return await work
-    finally:
-        for client in filter(None, dict.fromkeys(clients)):
-            await client.aclose()
-
-
-async def _all_runs(
+async def _runs(
     options: Options,
     ready: Sequence[Ready],
     models: Models,
     judge_client: ModelClient | None,
     pairs: Sequence[judging.Pair],
 ) -> dict[str, Any]:
-    rule: matching.Rule = matching.by_place
-    said: dict[str, Any] = {"judge": None}
-    judge = judging.Judge(judge_client, Redactor(options.policy), AT_ONCE) if judge_client else None
-    if judge is not None:
-        agreement = await judge.kappa(judging.sample(pairs, options.seed))
-        if agreement < judging.MIN_KAPPA:
-            raise NotMeasured(
-                f"the judge {judge.model} agrees with recorded judgements at kappa {agreement:.2f} only: "
-                f"at least {judging.MIN_KAPPA} is needed; choose another --judge"
-            )
-        said = {"judge": judge.model, "judge_kappa": round(agreement, 4), "judge_prompt": judging.VERSION}
-    runs: list[dict[str, float]] = []
-    missed: list[list[str]] = []
-    for run in range(options.runs):
-        results = await reviewed(ready, lambda _: models, options.limits, options.seed + run, AT_ONCE)
+    async with AsyncExitStack() as stack:
+        for client in filter(None, dict.fromkeys((*models, judge_client))):
+            stack.push_async_callback(client.aclose)
+        rule: matching.Rule = matching.by_place
+        said: dict[str, Any] = {"judge": None}
+        judge = judging.Judge(judge_client, Redactor(options.policy), AT_ONCE) if judge_client else None
         if judge is not None:
-            rule = await judge.rule(results)
-        runs.append(figures.figures_of(results, rule))
-        missed.append(figures.missed(results, rule))
-    always = [name for name in missed[0] if all(name in one for one in missed)]
-    said["verifier"] = models.verifier.model if models.verifier else None
-    return {**_report(options, models.finder.model, figures.spread(runs), always), **said, "runs": runs}
+            agreement = await judge.kappa(judging.sample(pairs, options.seed))
+            if agreement < judging.MIN_KAPPA:
+                raise NotMeasured(
+                    f"the judge {judge.model} agrees with recorded judgements at kappa {agreement:.2f} only: "
+                    f"at least {judging.MIN_KAPPA} is needed; choose another --judge"
+                )
+            said = {"judge": judge.model, "judge_kappa": round(agreement, 4), "judge_prompt": judging.VERSION}
+        runs: list[dict[str, float]] = []
+        missed: list[list[str]] = []
+        for run in range(options.runs):
+            results = await reviewed(ready, lambda _: models, options.limits, options.seed + run, AT_ONCE)
+            if judge is not None:
+                rule = await judge.rule(results)
+            runs.append(figures.figures_of(results, rule))
+            missed.append(figures.missed(results, rule))
+        always = [name for name in missed[0] if all(name in one for one in missed)]
+        said["verifier"] = models.verifier.model if models.verifier else None
+        return {**_report(options, models.finder.model, figures.spread(runs), always), **said, "runs": runs}
 
 
 def _report(
