@@ -66,7 +66,7 @@ class EmbeddingsClient:
 
         answer = await self._transport.post("/embeddings", joined, body, call_id)
         if answer.status >= 300:
-            raise failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
+            raise failure_of_answer(answer, call_id, self._now)
         content: Any = answer.json()
         vectors = _vectors(content, len(texts))
         if vectors is None:

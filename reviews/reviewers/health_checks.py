@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from criticizer.http_client import ExchangeFailed, Fault, Limits, Request, exchange
 from criticizer.resilience.failures import ErrorClass
 from reviews.reviewers.anthropic import AnthropicClient
-from reviews.reviewers.model import LlmConfig
+from reviews.reviewers.model import LlmConfig, token_count
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.provider_errors import failure
 from reviews.reviewers.transport import server_of
@@ -78,17 +78,17 @@ def window_of(config: LlmConfig) -> int:
 def _window(config: LlmConfig) -> int:
     root = config.base_url.rstrip("/").removesuffix("/v1")
     listed = _listed(_asked(config, f"{config.base_url.rstrip('/')}/models").get("data"), config.model)
-    if size := next((size for name in _WINDOW_NAMES if (size := _whole(listed.get(name)))), 0):
+    if size := next((size for name in _WINDOW_NAMES if (size := token_count(listed, name))), 0):
         return size
     props = _asked(config, f"{root}/props").get("default_generation_settings")
-    if isinstance(props, dict) and (size := _whole(props.get("n_ctx"))):
+    if size := token_count(props, "n_ctx"):
         return size
     shown = _asked(config, f"{root}/api/show", json.dumps({"model": config.model}).encode())
     if "model_info" not in shown:
         return 0
     loaded = _listed(_asked(config, f"{root}/api/ps").get("models"), config.model)
     stated = re.search(r"^num_ctx\s+(\d{1,9})", str(shown.get("parameters", "")), re.MULTILINE)
-    return _whole(loaded.get("context_length")) or (int(stated.group(1)) if stated else _OLLAMA_WINDOW)
+    return token_count(loaded, "context_length") or (int(stated.group(1)) if stated else _OLLAMA_WINDOW)
 
 
 def _listed(entries: object, model: str) -> dict[str, object]:
@@ -105,7 +105,3 @@ def _asked(config: LlmConfig, url: str, body: bytes = b"") -> dict[str, object]:
     request = Request("POST" if body else "GET", url, headers, body)
     answer = exchange(request, LIMITS, proxy_url=config.proxy_url)
     return (answer.json() or {}) if answer.status == 200 else {}
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -122,7 +122,7 @@ class ModelClient(Protocol):
     async def aclose(self) -> None: ...
 
 
-def token_count(usage: object, name: str) -> int:
-    """Return a count from a provider's usage object, 0 where it is missing or invalid."""
-    value = usage.get(name) if isinstance(usage, dict) else None
+def token_count(said: object, name: str) -> int:
+    """Return a count of tokens from an object of a server, 0 where it is missing or invalid."""
+    value = said.get(name) if isinstance(said, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

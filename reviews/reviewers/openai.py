@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -50,9 +51,9 @@ class OpenAIClient(HttpModelClient):
             )
             if answer.status < 300:
                 return self._parse(answer, request.call_id)
-            if not self._give_up(refused_parameter(answer.status, answer.body, _OPTIONAL)):
+            if not self._give_up(refused_parameter(answer, _OPTIONAL)):
                 break
-        raise failure_of_answer(answer.status, answer.headers, answer.body, request.call_id, self._now)
+        raise failure_of_answer(answer, request.call_id, self._now)
 
     def _body(self, request: ModelRequest, text: str, max_output_tokens: int) -> dict[str, object]:
         body: dict[str, object] = {
@@ -91,7 +92,7 @@ class OpenAIClient(HttpModelClient):
             # Some gateways report the upstream's failure with status 200.
             status = body["error"].get("code") if isinstance(body["error"], dict) else None
             status = status if isinstance(status, int) and 400 <= status < 600 else 500
-            raise failure_of_answer(status, answer.headers, answer.body, call_id, self._now)
+            raise failure_of_answer(replace(answer, status=status), call_id, self._now)
         usage = _usage(body)
         try:
             choice = body["choices"][0]

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping
 
-from criticizer.http_client import retry_after
+from criticizer.http_client import Answer, retry_after
 from criticizer.resilience.failures import (
     NO_CREDIT,
     Component,
@@ -89,15 +88,10 @@ def failure(
     )
 
 
-def failure_of_answer(
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
-    call_id: str,
-    now: Callable[[], float] = time.time,
-) -> Failure:
-    """Classify an answer that is not a completion. `headers` are looked up in lower case."""
-    code, message = _envelope(body)
+def failure_of_answer(answer: Answer, call_id: str, now: Callable[[], float]) -> Failure:
+    """Classify an answer that is not a completion."""
+    status, headers = answer.status, answer.headers
+    code, message = _envelope(answer.body)
     found = _BY_CODE.get(code) if code else None
     if found is None and status in {400, 413, 422, 500} and _TOO_LONG.search(message):
         found = _BY_CODE["context_length_exceeded"]
@@ -116,14 +110,14 @@ def failure_of_answer(
     )
 
 
-def refused_parameter(status: int, body: bytes, names: tuple[str, ...]) -> str:
+def refused_parameter(answer: Answer, names: tuple[str, ...]) -> str:
     """Return which optional request parameter a server's 400 or 422 complains about, or ''."""
-    if status not in {400, 422}:
+    if answer.status not in {400, 422}:
         return ""
     try:
-        text = json.dumps(json.loads(body))
+        text = json.dumps(json.loads(answer.body))
     except (ValueError, RecursionError):
-        text = body.decode(errors="replace")
+        text = answer.body.decode(errors="replace")
     return next((name for name in names if name in text), "")
 
 

@@ -104,7 +104,7 @@ class Transport:
             if answer.status < 300 or answer.status in {400, 422}:
                 self._keys.accept(index)
                 return answer
-            refusal = failure_of_answer(answer.status, answer.headers, answer.body, call_id, self._now)
+            refusal = failure_of_answer(answer, call_id, self._now)
             if answer.status not in {401, 403}:
                 raise refusal
             log.warning(_KEY_REFUSED, call=call_id, key=index + 1, status=answer.status)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
@@ -14,6 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from criticizer.db import prepared
+from criticizer.http_client import Answer
 from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import Component, ErrorClass, kind_of
 from deadletters import groups
@@ -61,7 +64,7 @@ def listed(client: Client, query: str = "") -> list[int]:
 @pytest.mark.long
 def test_the_advice_fits_a_model_account_without_credit(ann: Client) -> None:
     code = kind_of(ErrorClass.PERMISSION_DENIED, Component.REVIEWER).code
-    refused = failure_of_answer(402, {}, b"", "call-1")
+    refused = failure_of_answer(Answer(402, httpx.Headers()), "call-1", time.time)
     fields = {"error_class": refused.error_class, "code": code, "stage": "llm"}
     letter = factories.DeadLetterFactory(detail=refused.detail, **fields)
     for address in (f"{LIST}{letter.group_id}/change/", f"/admin/deadletters/deadletter/{letter.pk}/change/"):
