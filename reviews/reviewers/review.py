@@ -120,8 +120,7 @@ async def review_prepared(
     unusable = [f for f in failures if f.error_class is not ErrorClass.TOKEN_LIMIT]
     if unusable and len(failures) == len(results) and not asking.carried.models:
         raise unusable[0]
-    found = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
-    findings, reported = without_reported(found, prepared.reported, prepared.paths)
+    findings, reported = _found(asking, results)
     judged = await verified(asking, results, findings)
     first = _first(results)
     unread = sum(result.failure is not None for result in first)
@@ -146,8 +145,7 @@ def review_without_model(
     results = asking.known_parts(UNAVAILABLE)
     first, spared = _first(results), _spared(asking)
     reviewed = sum(not result.reason for result in first) + spared
-    found = merged([*_of_checks(prepared), *_of_parts(results), *_carried(asking, results)])
-    findings, reported = without_reported(found, prepared.reported, prepared.paths)
+    findings, reported = _found(asking, results)
     banner = degraded_banner(why, reviewed, len(first) + spared)
     return _outcome(asking, results, Verified(findings), banner, reported)
 
@@ -161,9 +159,7 @@ def review_by_agents(
     agents of another customer may read those.
     """
     results = asking.known_parts(UNREACHED[Stopped.UNANSWERED], missing)
-    prepared = asking.prepared
-    found = merged([*_of_checks(prepared), *_of_parts(results)])
-    findings, reported = without_reported(found, prepared.reported, prepared.paths)
+    findings, reported = _found(asking, results)
     outcome = _outcome(asking, results, Verified(findings), banner, reported)
     return replace(outcome, units=(), footer=footer)
 
@@ -194,19 +190,24 @@ def _of_checks(prepared: Prepared) -> list[Finding]:
     return [replace(finding, raw=RawId(0, 1, n)) for n, finding in enumerate(prepared.findings)]
 
 
-def _of_parts(results: Sequence[PartResult]) -> list[Finding]:
-    """Return the findings of all parts; from here on their names are those of one review."""
+def _found(
+    asking: ModelReview, results: Sequence[PartResult]
+) -> tuple[tuple[Finding, ...], tuple[Fated, ...]]:
+    """Return the findings of checks, of all parts and of earlier reviews, and the fates of known ones.
+
+    From here on their names are those of one review: what is carried counts as one more part.
+    """
     for number, result in enumerate(results, start=1):
         turn = result.part.turn
         result.findings = tuple(replace(f, raw=_in_part(number, f.raw, turn)) for f in result.findings)
         result.dropped = tuple(replace(f, raw=_in_part(number, f.raw, turn)) for f in result.dropped)
-    return [finding for result in results for finding in result.findings]
-
-
-def _carried(asking: ModelReview, results: Sequence[PartResult]) -> list[Finding]:
-    """Return the findings of earlier reviews, as those of one more part."""
-    number = len(results) + 1
-    return [replace(finding, raw=_in_part(number, finding.raw)) for finding in asking.carried.findings]
+    last = len(results) + 1
+    found = [
+        *_of_checks(asking.prepared),
+        *(finding for result in results for finding in result.findings),
+        *(replace(finding, raw=_in_part(last, finding.raw)) for finding in asking.carried.findings),
+    ]
+    return without_reported(merged(found), asking.prepared.reported, asking.prepared.paths)
 
 
 def _spared(asking: ModelReview) -> int:
