@@ -33,7 +33,7 @@ class AnthropicClient(HttpModelClient):
             request.call_id,
         )
         if answer.status >= 300:
-            raise failure_of_answer(answer, request.call_id, self._now)
+            raise failure_of_answer(answer, request.call_id)
         return self._parse(answer, request.call_id)
 
     def _body(self, system: str, text: str, max_output_tokens: int) -> dict[str, object]:

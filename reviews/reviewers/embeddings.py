@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import Any, Self
@@ -35,9 +34,9 @@ class EmbeddingsClient:
     `dimensions`: how long its vectors are to be; 0: the model's own length.
     """
 
-    def __init__(self, config: LlmConfig, dimensions: int = 0, now: Callable[[], float] = time.time) -> None:
-        self._config, self._dimensions, self._now = config, dimensions, now
-        self._transport = Transport(config, OpenAIClient.credentials, now)
+    def __init__(self, config: LlmConfig, dimensions: int = 0) -> None:
+        self._config, self._dimensions = config, dimensions
+        self._transport = Transport(config, OpenAIClient.credentials)
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,7 +65,7 @@ class EmbeddingsClient:
 
         answer = await self._transport.post("/embeddings", joined, body, call_id)
         if answer.status >= 300:
-            raise failure_of_answer(answer, call_id, self._now)
+            raise failure_of_answer(answer, call_id)
         content: Any = answer.json()
         vectors = _vectors(content, len(texts))
         if vectors is None:

@@ -8,8 +8,7 @@ name of the output limit. A refused parameter is not sent to that server again.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,8 +29,8 @@ log = structlog.get_logger()
 
 
 class OpenAIClient(HttpModelClient):
-    def __init__(self, config: LlmConfig, now: Callable[[], float] = time.time) -> None:
-        super().__init__(config, now)
+    def __init__(self, config: LlmConfig) -> None:
+        super().__init__(config)
         self._format = 0
         self._limit = 0
         self._has_temperature = True
@@ -53,7 +52,7 @@ class OpenAIClient(HttpModelClient):
                 return self._parse(answer, request.call_id)
             if not self._give_up(refused_parameter(answer, _OPTIONAL)):
                 break
-        raise failure_of_answer(answer, request.call_id, self._now)
+        raise failure_of_answer(answer, request.call_id)
 
     def _body(self, request: ModelRequest, text: str, max_output_tokens: int) -> dict[str, object]:
         body: dict[str, object] = {
@@ -92,7 +91,7 @@ class OpenAIClient(HttpModelClient):
             # Some gateways report the upstream's failure with status 200.
             status = body["error"].get("code") if isinstance(body["error"], dict) else None
             status = status if isinstance(status, int) and 400 <= status < 600 else 500
-            raise failure_of_answer(replace(answer, status=status), call_id, self._now)
+            raise failure_of_answer(replace(answer, status=status), call_id)
         usage = _usage(body)
         try:
             choice = body["choices"][0]

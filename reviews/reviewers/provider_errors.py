@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from criticizer.http_client import Answer, retry_after
 from criticizer.resilience.failures import (
@@ -88,7 +88,7 @@ def failure(
     )
 
 
-def failure_of_answer(answer: Answer, call_id: str, now: Callable[[], float]) -> Failure:
+def failure_of_answer(answer: Answer, call_id: str) -> Failure:
     """Classify an answer that is not a completion."""
     status, headers = answer.status, answer.headers
     code, message = _envelope(answer.body)
@@ -102,7 +102,7 @@ def failure_of_answer(answer: Answer, call_id: str, now: Callable[[], float]) ->
     return failure(
         error_class,
         detail,
-        retry_after_seconds=retry_after(headers, now, lenient=True) if error_class in _RETRYABLE else None,
+        retry_after_seconds=retry_after(headers, lenient=True) if error_class in _RETRYABLE else None,
         call=call_id,
         status=status,
         provider_code=code,

@@ -110,23 +110,14 @@ _lock = threading.Lock()
 _current: RedactorProcess | None = None
 
 
-def redact_change(
-    raw: bytes,
-    policy: Mapping[str, object],
-    limits: ReviewLimits,
-    recipe: str,
-    *,
-    cpu_seconds: int = child.CPU_SECONDS,
-    memory_bytes: int = child.MEMORY_BYTES,
-) -> bytes:
+def redact_change(raw: bytes, policy: Mapping[str, object], limits: ReviewLimits, recipe: str) -> bytes:
     """Return the prepared change (`prepared_codec`) of a raw one (`change_codec`), within limits.
 
     Raises PermanentFailure REDACTION_BLOCKED when redaction is in doubt or the change takes more
     processor time or memory than a change may, and the failures of `prepare`; RetryableFailure
     WORKER_LOST when the process was killed or did not answer.
     """
-    options = {"policy": policy, "limits": asdict(limits), "recipe": recipe}
-    return _asked(raw, options, cpu_seconds, memory_bytes)
+    return _asked(raw, {"policy": policy, "limits": asdict(limits), "recipe": recipe})
 
 
 def refused_edits(raw: bytes, edits: Sequence[tuple[str, Edit]]) -> list[str]:
@@ -139,13 +130,8 @@ def verify_documents(recording: bytes) -> bytes:
     return _asked(recording, {"documents": True})
 
 
-def _asked(
-    raw: bytes,
-    options: Mapping[str, object],
-    cpu_seconds: int = child.CPU_SECONDS,
-    memory_bytes: int = child.MEMORY_BYTES,
-) -> bytes:
-    limits = {"cpu_seconds": cpu_seconds, "memory_bytes": memory_bytes}
+def _asked(raw: bytes, options: Mapping[str, object]) -> bytes:
+    limits = {"cpu_seconds": child.CPU_SECONDS, "memory_bytes": child.MEMORY_BYTES}
     with _lock:
         process = _running()
         try:

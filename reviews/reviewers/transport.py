@@ -43,16 +43,10 @@ T = TypeVar("T")
 class Transport:
     """Sends redacted text to one model server. Belongs to the event loop that first uses it."""
 
-    def __init__(
-        self,
-        config: LlmConfig,
-        credentials: Callable[[str], Mapping[str, str]],
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, config: LlmConfig, credentials: Callable[[str], Mapping[str, str]]) -> None:
         """`credentials` makes the headers that carry a key."""
         self._config = config
         self._credentials = credentials
-        self._now = now
         self._slots = asyncio.Semaphore(config.max_concurrency)
         self._pool = ClientPool(config.base_url, config.proxy_url)
         self._limits = Limits(
@@ -104,7 +98,7 @@ class Transport:
             if answer.status < 300 or answer.status in {400, 422}:
                 self._keys.accept(index)
                 return answer
-            refusal = failure_of_answer(answer, call_id, self._now)
+            refusal = failure_of_answer(answer, call_id)
             if answer.status not in {401, 403}:
                 raise refusal
             log.warning(_KEY_REFUSED, call=call_id, key=index + 1, status=answer.status)
@@ -162,10 +156,9 @@ class Transport:
 class HttpModelClient:
     """A `ModelClient` over HTTP. Use it as an async context manager, in one event loop."""
 
-    def __init__(self, config: LlmConfig, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, config: LlmConfig) -> None:
         self._config = config
-        self._transport = Transport(config, self.credentials, now)
-        self._now = now
+        self._transport = Transport(config, self.credentials)
 
     @property
     def model(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +63,7 @@ def listed(client: Client, query: str = "") -> list[int]:
 @pytest.mark.long
 def test_the_advice_fits_a_model_account_without_credit(ann: Client) -> None:
     code = kind_of(ErrorClass.PERMISSION_DENIED, Component.REVIEWER).code
-    refused = failure_of_answer(Answer(402, httpx.Headers()), "call-1", time.time)
+    refused = failure_of_answer(Answer(402, httpx.Headers()), "call-1")
     fields = {"error_class": refused.error_class, "code": code, "stage": "llm"}
     letter = factories.DeadLetterFactory(detail=refused.detail, **fields)
     for address in (f"{LIST}{letter.group_id}/change/", f"/admin/deadletters/deadletter/{letter.pk}/change/"):

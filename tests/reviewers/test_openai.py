@@ -5,15 +5,16 @@ import json
 import socket
 from collections.abc import Iterator
 from email.utils import formatdate
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
-from criticizer.http_client import MAX_CONNECTIONS
+from criticizer.http_client import MAX_CONNECTIONS, retry_after
 from criticizer.redaction import RedactedText, RedactionBlocked, clean, guard, redact
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
-from reviews.reviewers import transport
+from reviews.reviewers import provider_errors, transport
 from reviews.reviewers.answer import strict_schema
 from reviews.reviewers.model import LlmConfig, ModelAnswer, ModelRequest
 from reviews.reviewers.openai import OpenAIClient
@@ -39,7 +40,7 @@ def config_for(base_url: str, **fields: Any) -> LlmConfig:
 
 def ask(llm: FakeLlm, text: object = None, times: int = 1, **fields: Any) -> ModelAnswer:
     async def run() -> ModelAnswer:
-        async with OpenAIClient(config_for(llm.base_url, **fields), now=lambda: NOW) as client:
+        async with OpenAIClient(config_for(llm.base_url, **fields)) as client:
             for _ in range(times):
                 user = redact("hello") if text is None else text
                 answer = await client.complete(ModelRequest("rules", user, SCHEMA, "call-1"))  # type: ignore[arg-type]
@@ -197,8 +198,13 @@ def test_each_foreign_error_becomes_its_class_and_the_next_call_works(
 )
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_read_in_every_form(
-    llm: FakeLlm, status: int, headers: dict[str, str], seconds: float | None
+    llm: FakeLlm,
+    status: int,
+    headers: dict[str, str],
+    seconds: float | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(provider_errors, "retry_after", partial(retry_after, now=lambda: NOW))
     llm.script(Reply(status=status, headers=headers, body="{}"))
     assert failure(llm).retry_after_seconds == seconds
 

@@ -39,8 +39,8 @@ def end_of_process() -> Iterator[None]:
     redactor.close()
 
 
-def redacted(of: Change, **limits: int) -> bytes:
-    return redactor.redact_change(change_codec.to_json(of), {}, ReviewLimits(), "recipe", **limits)
+def redacted(of: Change) -> bytes:
+    return redactor.redact_change(change_codec.to_json(of), {}, ReviewLimits(), "recipe")
 
 
 def opened(data: bytes) -> Prepared:
@@ -93,23 +93,31 @@ def test_a_line_of_nothing_but_its_ends_is_redacted(end: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("share", [1, 5])
-def test_a_change_of_hostile_lines_is_blocked_within_its_budget(share: int) -> None:
+def test_a_change_of_hostile_lines_is_blocked_within_its_budget(
+    share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel keeps the budget: the whole one for the largest change, a fifth of it for a fifth."""
     hostile = change(*(added(D + f"{n}.sh", HOSTILE) for n in range(19 // share + 1)))
-    with pytest.raises(PermanentFailure) as blocked:
-        redacted(hostile, cpu_seconds=child.CPU_SECONDS // share)
+    with monkeypatch.context() as patched:
+        patched.setattr(child, "CPU_SECONDS", child.CPU_SECONDS // share)
+        with pytest.raises(PermanentFailure) as blocked:
+            redacted(hostile)
     assert blocked.value.error_class is ErrorClass.REDACTION_BLOCKED
     assert blocked.value.context["reason_code"] == "too_slow"
     assert opened(redacted(ONE)).paths == (D + "a.py", D + "b.py")
 
 
 @pytest.mark.parametrize(
-    ("limits", "reason"),
-    [({"cpu_seconds": 1}, "too_slow"), ({"memory_bytes": 60_000_000}, "too_much_memory")],
+    ("limit", "value", "reason"),
+    [("CPU_SECONDS", 1, "too_slow"), ("MEMORY_BYTES", 60_000_000, "too_much_memory")],
 )
-def test_the_kernel_ends_a_change_that_takes_too_much(limits: dict[str, int], reason: str) -> None:
-    with pytest.raises(PermanentFailure) as blocked:
-        redacted(SLOW, **limits)
+def test_the_kernel_ends_a_change_that_takes_too_much(
+    limit: str, value: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(child, limit, value)
+        with pytest.raises(PermanentFailure) as blocked:
+            redacted(SLOW)
     assert blocked.value.error_class is ErrorClass.REDACTION_BLOCKED
     assert blocked.value.context["reason_code"] == reason
     assert opened(redacted(ONE)).title == "Round down."
