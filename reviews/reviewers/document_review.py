@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -46,6 +45,7 @@ from reviews.reviewers.document_prompt import (
     question_text,
 )
 from reviews.reviewers.document_sections import ShownSection
+from reviews.reviewers.finished import Finished
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.model_calls import ENDED_EARLY, ModelCalls, NoFurtherCall, parsed, together, usage_of
 from reviews.reviewers.plaintext import plain
@@ -212,11 +212,10 @@ class DocumentReview:
             self.outcome.usage += Usage(carried=1, spared_tokens=spent)
             return kept_answer, Unsure.SAID
         kept = f"document-{question.key}"
-        if kept in self._progress:
-            finished = json.loads(self._progress[kept])
-            self.outcome.usage += Usage(**finished["usage"])
-            self._keep(question, finished)
-            return finished["answer"], Unsure.SAID
+        if (known := Finished.of(self._progress, kept)) is not None:
+            self.outcome.usage += known.usage
+            self._keep(question, known)
+            return known.answer, Unsure.SAID
         calls: list[ModelAnswer | None] = []
         call_id = f"{self._around.new_call_id()}-document"
         answer, reason = await self._asked(question, call_id, calls)
@@ -224,23 +223,16 @@ class DocumentReview:
         self.outcome.usage += usage
         self.outcome.asked += bool(calls)
         if answer is not None and (said := calls[-1]) is not None:
-            finished = {
-                "answer": answer,
-                "usage": asdict(usage),
-                "model": said.model,
-                "by_fallback": said.by_fallback,
-            }
-            self._progress[kept] = json.dumps(finished)
+            finished = Finished(answer, usage, said.model, said.by_fallback)
+            finished.keep(self._progress, kept)
             self._keep(question, finished)
             self._around.on_progress()
         return answer, reason
 
-    def _keep(self, question: Question, finished: Mapping[str, Any]) -> None:
-        if not finished["by_fallback"]:
-            spent = finished["usage"]["input_tokens"]
-            self.outcome.units.append(
-                AnsweredUnit(question.key, [finished["answer"]], finished["model"], spent)
-            )
+    def _keep(self, question: Question, finished: Finished) -> None:
+        if finished.answer is not None and not finished.by_fallback:
+            spent = finished.usage.input_tokens
+            self.outcome.units.append(AnsweredUnit(question.key, [finished.answer], finished.model, spent))
 
     async def _asked(
         self, question: Question, call_id: str, calls: list[ModelAnswer | None]

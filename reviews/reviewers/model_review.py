@@ -11,14 +11,12 @@ Any other ends the attempt: no further call starts, and the calls in flight are 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
 
 import structlog
 
@@ -35,6 +33,7 @@ from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.base import Fated, Finding, Stopped, Usage
 from reviews.reviewers.chunks import Chunk, tokens
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, UNREACHED
+from reviews.reviewers.finished import Finished
 from reviews.reviewers.instructions import FINDER_VERSION
 from reviews.reviewers.model import ModelAnswer, ModelClient
 from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall, together, usage_of
@@ -154,10 +153,12 @@ class ModelReview:
         return bool(self.carried.models) or any(map(self._is_known, self._parts))
 
     def _is_known(self, part: Part) -> bool:
-        finished = self._finished(self._digest(part))
-        if finished is None or finished["answer"] is not None:
-            return finished is not None and not finished["answer"].get("request_cut")
-        return any(map(self._is_known, part.halves()))
+        finished = Finished.of(self.progress, self._digest(part))
+        if finished is None:
+            return False
+        if finished.answer is None:
+            return any(map(self._is_known, part.halves()))
+        return not finished.answer.get("request_cut")
 
     def known_parts(
         self, reason: str, results: Mapping[tuple[int, int], list[PartResult]] | None = None
@@ -171,38 +172,32 @@ class ModelReview:
         ]
 
     def _known(self, part: Part, reason: str) -> list[PartResult]:
-        finished = self._finished(self._digest(part))
+        finished = Finished.of(self.progress, self._digest(part))
         if finished is None:
             return [PartResult(part, reason=reason)]
-        if finished["answer"] is not None:
+        if finished.answer is not None:
             return [self._result(part, finished)]
         return _with_cost(
             finished, [result for half in part.halves() for result in self._known(half, reason)]
         )
 
-    def _finished(self, digest: str) -> dict[str, Any] | None:
-        """Return what the progress holds of a part; its `answer` is None if its halves are asked about."""
-        known = self.progress.get(digest)
-        finished: dict[str, Any] | None = json.loads(known) if known is not None else None
-        return finished
-
     async def _part(self, part: Part) -> list[PartResult]:
         """Review a part, in halves when the server cuts requests as long as it (guarantee G184)."""
         digest = self._digest(part)
-        finished = self._finished(digest)
-        if finished is None and part.characters >= self._too_long and self._may_halve(part):
-            finished = self._note(digest, None, Usage())
+        finished = Finished.of(self.progress, digest)
         if finished is None:
-            asked = await self._asked(part, digest)
+            is_too_long = part.characters >= self._too_long and self._may_halve(part)
+            asked = Finished(None, Usage()) if is_too_long else await self._asked(part)
             if isinstance(asked, PartResult):
                 return [asked]
             finished = asked
-        if finished["answer"] is not None:
+            finished.keep(self.progress, digest)
+        if finished.answer is not None:
             return [self._result(part, finished)]
         self._splits_left -= 1
         # One answer may be odd: two are none, nor is a count such as those of windows.
         self._cut.append(part.characters)
-        if len(self._cut) > 1 or may_be_window(finished["usage"]["input_tokens"]):
+        if len(self._cut) > 1 or may_be_window(finished.usage.input_tokens):
             self._too_long = min(self._cut)
         results: list[PartResult] = []
         for half in part.halves():
@@ -213,16 +208,8 @@ class ModelReview:
     def _may_halve(self, part: Part) -> bool:
         return self._splits_left > 0 and bool(part.halves())
 
-    def _note(
-        self, digest: str, answer: Mapping[str, Any] | None, usage: Usage, call: ModelAnswer | None = None
-    ) -> dict[str, Any]:
-        by = {"model": call.model, "by_fallback": call.by_fallback} if call else {"model": ""}
-        finished = {"answer": answer, "usage": asdict(usage), **by}
-        self.progress[digest] = json.dumps(finished)
-        return finished
-
-    async def _asked(self, part: Part, digest: str) -> PartResult | dict[str, Any]:
-        """Ask about a part; return what the progress holds of it then, or the result of its failure."""
+    async def _asked(self, part: Part) -> PartResult | Finished:
+        """Ask about a part; return what is finished of it then, or the result of its failure."""
         call_id = self.around.new_call_id() + (f"-pass{part.turn}" if part.turn > 1 else "")
         client = self._client_of(part)
         calls: list[ModelAnswer | None] = []
@@ -249,7 +236,8 @@ class ModelReview:
         is_halved = (answer["request_cut"] or may_be_cut) and self._may_halve(part)
         answer["request_cut"] |= answer.pop("is_window", False) and not is_halved
         usage = replace(usage, cut=int(answer["request_cut"]), repaired=repaired)
-        return self._note(digest, None if is_halved else answer, usage, calls[-1])
+        by = (said.model, said.by_fallback) if (said := calls[-1]) is not None else ()
+        return Finished(None if is_halved else answer, usage, *by)
 
     def _is_of_the_part(self, error: Failure) -> bool:
         if error.error_class in OF_THE_PART:
@@ -268,11 +256,10 @@ class ModelReview:
     def _request(self, part: Part, boundary: Callable[[], str]) -> RedactedText:
         return request_text(self.prepared.text, part.chunks, part.index, boundary, part.turn)
 
-    def _result(self, part: Part, finished: Mapping[str, object]) -> PartResult:
-        chunk = part.chunk
+    def _result(self, part: Part, finished: Finished) -> PartResult:
+        chunk, answer = part.chunk, finished.answer
+        assert answer is not None
         shown = {index: shown_path(self.prepared.text, index) for index in chunk.files}
-        answer = finished["answer"]
-        assert isinstance(answer, dict)
         rules = rules_of(self.prepared.text.rules, chunk.files)
         anchored = anchor(answer, chunk, shown, self.prepared.paths, rules)
         dropped = Counter(fated.reason for fated in anchored.dropped)
@@ -289,8 +276,6 @@ class ModelReview:
                 dropped=dict(dropped),
                 unknown_rules=anchored.unknown_rules,
             )
-        numbers = finished["usage"]
-        assert isinstance(numbers, dict)
         is_cut = bool(answer.get("request_cut"))
         return PartResult(
             part,
@@ -300,7 +285,7 @@ class ModelReview:
             else None,
             findings=anchored.findings,
             usage=replace(
-                Usage(**numbers),
+                finished.usage,
                 coerced=sum(coerced.values()),
                 dropped=dropped.total(),
                 edits=anchored.unplaced_edits,
@@ -308,8 +293,8 @@ class ModelReview:
                 unknown_rules=anchored.unknown_rules,
                 failed_chunks=int(is_cut),
             ),
-            model=str(finished["model"]),
-            by_fallback=bool(finished.get("by_fallback")),
+            model=finished.model,
+            by_fallback=finished.by_fallback,
             dropped=anchored.dropped,
             boundary=answer.get("boundary", ""),
         )
@@ -325,10 +310,10 @@ class ModelReview:
         return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()
 
 
-def _with_cost(finished: Mapping[str, Any], results: list[PartResult]) -> list[PartResult]:
+def _with_cost(finished: Finished, results: list[PartResult]) -> list[PartResult]:
     """Add the cost of a request that the server cut to the results of its halves."""
     first, *rest = results
-    return [replace(first, usage=first.usage + Usage(**finished["usage"])), *rest]
+    return [replace(first, usage=first.usage + finished.usage), *rest]
 
 
 def _retryable(results: Iterable[PartResult]) -> list[Failure]:

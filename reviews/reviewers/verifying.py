@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -34,6 +33,7 @@ from reviews.reviewers.base import (
     Verification,
 )
 from reviews.reviewers.chunks import Chunk
+from reviews.reviewers.finished import Finished
 from reviews.reviewers.instructions import VERIFIER_VERSION
 from reviews.reviewers.merging import shared, words_of
 from reviews.reviewers.model import ModelAnswer, ModelClient
@@ -181,10 +181,8 @@ def _claim(name: str, finding: Finding) -> str:
 
 async def _answer(asking: ModelReview, question: _Question) -> tuple[Mapping[str, Any] | None, Usage]:
     """Return the verdicts about a question, None when there are none, and what they cost."""
-    known = asking.progress.get(question.digest)
-    if known is not None:
-        finished = json.loads(known)
-        return finished["answer"], Usage(**finished["usage"])
+    if (known := Finished.of(asking.progress, question.digest)) is not None:
+        return known.answer, known.usage
     calls: list[ModelAnswer | None] = []
     call_id = f"{asking.around.new_call_id()}-verify"
     answer: Mapping[str, Any] | None = None
@@ -200,7 +198,7 @@ async def _answer(asking: ModelReview, question: _Question) -> tuple[Mapping[str
     usage = usage_of(calls)
     usage = replace(usage, repaired=0, verify_calls=usage.calls, verify_input_tokens=usage.input_tokens)
     if answer is not None:
-        asking.progress[question.digest] = json.dumps({"answer": answer, "usage": asdict(usage)})
+        Finished(answer, usage).keep(asking.progress, question.digest)
         asking.around.on_progress()
     return answer, usage
 

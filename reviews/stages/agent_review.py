@@ -10,10 +10,9 @@ undone leaves its section uncertain, with the reason.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -62,6 +61,7 @@ from reviews.reviewers.document_review import (
     questions_of,
     result_of,
 )
+from reviews.reviewers.finished import Finished
 from reviews.reviewers.model import ModelAnswer
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.plaintext import plain
@@ -310,7 +310,7 @@ def _collected(
     for ordinal, (part, digest, _) in enumerate(asking.asked):
         task = tasks.get(digest)
         if task is not None and task.status == AgentTaskStatus.COMPLETED and task.result:
-            asking.progress[digest] = _finished(task)
+            _finished(task).keep(asking.progress, digest)
             ends["completed"] += 1
             continue
         reason, error_class = _why(task, was_offered=ordinal in offered)
@@ -344,8 +344,8 @@ def _why(task: AgentTask | None, *, was_offered: bool) -> tuple[str, ErrorClass 
     return AGENT_FAILED if is_failed else AGENT_TIMEOUT, None
 
 
-def _finished(task: AgentTask) -> str:
-    """Return an answer as the progress of a review holds it; its cost is the agent's, not ours."""
+def _finished(task: AgentTask) -> Finished:
+    """Return an answer; its cost is the agent's, not ours."""
     request = task.payload[0]["request"] if task.payload else ""
     marks = marks_of(request)
     answer, leaked = without_leaks(task.result[0], marks)
@@ -353,10 +353,5 @@ def _finished(task: AgentTask) -> str:
         log.warning("answer_repeats_request", task=str(task.pk), findings=leaked)
     boundary = marks[0] if marks else ""
     said = plain(str(task.metadata.get("model_used") or ""))[:100]
-    return json.dumps(
-        {
-            "answer": {**answer, "request_cut": False, "boundary": boundary},
-            "usage": asdict(Usage()),
-            "model": f"{MODEL}: {said}" if said else MODEL,
-        }
-    )
+    model = f"{MODEL}: {said}" if said else MODEL
+    return Finished({**answer, "request_cut": False, "boundary": boundary}, Usage(), model)
