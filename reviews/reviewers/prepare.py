@@ -130,17 +130,21 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         _with_excerpt(finding, index_of.get(finding.file), diffs, rendered, clean.diffs, paths)
         for finding in run_checks(change, diffs, (*CHECKS, hidden_code_in(rendered, clean.diffs)))
     ]
-    shown_index = {file.path: i for i, file in enumerate(change.files) if shown[i]}
+    shown_index = {path: i for path, i in index_of.items() if shown[i]}
     sections = () if limits.is_compact else shown_sections(change, clean, shown_index, limits.skip_paths)
+    beside = (
+        *(block.path for chunk in (*chunks, *units) for block in chunk.context),
+        *(rule.path for rule in rules),
+        *(path for finding in findings for path in (finding.file, *finding.evidence)),
+        *(one.path for one in sections),
+    )
     return Prepared(
         title=title_of(change.description, clean.description),
         author=for_people(change.author, clean.author) or "",
         paths=paths,
         old_paths=old_paths,
-        hides_names=any(
-            (file.path, file.old_path) != shown
-            for file, shown in zip(change.files, zip(paths, old_paths, strict=True), strict=True)
-        ),
+        hides_names=[*zip(paths, old_paths, strict=True)]
+        != [(file.path, file.old_path) for file in change.files],
         findings=tuple(without_secrets(findings, redactor)),
         text=text,
         chunks=tuple(chunks),
@@ -152,20 +156,7 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         hunks=tuple(len(diff.hunks) for diff in diffs),
         redactions=clean.counts,
         context_paths=tuple(
-            dict.fromkeys(
-                block.path
-                for chunk in (*chunks, *units)
-                for block in chunk.context
-                if block.path not in index_of
-            )
-            | dict.fromkeys(rule.path for rule in rules if rule.path and rule.path not in index_of)
-            | dict.fromkeys(
-                path
-                for finding in findings
-                for path in (finding.file, *finding.evidence)
-                if path not in index_of and path.startswith("//")
-            )
-            | dict.fromkeys(one.path for one in sections if one.path not in index_of)
+            dict.fromkeys(path for path in beside if path.startswith("//") and path not in index_of)
         ),
         sections=sections,
         units=tuple(units),
