@@ -58,6 +58,11 @@ from reviews.reviewers.units import AnsweredUnit
 
 SOURCE = "llm:drift"
 _FAILED_ABOVE = 0.10  # of the sections asked about
+_UNSURE = {
+    ErrorClass.TOKEN_LIMIT: Unsure.TOKEN_LIMIT,
+    ErrorClass.REDACTION_BLOCKED: Unsure.NOT_CLEAN,
+    ErrorClass.SCHEMA_INVALID: Unsure.PARSE_ERROR,
+}
 log = structlog.get_logger()
 
 
@@ -273,12 +278,8 @@ class DocumentReview:
             place = {"document": section.path, "line": section.line}
             log.warning("section_not_verified", call=call_id, **place, **failure.facts)
             if failure.error_class is ErrorClass.TOKEN_LIMIT:
-                return None, _token_limit(section, question.model, tokens(request)).reason
-            if failure.error_class is ErrorClass.REDACTION_BLOCKED:
-                return None, Unsure.NOT_CLEAN
-            if failure.error_class is ErrorClass.SCHEMA_INVALID:
-                return None, Unsure.PARSE_ERROR
-            return None, Unsure.UNAVAILABLE
+                _token_limit(section, question.model, tokens(request))
+            return None, _UNSURE.get(failure.error_class, Unsure.UNAVAILABLE)
 
 
 def result_of(answer: Mapping[str, Any], question: Question, paths: Sequence[str]) -> SectionResult:

@@ -87,7 +87,7 @@ def checks_only(
     """Return the review of an installation without a language model."""
     findings = within_budget(merged(_of_checks(prepared)), limits.page_budget)
     review = Review(findings, prepared.coverage_by_checks(), banner, Usage(), "")
-    return ReviewOutcome(review, fates=_fates(findings))
+    return ReviewOutcome(review, fates=fates_of(findings))
 
 
 async def review_prepared(
@@ -164,28 +164,6 @@ def review_by_agents(
     return replace(outcome, units=(), footer=footer)
 
 
-def with_further(
-    outcome: ReviewOutcome,
-    findings: Sequence[Finding],
-    usage: Usage,
-    prompts: Sequence[str],
-    answers: Sequence[str],
-) -> ReviewOutcome:
-    """Return a review with findings of another kind, which go after its own, and what they cost."""
-    review = replace(
-        outcome.review,
-        findings=(*outcome.review.findings, *findings),
-        usage=outcome.review.usage + usage,
-    )
-    return replace(
-        outcome,
-        review=review,
-        prompts=(*outcome.prompts, *prompts),
-        answers=(*outcome.answers, *answers),
-        fates=(*outcome.fates, *_fates(findings)),
-    )
-
-
 def _of_checks(prepared: Prepared) -> list[Finding]:
     return [replace(finding, raw=RawId(0, 1, n)) for n, finding in enumerate(prepared.findings)]
 
@@ -224,7 +202,7 @@ def _first(results: Sequence[PartResult]) -> list[PartResult]:
     return [result for result in results if result.part.turn == 1]
 
 
-def _fates(findings: Sequence[Finding]) -> tuple[Fated, ...]:
+def fates_of(findings: Sequence[Finding]) -> tuple[Fated, ...]:
     """Return the fates of findings that are kept, and of those merged into them."""
     fates: list[Fated] = []
     for finding in findings:
@@ -266,7 +244,7 @@ def _outcome(
         tuple(asking.calls.prompts),
         tuple(asking.calls.answers),
         fates=(
-            *_fates(findings),
+            *fates_of(findings),
             *judged.refuted,
             *(fate for result in results for fate in result.dropped),
             *(replace(fate, raw=_in_part(len(results) + 1, fate.raw)) for fate in earlier.dropped),

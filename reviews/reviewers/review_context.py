@@ -20,14 +20,6 @@ async def always() -> bool:
     return True
 
 
-def _nothing() -> None:
-    pass
-
-
-def _no_part(finished: int, total: int) -> None:
-    pass
-
-
 async def _keep_nothing() -> None:
     pass
 
@@ -55,8 +47,8 @@ class ReviewContext:
 
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     may_continue: Callable[[], Awaitable[bool]] = always
-    on_progress: Callable[[], None] = _nothing
-    on_part: Callable[[int, int], None] = _no_part
+    on_progress: Callable[[], None] = lambda: None
+    on_part: Callable[[int, int], None] = lambda finished, total: None
     keep: Callable[[], Awaitable[None]] = _keep_nothing
     verifier: ModelClient | None = None
     passes: Passes = field(default_factory=Passes)

@@ -26,7 +26,7 @@ from reviews.reviewers.document_review import (
 )
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.prepared import Prepared
-from reviews.reviewers.review import ReviewOutcome, with_further
+from reviews.reviewers.review import ReviewOutcome, fates_of
 from reviews.reviewers.review_context import ReviewContext
 from reviews.stages import semantic, units
 
@@ -129,9 +129,13 @@ def joined(prepared: Prepared, outcome: ReviewOutcome, found: DocumentsOutcome) 
         asked=found.asked,
         failed=found.failed,
     )
-    outcome = with_further(outcome, findings, found.usage, found.prompts, found.answers)
+    said = outcome.review
     return replace(
         outcome,
+        review=replace(said, findings=(*said.findings, *findings), usage=said.usage + found.usage),
+        prompts=(*outcome.prompts, *found.prompts),
+        answers=(*outcome.answers, *found.answers),
+        fates=(*outcome.fates, *fates_of(findings)),
         units=(*outcome.units, *found.units),
         documents=_as_stored(found),
         failing_documents=(found.failed, found.asked) if found.fails_often else None,
