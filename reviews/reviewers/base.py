@@ -6,10 +6,10 @@ Adapters import no models and no settings. Reviewers that talk to a model accept
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class FindingSeverity(StrEnum):
@@ -137,6 +137,21 @@ class Finding:
     edit: Edit | None = None  # what its suggestion does, to be proven before it is stored
     said: int = 1  # answers of an earlier review that reported it
     rule: str = ""  # what it cites: the name of a team's rule, or the path of a file of rules
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Finding:
+        """Return the finding whose fields these are, as they come out of JSON."""
+        typed = {
+            "severity": FindingSeverity(fields["severity"]),
+            "side": Side(fields["side"]),
+            "verification": Verification(fields["verification"]),
+            "excerpt": tuple(map(tuple, fields["excerpt"])),
+            "evidence": tuple(fields["evidence"]),
+            "raw": RawId(*fields["raw"]) if fields["raw"] else None,
+            "merges": tuple(RawId(*raw) for raw in fields["merges"]),
+            "edit": Edit.of(**fields["edit"]) if fields["edit"] else None,
+        }
+        return cls(**{**fields, **typed})
 
     @property
     def said_by(self) -> int:

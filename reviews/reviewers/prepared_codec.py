@@ -19,7 +19,7 @@ from criticizer.redaction import RedactedText
 from criticizer.redaction.policy import parse
 from criticizer.redaction.redacted_text import restored
 from criticizer.redaction.rules.issuer_tokens import RULESET
-from reviews.reviewers.base import Finding, FindingSeverity, RawId, Side, Verification
+from reviews.reviewers.base import Finding, Side
 from reviews.reviewers.chunks import MAX_LINE_CHARS, Chunk, ContextBlock, ShownHunk, ShownLine
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.prepared import Prepared
@@ -130,7 +130,7 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
 
     return Prepared(
         text=ChangeText(description, manifest, rules),
-        findings=tuple(map(_finding, findings)),
+        findings=tuple(map(Finding.of, findings)),
         chunks=tuple(chunk((name for name, *_ in fields), blocks) for fields, blocks in chunks),
         units=tuple(chunk(names, blocks) for names, blocks in units),
         redactions=redactions,
@@ -266,16 +266,3 @@ def _context_fields(chunk: Chunk) -> list[tuple[str, ...]]:
 def _line(fields: list[Any]) -> ShownLine:
     side, *rest = fields
     return ShownLine(Side(side), *rest)
-
-
-def _finding(fields: dict[str, Any]) -> Finding:
-    typed = {
-        "severity": FindingSeverity(fields["severity"]),
-        "side": Side(fields["side"]),
-        "excerpt": tuple((number, kind, text) for number, kind, text in fields["excerpt"]),
-        "evidence": tuple(fields["evidence"]),
-        "merges": tuple(RawId(*raw) for raw in fields["merges"]),
-        "raw": RawId(*fields["raw"]) if fields["raw"] is not None else None,
-        "verification": Verification(fields["verification"]),
-    }
-    return Finding(**{**fields, **typed})

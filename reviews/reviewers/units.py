@@ -23,15 +23,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from reviews.reviewers.base import (
-    Edit,
     Fate,
     Fated,
     Finding,
-    FindingSeverity,
     RawId,
     Side,
     Usage,
-    Verification,
 )
 from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, path_rank, tokens
 from reviews.reviewers.context import MAX_PATH_CHARS, best_of, needed_of, place_of
@@ -233,21 +230,15 @@ def carried(prepared: Prepared, known: Mapping[int, KnownUnit]) -> Carried:
 
 def _restored(stored: Mapping[str, Any], prepared: Prepared, unit: Chunk, raw: RawId) -> Finding:
     """Return a stored finding under the path that its file, and one of rules, has in this change."""
-    finding = Finding(
-        **{
-            **stored,
-            "file": prepared.paths[unit.hunks[0].file],
-            "rule": "",
-            "severity": FindingSeverity(stored["severity"]),
-            "side": Side(stored["side"]),
-            "verification": Verification(stored["verification"]),
-            "excerpt": tuple((number, kind, text) for number, kind, text in stored["excerpt"]),
-            "edit": Edit.of(**stored["edit"]) if stored["edit"] else None,
-            "evidence": tuple(unit.context[place].path for place in stored["evidence"]),
-            "raw": raw,
-            "carried": True,
-        }
-    )
+    own = {
+        "file": prepared.paths[unit.hunks[0].file],
+        "rule": "",
+        "evidence": [unit.context[place].path for place in stored["evidence"]],
+        "raw": raw,
+        "merges": (),
+        "carried": True,
+    }
+    finding = Finding.of({**stored, **own})
     if stored["rule"] is None:
         return finding
     return finding.citing(_rules_of(prepared, unit)[stored["rule"]].name)
