@@ -104,7 +104,12 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         )
     share = int(budget * limits.context_share) if clean.context else 0
     for_hunks = budget - share
-    packed = partial(_packed, diffs, rendered, clean.diffs, costs, limits.max_calls)
+
+    def packed(budget: int, most: int) -> list[Chunk]:
+        """Return parts of `budget` tokens, or one hunk of up to `most`: one more than there may be."""
+        smallest = max(budget, MIN_CHUNK_TOKENS + max(costs, default=0))
+        return list(islice(pack(diffs, rendered, clean.diffs, costs, smallest, most), limits.max_calls + 1))
+
     chunks = packed(for_hunks, budget)
     is_crowded = bool(share) and len(chunks) > limits.max_calls
     if is_crowded:  # what the change is made of goes first; its context takes what is left
@@ -193,23 +198,6 @@ def _diff(file: FileChange, defined: Sequence[Definition] | None) -> FileDiff:
         return diff_file(file)
     lines = (file.new_text or "").split("\n")
     return diff_file(file, section_at=lambda line: section_of(defined, lines, line))
-
-
-def _packed(
-    diffs: Sequence[FileDiff],
-    rendered: Sequence[RenderedDiff | None],
-    texts: Sequence[RedactedText | None],
-    costs: Sequence[int],
-    max_calls: int,
-    budget: int,
-    most: int,
-) -> list[Chunk]:
-    """Return the parts of a change, one more than there may be when it has more.
-
-    They hold `budget` tokens, or one hunk of up to `most`.
-    """
-    smallest = max(budget, MIN_CHUNK_TOKENS + max(costs, default=0))
-    return list(islice(pack(diffs, rendered, texts, costs, smallest, most), max_calls + 1))
 
 
 def _cost(chunk: Chunk, costs: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import cached_property
 from itertools import count, zip_longest
 from operator import itemgetter
@@ -29,31 +29,18 @@ from reviews.sources.base import Action
 
 FORMAT = 9  # raise with every change of what `prepare` returns
 _SHOWN_FORMATS = (3, 4, 5, 6, 7, 8, FORMAT)  # whose hunks are the same
+# Fields with a form of their own, and one that is added where it is read.
+_NESTED = {"redactions", "findings", "text", "sections", "people", "chunks", "units", "reported"}
 
 
 def to_json(prepared: Prepared, recipe: str) -> bytes:
     """Return the bytes to store."""
-    fields = {
-        name: getattr(prepared, name)
-        for name in (
-            "title",
-            "author",
-            "paths",
-            "old_paths",
-            "hides_names",
-            "notes",
-            "skipped",
-            "hunks",
-            "room",
-            "is_crowded",
-            "is_submitted",
-        )
-    }
+    plain = {one.name: getattr(prepared, one.name) for one in fields(prepared) if one.name not in _NESTED}
     return json.dumps(
         {
             "recipe": recipe,
             "format": FORMAT,
-            **fields,
+            **plain,
             "redactions": dict(prepared.redactions),
             "findings": [asdict(finding) for finding in prepared.findings],
             "description": prepared.text.description.text,
@@ -72,7 +59,6 @@ def to_json(prepared: Prepared, recipe: str) -> bytes:
                 )
                 for rule in prepared.text.rules
             ],
-            "context_paths": prepared.context_paths,
             "sections": [
                 (one.path, one.line, one.place.text, one.text.text, one.files, one.score, one.how)
                 for one in prepared.sections
