@@ -53,6 +53,11 @@ class ShownLine:
     is_near_change: bool
     position: int = 0
 
+    def stands_in(self, row: str) -> bool:
+        """Return whether a row of a hunk's text shows this line."""
+        mark = f"{self.number:>5} {self.kind}" if self.side is Side.NEW else self.kind
+        return row.startswith(f"{mark}{self.text}")
+
 
 @dataclass(frozen=True, slots=True)
 class ShownHunk:
@@ -63,6 +68,16 @@ class ShownHunk:
     text: RedactedText
     lines: tuple[ShownLine, ...]
     is_clipped: bool = False
+
+    def rows(self) -> Iterator[int | None]:
+        """Yield, for each row of the text, the index of its line; None for a title."""
+        at = 0
+        for row in self.text.text.split("\n"):
+            if at < len(self.lines) and self.lines[at].stands_in(row):
+                yield at
+                at += 1
+            else:
+                yield None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,20 +74,12 @@ def _halves_of_hunk(hunk: ShownHunk) -> tuple[ShownHunk, ...]:
 
 
 def _piece(hunk: ShownHunk, lines: Sequence[ShownLine]) -> ShownHunk:
-    """Return the hunk with some of its lines. Each line of it is one line of its text."""
-    text, chosen = hunk.text.text.split("\n"), set(lines)
-    layout, parts, at = ["{header}"], {"header": hunk.text.lines(1, 1)}, 1
+    """Return the hunk with some of its lines, of each side those that follow one another."""
+    layout, parts = ["{header}"], {"header": hunk.text.lines(1, 1)}
+    chosen, rows = set(lines), list(enumerate(hunk.rows(), start=1))
     for side, title in ((Side.NEW, NEW_TITLE), (Side.OLD, OLD_TITLE)):
-        if text[at : at + 1] != [title]:
-            continue
-        places = [place for place, line in enumerate(_of(side, hunk.lines), start=at + 2) if line in chosen]
-        if places:
+        own = {n for n, line in enumerate(hunk.lines) if line.side is side and line in chosen}
+        if places := [place for place, n in rows if n in own]:
             parts[side.value] = hunk.text.lines(places[0], places[-1])
             layout += [title, f"{{{side.value}}}"]
-        at += 1 + len(_of(side, hunk.lines))
-        at += at < len(text) and text[at] not in (NEW_TITLE, OLD_TITLE)  # says that lines are missing
     return replace(hunk, text=RedactedText.template("\n".join(layout), **parts), lines=tuple(lines))
-
-
-def _of(side: Side, lines: Sequence[ShownLine]) -> list[ShownLine]:
-    return [line for line in lines if line.side is side]

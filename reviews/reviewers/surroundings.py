@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from criticizer.redaction import RedactedText
-from reviews.reviewers.base import Finding, Side
-from reviews.reviewers.chunks import Chunk, ShownHunk, ShownLine
+from reviews.reviewers.base import Finding
+from reviews.reviewers.chunks import Chunk, ShownHunk
 
 LINES_BEFORE = 8
 LINES_AFTER = 4
@@ -69,7 +69,7 @@ def _cut(hunk: ShownHunk, wanted: set[int]) -> ShownHunk | None:
         return None
     if len(wanted) == len(hunk.lines):
         return hunk
-    rows = [line is None or line in wanted for line in _rows(hunk)]
+    rows = [number is None or number in wanted for number in hunk.rows()]
     pieces: list[str] = []
     parts: dict[str, RedactedText] = {}
     for row, is_shown in enumerate(rows):
@@ -80,19 +80,3 @@ def _cut(hunk: ShownHunk, wanted: set[int]) -> ShownHunk | None:
     text = RedactedText.template("\n[...]\n".join(pieces), **parts)
     lines = tuple(line for k, line in enumerate(hunk.lines) if k in wanted)
     return replace(hunk, text=text, lines=lines)
-
-
-def _rows(hunk: ShownHunk) -> Iterator[int | None]:
-    """Yield, for each row of the hunk's text, the index of its line; None for a title."""
-    at = 0
-    for row in hunk.text.text.split("\n"):
-        if at < len(hunk.lines) and _shows(row, hunk.lines[at]):
-            yield at
-            at += 1
-        else:
-            yield None
-
-
-def _shows(row: str, line: ShownLine) -> bool:
-    mark = f"{line.number:>5} {line.kind}" if line.side is Side.NEW else line.kind
-    return row.startswith(f"{mark}{line.text}")
