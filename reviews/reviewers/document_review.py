@@ -46,8 +46,8 @@ from reviews.reviewers.document_prompt import (
 )
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.finished import Finished
-from reviews.reviewers.model import ModelAnswer, ModelClient
-from reviews.reviewers.model_calls import ENDED_EARLY, ModelCalls, NoFurtherCall, parsed, together, usage_of
+from reviews.reviewers.model import ModelClient
+from reviews.reviewers.model_calls import ENDED_EARLY, Exchange, ModelCalls, NoFurtherCall, parsed, together
 from reviews.reviewers.plaintext import plain
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prepared import Prepared
@@ -183,7 +183,7 @@ class DocumentReview:
         around: ReviewContext,
         known: Mapping[str, tuple[Mapping[str, Any], int]],
     ) -> None:
-        self._prepared, self._client, self._limits = prepared, client, limits
+        self._prepared, self._limits = prepared, limits
         self._progress, self._around, self._known = progress, around, known
         self._calls = ModelCalls(client, limits, around, lambda: True, SYSTEM)
         self.outcome = DocumentsOutcome()
@@ -221,14 +221,12 @@ class DocumentReview:
             self.outcome.usage += known.usage
             self._keep(question, known)
             return known.answer, Unsure.SAID
-        calls: list[ModelAnswer | None] = []
-        call_id = f"{self._around.new_call_id()}-document"
-        answer, reason = await self._asked(question, call_id, calls)
-        usage = usage_of(calls)
-        self.outcome.usage += usage
-        self.outcome.asked += bool(calls)
-        if answer is not None and (said := calls[-1]) is not None:
-            finished = Finished(answer, usage, said.model, said.by_fallback)
+        exchange = Exchange(f"{self._around.new_call_id()}-document")
+        answer, reason = await self._asked(question, exchange)
+        self.outcome.usage += exchange.usage
+        self.outcome.asked += bool(exchange.calls)
+        if answer is not None and (said := exchange.calls[-1]) is not None:
+            finished = Finished(answer, exchange.usage, said.model, said.by_fallback)
             finished.keep(self._progress, kept)
             self._keep(question, finished)
             self._around.on_progress()
@@ -239,15 +237,14 @@ class DocumentReview:
             spent = finished.usage.input_tokens
             self.outcome.units.append(AnsweredUnit(question.key, [finished.answer], finished.model, spent))
 
-    async def _asked(
-        self, question: Question, call_id: str, calls: list[ModelAnswer | None]
-    ) -> tuple[Mapping[str, Any] | None, Unsure]:
+    async def _asked(self, question: Question, exchange: Exchange) -> tuple[Mapping[str, Any] | None, Unsure]:
         """Ask, and once more where nothing of the answer is usable."""
         request, problem, section = question.request, "", question.section
+        call_id = exchange.call_id
         try:
             for suffix in ("", "-repair"):
                 user = repair_text(request, problem) if problem else request
-                said = await self._calls.call(user, call_id + suffix, calls, None, document_schema())
+                said = await self._calls.call(user, exchange, suffix, document_schema())
                 try:
                     answer = await parsed(said.text, parse_document_answer)
                     if repeats(answer, marks_of(request.text)):

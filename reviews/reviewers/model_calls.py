@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -52,6 +52,28 @@ log = structlog.get_logger()
 
 class NoFurtherCall(Exception):
     """The review ends before this call."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """The calls about one thing, to the model of the review or another one; None of each that failed."""
+
+    call_id: str
+    client: ModelClient | None = None
+    calls: list[ModelAnswer | None] = field(default_factory=list)
+
+    @property
+    def usage(self) -> Usage:
+        answered = [call for call in self.calls if call is not None]
+        return Usage(
+            calls=len(self.calls),
+            input_tokens=sum(call.input_tokens for call in answered),
+            output_tokens=sum(call.output_tokens for call in answered),
+            cached_tokens=sum(call.cached_tokens for call in answered),
+            cache_write_tokens=sum(call.cache_write_tokens for call in answered),
+            characters=sum(call.characters for call in answered),
+            repaired=max(0, len(self.calls) - 1),
+        )
 
 
 async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -108,22 +130,16 @@ class ModelCalls:
         """Return whether the soft deadline has come and there is something to publish."""
         return now >= self._around.until and self._has_results()
 
-    async def answer(
-        self,
-        user: RedactedText,
-        part: int,
-        call_id: str,
-        calls: list[ModelAnswer | None],
-        client: ModelClient | None = None,
-    ) -> dict[str, Any]:
+    async def answer(self, user: RedactedText, part: int, exchange: Exchange) -> dict[str, Any]:
         """Call, and call once more with the reason when nothing of the answer is usable.
 
         An answer that ended at its limit gets twice the room, and so do those after it.
         """
-        first = await self.call(user, call_id, calls, client)
+        call_id = exchange.call_id
+        first = await self.call(user, exchange)
         try:
             answer = self._honest(await self._parsed(first), user, first, call_id)
-            return await self._certain(answer, user, first, call_id, calls, client)
+            return await self._certain(answer, user, first, exchange)
         except UnusableAnswer as error:
             if may_be_window(first.input_tokens) or self.is_cut(user, (), first, call_id):
                 return {"findings": [], "files_read": [], "request_cut": True}
@@ -139,7 +155,7 @@ class ModelCalls:
                 **kind.facts,
             )
         try:
-            second = await self.call(repair_text(user, problem), f"{call_id}-repair", calls, client)
+            second = await self.call(repair_text(user, problem), exchange, "-repair")
         except Failure as refused:
             if first.finish_reason not in ENDED_EARLY or refused.error_class not in OF_THE_PART:
                 raise
@@ -177,13 +193,7 @@ class ModelCalls:
         return {**kept, "request_cut": is_cut, "boundary": marks[0]}
 
     async def _certain(
-        self,
-        answer: dict[str, Any],
-        user: RedactedText,
-        call: ModelAnswer,
-        call_id: str,
-        calls: list[ModelAnswer | None],
-        client: ModelClient | None,
+        self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, exchange: Exchange
     ) -> dict[str, Any]:
         """Return the answer, as one to a cut request where a longer one proves that the server cuts.
 
@@ -200,7 +210,7 @@ class ModelCalls:
         answer |= {"proofs": 1, "may_be_cut": is_counted}
         longer = longer_text(user, longest_gap(f"{self.system}\n{user.text}", words))
         try:
-            said = await self.call(longer, f"{call_id}-window", calls, client)
+            said = await self.call(longer, exchange, "-window")
             seen = set((await self._parsed(said))["seen"]) & set(words)
         except (Failure, DependencyUnavailable, UnusableAnswer, NoFurtherCall) as error:
             if isinstance(error, Failure) and error.error_class is ErrorClass.REDACTION_BLOCKED:
@@ -215,7 +225,9 @@ class ModelCalls:
         if is_whole:
             self._window.prove(characters)
         else:
-            log.error("request_cut_by_model_server", call=call_id, tokens=read, characters=characters)
+            log.error(
+                "request_cut_by_model_server", call=exchange.call_id, tokens=read, characters=characters
+            )
         # A request that ends where the window does is whole: in halves it does no harm.
         is_cut = not is_whole and not is_counted
         return {**answer, "request_cut": is_cut, "may_be_cut": not is_whole, "is_window": not is_whole}
@@ -234,20 +246,19 @@ class ModelCalls:
     async def call(
         self,
         user: RedactedText,
-        call_id: str,
-        calls: list[ModelAnswer | None],
-        client: ModelClient | None = None,
+        exchange: Exchange,
+        suffix: str = "",
         schema: Mapping[str, object] | None = None,
     ) -> ModelAnswer:
-        """Ask the model, or another one, once all limits admit it; add the answer to `calls`."""
-        verifies = schema is not None
+        """Ask once all limits admit it, and add the answer to the exchange; `suffix` is of the call's id."""
+        call_id, calls, verifies = exchange.call_id + suffix, exchange.calls, schema is not None
         request = ModelRequest(self.system, user, schema or self._schema, call_id, self._has_more_room)
         async with self._around.slots:
             # The wait for a slot can be long: the state may have changed.
             await self._look_around(verifies=verifies)
             calls.append(None)  # counts also when it fails
             try:
-                answer = await (client or self._client).complete(request)
+                answer = await (exchange.client or self._client).complete(request)
             except LimitReached as reached:
                 calls.pop()  # it did not start
                 self.stopped, self.limit = self.stopped or Stopped.OVER_LIMIT, reached
@@ -282,16 +293,3 @@ class ModelCalls:
                 self.endings.append(error)
         if self.is_over and (self.stopped is not Stopped.TIMED_OUT or self.endings or is_late):
             raise NoFurtherCall
-
-
-def usage_of(calls: Sequence[ModelAnswer | None]) -> Usage:
-    answered = [call for call in calls if call is not None]
-    return Usage(
-        calls=len(calls),
-        input_tokens=sum(call.input_tokens for call in answered),
-        output_tokens=sum(call.output_tokens for call in answered),
-        cached_tokens=sum(call.cached_tokens for call in answered),
-        cache_write_tokens=sum(call.cache_write_tokens for call in answered),
-        characters=sum(call.characters for call in answered),
-        repaired=max(0, len(calls) - 1),
-    )

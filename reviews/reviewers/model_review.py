@@ -35,8 +35,8 @@ from reviews.reviewers.chunks import Chunk, tokens
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, NOT_REVIEWED, OUT_OF_ROOM, UNREACHED
 from reviews.reviewers.finished import Finished
 from reviews.reviewers.instructions import FINDER_VERSION
-from reviews.reviewers.model import ModelAnswer, ModelClient
-from reviews.reviewers.model_calls import OF_THE_PART, ModelCalls, NoFurtherCall, together, usage_of
+from reviews.reviewers.model import ModelClient
+from reviews.reviewers.model_calls import OF_THE_PART, Exchange, ModelCalls, NoFurtherCall, together
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import MAX_PATH_CHARS, request_text, shown_path
@@ -212,10 +212,10 @@ class ModelReview:
         """Ask about a part; return what is finished of it then, or the result of its failure."""
         call_id = self.around.new_call_id() + (f"-pass{part.turn}" if part.turn > 1 else "")
         client = self._client_of(part)
-        calls: list[ModelAnswer | None] = []
+        exchange = Exchange(call_id, client)
         request = self._request(part, lambda: self._mark)
         try:
-            answer = await self.calls.answer(request, part.index + 1, call_id, calls, client)
+            answer = await self.calls.answer(request, part.index + 1, exchange)
         except Failure as error:
             if not self._is_of_the_part(error):
                 raise
@@ -223,20 +223,20 @@ class ModelReview:
                 "chunk_not_reviewed",
                 call=call_id,
                 part=part.index + 1,
-                calls=len(calls),
+                calls=len(exchange.calls),
                 model=client.model,
                 estimated_tokens=tokens(request),
                 **error.facts,
             )
             why = OUT_OF_ROOM if error.detail == OUT_OF_ROOM else NOT_REVIEWED[error.error_class]
-            usage = replace(usage_of(calls), failed_chunks=1)
+            usage = replace(exchange.usage, failed_chunks=1)
             return PartResult(part, usage=usage, reason=f"{why} (call {call_id})", failure=error)
-        usage = usage_of(calls)
+        usage = exchange.usage
         repaired, may_be_cut = usage.repaired - answer.pop("proofs", 0), answer.pop("may_be_cut", False)
         is_halved = (answer["request_cut"] or may_be_cut) and self._may_halve(part)
         answer["request_cut"] |= answer.pop("is_window", False) and not is_halved
         usage = replace(usage, cut=int(answer["request_cut"]), repaired=repaired)
-        by = (said.model, said.by_fallback) if (said := calls[-1]) is not None else ()
+        by = (said.model, said.by_fallback) if (said := exchange.calls[-1]) is not None else ()
         return Finished(None if is_halved else answer, usage, *by)
 
     def _is_of_the_part(self, error: Failure) -> bool:

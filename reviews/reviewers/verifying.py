@@ -36,8 +36,8 @@ from reviews.reviewers.chunks import Chunk
 from reviews.reviewers.finished import Finished
 from reviews.reviewers.instructions import VERIFIER_VERSION
 from reviews.reviewers.merging import shared, words_of
-from reviews.reviewers.model import ModelAnswer, ModelClient
-from reviews.reviewers.model_calls import NoFurtherCall, parsed, together, usage_of
+from reviews.reviewers.model import ModelClient
+from reviews.reviewers.model_calls import Exchange, NoFurtherCall, parsed, together
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prompt import verify_text
 from reviews.reviewers.prompt_leaks import marks_of, repeats
@@ -183,19 +183,18 @@ async def _answer(asking: ModelReview, question: _Question) -> tuple[Mapping[str
     """Return the verdicts about a question, None when there are none, and what they cost."""
     if (known := Finished.of(asking.progress, question.digest)) is not None:
         return known.answer, known.usage
-    calls: list[ModelAnswer | None] = []
-    call_id = f"{asking.around.new_call_id()}-verify"
+    exchange = Exchange(f"{asking.around.new_call_id()}-verify", asking.around.verifier)
     answer: Mapping[str, Any] | None = None
     try:
-        answer = await _asked(asking, question, call_id, calls)
+        answer = await _asked(asking, question, exchange)
     except NoFurtherCall:
         return None, Usage()
     except (Failure, DependencyUnavailable, UnusableAnswer) as error:
         if isinstance(error, Failure) and error.error_class is ErrorClass.REDACTION_BLOCKED:
             raise
         facts = error.facts if isinstance(error, Failure) else {"problem": str(error)[:200]}
-        log.warning("findings_not_verified", call=call_id, findings=len(question.findings), **facts)
-    usage = usage_of(calls)
+        log.warning("findings_not_verified", call=exchange.call_id, findings=len(question.findings), **facts)
+    usage = exchange.usage
     usage = replace(usage, repaired=0, verify_calls=usage.calls, verify_input_tokens=usage.input_tokens)
     if answer is not None:
         Finished(answer, usage).keep(asking.progress, question.digest)
@@ -203,17 +202,15 @@ async def _answer(asking: ModelReview, question: _Question) -> tuple[Mapping[str
     return answer, usage
 
 
-async def _asked(
-    asking: ModelReview, question: _Question, call_id: str, calls: list[ModelAnswer | None]
-) -> Mapping[str, Any]:
+async def _asked(asking: ModelReview, question: _Question, exchange: Exchange) -> Mapping[str, Any]:
     try:
         (claims,) = asking.around.redact([question.claims])
         user = verify_text(question.request, question.chunk, claims)
     except RedactionBlocked as blocked:
         raise UnusableAnswer(f"the findings cannot be sent: {blocked.reason_code}") from None
-    said = await asking.calls.call(user, call_id, calls, asking.around.verifier, verdict_schema())
+    said = await asking.calls.call(user, exchange, schema=verdict_schema())
     answer = await parsed(said.text, parse_verdicts)
-    if asking.calls.is_cut(user, answer["seen"], said, call_id):
+    if asking.calls.is_cut(user, answer["seen"], said, exchange.call_id):
         raise UnusableAnswer("the model server cut the request")
     marks = marks_of(user.text)
     return {"verdicts": [verdict for verdict in answer["verdicts"] if not repeats(verdict, marks)]}
