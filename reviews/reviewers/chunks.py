@@ -187,10 +187,15 @@ def _shown_hunks(
 ) -> Iterator[ShownHunk]:
     lines = _Lines(text)
     what = " new file" if diff.action is Action.ADD else ""
-    for number, hunk in enumerate(diff.hunks, start=1):
-        name = f"F{index + 1}H{number}"
-        header, places = lines[rendered.headers[number - 1]], rendered.places[number - 1]
-        yield _shown_hunk(name, index, what, hunk, header, places, lines, budget_tokens)
+    places = zip(diff.hunks, rendered.headers, rendered.places, strict=True)
+    for number, (hunk, header_at, lines_at) in enumerate(places, start=1):
+        name, header = f"F{index + 1}H{number}", lines[header_at]
+        head = f"[{name}]{what} "
+        room = int((budget_tokens - 1) * CHARS_PER_TOKEN) - len(head) - len(header) - _RESERVED_CHARS
+        page = _Page(room, [head + "{header}"], {"header": header})
+        shown = tuple(_written(page, hunk, lines, lines_at))
+        whole = RedactedText.template("\n".join(page.layout), **page.parts)
+        yield ShownHunk(name, index, whole, shown, page.is_clipped)
 
 
 class _Lines:
@@ -235,21 +240,9 @@ class _Page:
         return shown
 
 
-def _shown_hunk(
-    name: str,
-    index: int,
-    what: str,
-    hunk: Hunk,
-    header: RedactedText,
-    places: tuple[int, ...],
-    lines: _Lines,
-    budget_tokens: int,
-) -> ShownHunk:
-    head = f"[{name}]{what} "
-    room = int((budget_tokens - 1) * CHARS_PER_TOKEN) - len(head) - len(header) - _RESERVED_CHARS
-    page = _Page(room, [head + "{header}"], {"header": header})
+def _written(page: _Page, hunk: Hunk, lines: _Lines, places: Sequence[int]) -> Iterator[ShownLine]:
+    """Write both sides of a hunk, as far as there is room; yield what is shown."""
     near = _near_changes(hunk)
-    shown: list[ShownLine] = []
     for side, title, positions in (
         (Side.NEW, NEW_TITLE, [k for k, line in enumerate(hunk.lines) if line.kind != "-"]),
         (Side.OLD, OLD_TITLE, _old_positions(hunk)),
@@ -264,9 +257,7 @@ def _shown_hunk(
             if written is None:
                 page.layout.append(f"[... clipped here: {len(positions) - done} more lines are not shown]")
                 break
-            shown.append(ShownLine(side, number, line.kind, written.text.removeprefix(line.kind), near[k], k))
-    text = RedactedText.template("\n".join(page.layout), **page.parts)
-    return ShownHunk(name, index, text, tuple(shown), page.is_clipped)
+            yield ShownLine(side, number, line.kind, written.text.removeprefix(line.kind), near[k], k)
 
 
 def _near_changes(hunk: Hunk) -> list[bool]:
