@@ -140,37 +140,83 @@ def texts_of(leads: Sequence[Lead], change: Change) -> dict[str, str]:
     return texts
 
 
-def with_context(
-    chunk: Chunk,
-    leads: Sequence[Lead],
-    texts: Mapping[str, tuple[RedactedText, RedactedText]],
-    outlines: Outlines,
-    budget_tokens: int,
-    needed: Mapping[str, int] = MappingProxyType({}),
-) -> Chunk:
-    """Return a part with the best of its definitions in the budget. `texts`: redacted path and text.
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Definitions that may be shown, best first, and the redacted paths and texts that they are cut from."""
 
-    `needed` has the places of those that come before others, in the order of its numbers.
-    """
-    own = {(hunk.file, int(hunk.name.rpartition("H")[2])) for hunk in chunk.hunks}
-    visible = {
-        (hunk.file, line.number) for hunk in chunk.hunks for line in hunk.lines if line.side is Side.NEW
-    }
-    wanted = [
-        lead
-        for lead in leads
-        if lead.hunks & own
-        and lead.path in texts
-        # Otherwise its hunk is in this part.
-        and (lead.file is None or (lead.file, lead.definition.head) not in visible)
-    ]
-    if needed:
-        shown_as = {path: text.truncated(MAX_PATH_CHARS).text for path, (text, _) in texts.items()}
-        wanted.sort(key=lambda lead: needed.get(f"{shown_as[lead.path]}:{lead.definition.head}", len(needed)))
-    blocks, is_full = _blocks(wanted, texts, outlines, budget_tokens, MAX_BLOCK_LINES)
-    if is_full:  # the beginnings of more definitions tell more
-        blocks = max(blocks, _blocks(wanted, texts, outlines, budget_tokens, SHORT_BLOCK_LINES)[0], key=len)
-    return Chunk(chunk.hunks, tuple(blocks))
+    leads: Sequence[Lead]
+    texts: Mapping[str, tuple[RedactedText, RedactedText]]
+    outlines: Outlines
+
+    def beside(
+        self, chunk: Chunk, budget_tokens: int, needed: Mapping[str, int] = MappingProxyType({})
+    ) -> Chunk:
+        """Return a part with the best of its definitions in the budget.
+
+        `needed` has the places of those that come before others, in the order of its numbers.
+        """
+        own = {(hunk.file, int(hunk.name.rpartition("H")[2])) for hunk in chunk.hunks}
+        visible = {
+            (hunk.file, line.number) for hunk in chunk.hunks for line in hunk.lines if line.side is Side.NEW
+        }
+        wanted = [
+            lead
+            for lead in self.leads
+            if lead.hunks & own
+            and lead.path in self.texts
+            # Otherwise its hunk is in this part.
+            and (lead.file is None or (lead.file, lead.definition.head) not in visible)
+        ]
+        if needed:
+            shown_as = {path: text.truncated(MAX_PATH_CHARS).text for path, (text, _) in self.texts.items()}
+            wanted.sort(
+                key=lambda lead: needed.get(f"{shown_as[lead.path]}:{lead.definition.head}", len(needed))
+            )
+        blocks, is_full = self._blocks(wanted, budget_tokens, MAX_BLOCK_LINES)
+        if is_full:  # the beginnings of more definitions tell more
+            blocks = max(blocks, self._blocks(wanted, budget_tokens, SHORT_BLOCK_LINES)[0], key=len)
+        return Chunk(chunk.hunks, tuple(blocks))
+
+    def _blocks(
+        self, leads: Sequence[Lead], budget_tokens: int, max_lines: int
+    ) -> tuple[list[ContextBlock], bool]:
+        """Return blocks within the budget, and whether one did not fit."""
+        blocks: list[ContextBlock] = []
+        elsewhere = misses = 0
+        for lead in leads:
+            if len(blocks) == MAX_BLOCKS or misses == MAX_MISSES:
+                break
+            if lead.file is None and elsewhere == MAX_BLOCKS_FROM_REPOSITORY:
+                continue
+            block = self._block(f"C{len(blocks) + 1}", lead, max_lines)
+            cost = tokens(block) + 1
+            if cost <= budget_tokens:
+                budget_tokens -= cost
+                blocks.append(block)
+                elsewhere += lead.file is None
+            else:
+                misses += 1
+        return blocks, misses > 0
+
+    def _block(self, name: str, lead: Lead, max_lines: int) -> ContextBlock:
+        """Return the first lines of a definition and its comment, under the heads of those around it."""
+        definition, (path, text) = lead.definition, self.texts[lead.path]
+        around = enclosing(self.outlines[lead.path], definition.head)
+        comment = range(definition.comment, definition.first)[: min(MAX_COMMENT_LINES, max_lines // 3)]
+        last = min(definition.last, definition.first + max_lines - len(comment) - 1)
+        heads = [outer.head for outer in around if outer.head < definition.first]
+        numbers = sorted({*heads[-MAX_HEADS:], *comment, *range(definition.first, last + 1)})
+        whole = text.lines(numbers[0], last)
+        layout = [f"{{path}}:{definition.head}"]
+        parts = {"path": path.truncated(MAX_PATH_CHARS)}
+        for number in numbers:
+            at = number - numbers[0] + 1
+            parts[f"l{number}"] = whole.lines(at, at).truncated(MAX_LINE_CHARS)
+            layout.append(f"{number:>5}  {{l{number}}}")
+        if last < definition.last:
+            layout.append(f"[... {definition.last - last} more lines]")
+        shown = RedactedText.template("\n".join(layout), **parts)
+        return ContextBlock(name, lead.path, definition.name if definition.name in shown.text else "", shown)
 
 
 def needed_in(
@@ -215,56 +261,3 @@ def best_of(unit: Chunk, room: int) -> tuple[ContextBlock, ...]:
 def place_of(block: ContextBlock) -> str:
     """Return where a block's definition stands: path, colon, line."""
     return block.text.text.partition("\n")[0]
-
-
-def _blocks(
-    leads: Sequence[Lead],
-    texts: Mapping[str, tuple[RedactedText, RedactedText]],
-    outlines: Outlines,
-    budget_tokens: int,
-    max_lines: int,
-) -> tuple[list[ContextBlock], bool]:
-    """Return blocks within the budget, and whether one did not fit."""
-    blocks: list[ContextBlock] = []
-    elsewhere = misses = 0
-    for lead in leads:
-        if len(blocks) == MAX_BLOCKS or misses == MAX_MISSES:
-            break
-        if lead.file is None and elsewhere == MAX_BLOCKS_FROM_REPOSITORY:
-            continue
-        block = _block(f"C{len(blocks) + 1}", lead, outlines[lead.path], *texts[lead.path], max_lines)
-        cost = tokens(block) + 1
-        if cost <= budget_tokens:
-            budget_tokens -= cost
-            blocks.append(block)
-            elsewhere += lead.file is None
-        else:
-            misses += 1
-    return blocks, misses > 0
-
-
-def _block(
-    name: str,
-    lead: Lead,
-    defined: Sequence[Definition],
-    path: RedactedText,
-    text: RedactedText,
-    max_lines: int,
-) -> ContextBlock:
-    """Return the first lines of a definition and its comment, under the heads of those around it."""
-    definition = lead.definition
-    comment = range(definition.comment, definition.first)[: min(MAX_COMMENT_LINES, max_lines // 3)]
-    last = min(definition.last, definition.first + max_lines - len(comment) - 1)
-    heads = [outer.head for outer in enclosing(defined, definition.head) if outer.head < definition.first]
-    numbers = sorted({*heads[-MAX_HEADS:], *comment, *range(definition.first, last + 1)})
-    whole = text.lines(numbers[0], last)
-    layout = [f"{{path}}:{definition.head}"]
-    parts = {"path": path.truncated(MAX_PATH_CHARS)}
-    for number in numbers:
-        at = number - numbers[0] + 1
-        parts[f"l{number}"] = whole.lines(at, at).truncated(MAX_LINE_CHARS)
-        layout.append(f"{number:>5}  {{l{number}}}")
-    if last < definition.last:
-        layout.append(f"[... {definition.last - last} more lines]")
-    shown = RedactedText.template("\n".join(layout), **parts)
-    return ContextBlock(name, lead.path, definition.name if definition.name in shown.text else "", shown)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 
 from criticizer.redaction import RedactedText, Redactor
@@ -20,7 +19,7 @@ from reviews.reviewers.checks import CHECKS, run_checks
 from reviews.reviewers.checks.hidden_code import hidden_code_in
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens, units_in
 from reviews.reviewers.cleaning import Cleaned, cleaned, for_people, title_of, without_secrets
-from reviews.reviewers.context import Outlines, leads_of, needed_in, outlines_of, texts_of, with_context
+from reviews.reviewers.context import Library, Outlines, leads_of, needed_in, outlines_of, texts_of
 from reviews.reviewers.coverage_texts import GENERATED, SKIPPED, TOO_LARGE
 from reviews.reviewers.document_sections import shown_sections
 from reviews.reviewers.outline import Definition, section_of
@@ -116,16 +115,16 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
         for_hunks = budget
         chunks = packed(budget, budget)
     del chunks[limits.max_calls :]
-    shown_context = partial(with_context, leads=leads, texts=clean.context, outlines=outlines)
+    library = Library(leads, clean.context, outlines)
     units = [
         # Whatever the model counts today, an equal unit has equal context.
-        shown_context(unit, budget_tokens=int(limits.max_input_tokens * limits.context_share))
+        library.beside(unit, int(limits.max_input_tokens * limits.context_share))
         for unit in units_in(chunks, costs, for_hunks)
     ]
     rooms = [budget - _cost(unit, costs) for unit in units]
     needed = needed_in(chunks, units, rooms, limits.context_share)
     chunks = [
-        shown_context(chunk, budget_tokens=min(share, budget - _cost(chunk, costs)), needed=places)
+        library.beside(chunk, min(share, budget - _cost(chunk, costs)), places)
         for chunk, places in zip(chunks, needed, strict=True)
     ]
     paths = tuple(map(for_people, (file.path for file in change.files), clean.paths))
