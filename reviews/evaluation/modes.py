@@ -182,10 +182,10 @@ def martian(options: Options) -> dict[str, Any]:
             raise NotMeasured("give --judged FILE, or --goldens and --repositories with --judge MODEL")
         scores = public_sets.martian_scores(options.judged)
         rows = {
-            f"{judge} {tool} {name}": round(getattr(score, name), 4)
+            f"{judge} {tool} {name}": round(share, 4)
             for judge, tools in scores.items()
             for tool, score in tools.items()
-            for name in ("precision", "recall")
+            for name, share in score._asdict().items()
         }
         return _report(options, "recorded judgements", rows)
     if not options.judge or options.judged is None:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from reviews.evaluation.answers import NotMeasured
 from reviews.evaluation.changes import fetched_commit, git_output
@@ -27,7 +27,7 @@ from reviews.sources.base import Change
 from reviews.sources.git import GitSource
 
 T = TypeVar("T")
-_PULL = re.compile(r"https://[^/]+/([\w.-]+)/([\w.-]+)/pull/(\d+)")
+_PULL = re.compile(r"https://[^/]+/([\w.-]+/[\w.-]+)/pull/(\d+)")
 _LEVELS = {"Diff Level": "diff", "File Level": "file", "Repo Level": "repository"}
 
 
@@ -76,12 +76,11 @@ class Pull:
     @property
     def repository(self) -> str:
         """The repository as `owner/name`."""
-        owner, name, _ = self._parts
-        return f"{owner}/{name}"
+        return self._parts[0]
 
     @property
     def number(self) -> int:
-        return int(self._parts[2])
+        return int(self._parts[1])
 
     @property
     def _parts(self) -> tuple[str, ...]:
@@ -91,21 +90,11 @@ class Pull:
         return found.groups()
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Recorded judgements of one tool, added up."""
+class Score(NamedTuple):
+    """What recorded judgements of one tool come to, added up."""
 
-    found: int
-    false: int
-    missed: int
-
-    @property
-    def precision(self) -> float:
-        return self.found / (self.found + self.false) if self.found else 0.0
-
-    @property
-    def recall(self) -> float:
-        return self.found / (self.found + self.missed) if self.found else 0.0
+    precision: float
+    recall: float
 
 
 def martian_goldens(directory: Path) -> list[Pull]:
@@ -133,7 +122,10 @@ def _scores(pulls: Any) -> dict[str, Score]:
     for tools in pulls.values():
         for tool, made in tools.items():
             counts.setdefault(tool, Counter()).update({name: len(made[name]) for name in ("tp", "fp", "fn")})
-    return {tool: Score(c["tp"], c["fp"], c["fn"]) for tool, c in sorted(counts.items())}
+    return {
+        tool: Score(*(c["tp"] / (c["tp"] + c[others]) if c["tp"] else 0.0 for others in ("fp", "fn")))
+        for tool, c in sorted(counts.items())
+    }
 
 
 def martian_pairs(file: Path) -> list[Pair]:
