@@ -104,16 +104,16 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     share = int(budget * limits.context_share) if clean.context else 0
     for_hunks = budget - share
 
-    def packed(budget: int, most: int) -> list[Chunk]:
-        """Return parts of `budget` tokens, or one hunk of up to `most`: one more than there may be."""
-        smallest = max(budget, MIN_CHUNK_TOKENS + max(costs, default=0))
-        return list(islice(pack(diffs, rendered, clean.diffs, costs, smallest, most), limits.max_calls + 1))
+    def packed(for_hunks: int) -> list[Chunk]:
+        """Return parts of so many tokens, or of one longer hunk: one more than there may be."""
+        least = max(for_hunks, MIN_CHUNK_TOKENS + max(costs, default=0))
+        return list(islice(pack(diffs, rendered, clean.diffs, costs, least, budget), limits.max_calls + 1))
 
-    chunks = packed(for_hunks, budget)
+    chunks = packed(for_hunks)
     is_crowded = bool(share) and len(chunks) > limits.max_calls
     if is_crowded:  # what the change is made of goes first; its context takes what is left
         for_hunks = budget
-        chunks = packed(budget, budget)
+        chunks = packed(for_hunks)
     del chunks[limits.max_calls :]
     library = Library(leads, clean.context, outlines)
     units = [
