@@ -97,9 +97,11 @@ class ModelReview:
         self.asked_keys = {n: key for n, key in enumerate(keys) if key not in around.known}
         parts = packed(prepared, list(self.asked_keys), limits.context_share)
         self.chunks = chunks = tuple(self._with_reported(chunk) for chunk in parts)
-        further = range(2, max(map(self.passes_of, range(len(prepared.paths))), default=1) + 1)
-        first = [Part(chunks, index) for index in range(len(chunks))]
-        self._parts = [*first, *chain.from_iterable(turned(first, n, self._wants(n)) for n in further)]
+        passes = [around.passes.of(path) for path in prepared.paths]  # how often asked about (guarantee G423)
+        self._parts = first = [Part(chunks, index) for index in range(len(chunks))]
+        for turn in range(2, max(passes, default=1) + 1):
+            wanted = {file for file, count in enumerate(passes) if count >= turn}
+            self._parts = [*self._parts, *turned(first, turn, wanted)]
         self._splits_left = limits.max_calls
         self._cut: list[int] = []  # characters of the parts that the server cut
         self._too_long = math.inf  # characters of the shortest of them, once it is no accident
@@ -107,13 +109,6 @@ class ModelReview:
     def _with_reported(self, chunk: Chunk) -> Chunk:
         paths = [entry.path.truncated(MAX_PATH_CHARS) for entry in self.prepared.text.manifest]
         return with_reported(chunk, self.prepared.reported, room_beside(self.prepared, chunk), paths)
-
-    def passes_of(self, file: int) -> int:
-        """Return how often the model is asked about a file (guarantee G423)."""
-        return self.around.passes.of(self.prepared.paths[file])
-
-    def _wants(self, turn: int) -> Callable[[int], bool]:
-        return lambda file: self.passes_of(file) >= turn
 
     def _client_of(self, part: Part) -> ModelClient:
         return self.around.second or self.client if part.turn % 2 == 0 else self.client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -42,10 +42,10 @@ class Part:
         return tuple(Part(chunks, self.index + n, self.turn) for n in range(len(pieces)))
 
 
-def turned(parts: Sequence[Part], turn: int, is_wanted: Callable[[int], bool]) -> Iterator[Part]:
+def turned(parts: Sequence[Part], turn: int, wanted: Collection[int]) -> Iterator[Part]:
     """Yield the parts of a further pass: of each, the wanted files in another order, always the same one."""
     for part in parts:
-        files = [file for file in part.chunk.files if is_wanted(file)]
+        files = [file for file in part.chunk.files if file in wanted]
         if files:
             random.Random(turn).shuffle(files)  # noqa: S311 - no secret
             hunks = tuple(hunk for file in files for hunk in part.chunk.hunks if hunk.file == file)
