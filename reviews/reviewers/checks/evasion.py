@@ -28,7 +28,7 @@ def odd_text(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
         if not file.oddity:
             continue
         lines = () if file.skipped else added_lines(file, diff)
-        line = next((one.number for one in lines if NUL_SHOWN in one.text or DAMAGE_SHOWN in one.text), None)
+        line = next((number for number, text in lines if NUL_SHOWN in text or DAMAGE_SHOWN in text), None)
         yield check_finding(
             file.path,
             FindingSeverity.MEDIUM,
@@ -164,7 +164,7 @@ def misread_source(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Findin
         where = _undeclared(file)
         if not where and extension(file.path) == ".java":
             lines = added_lines(file, diff)
-            where = next((line.number for line in lines if _JAVA_ESCAPE.search(line.text)), 0)
+            where = next((number for number, text in lines if _JAVA_ESCAPE.search(text)), 0)
         if where:
             yield check_finding(
                 file.path,

@@ -44,16 +44,16 @@ def reviewer_instructions(change: Change, diffs: Sequence[FileDiff]) -> Iterator
     if addresses_reviewer(change.description[:100_000]):
         yield _instruction(DESCRIPTION, None)
     for file, diff in files_and_diffs(change, diffs):
-        for line in added_lines(file, diff):
-            if addresses_reviewer(line.text[:2000]):
-                yield _instruction(file.path, line.number)
+        for number, text in added_lines(file, diff):
+            if addresses_reviewer(text[:2000]):
+                yield _instruction(file.path, number)
 
 
 def invisible_characters(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
     """Report added characters that make text read differently from what it is."""
     for file, diff in files_and_diffs(change, diffs):
-        for line in added_lines(file, diff):
-            found = find_misleading(line.text)
+        for number, text in added_lines(file, diff):
+            found = find_misleading(text)
             if found:
                 yield check_finding(
                     file.path,
@@ -61,7 +61,7 @@ def invisible_characters(change: Change, diffs: Sequence[FileDiff]) -> Iterator[
                     "Invisible character in the text",
                     f"U+{ord(found):04X} makes this line look different from what it says.",
                     "Remove the character, or write it as an escape.",
-                    line.number,
+                    number,
                     category="security",
                 )
 

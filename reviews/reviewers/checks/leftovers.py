@@ -61,19 +61,19 @@ def conflict_markers(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Find
     """Report each added conflict from its opening to its closing marker."""
     for file, diff in files_and_diffs(change, diffs):
         opened: int | None = None
-        for line in added_lines(file, diff):
-            text = line.text.rstrip("\r")
+        for number, line in added_lines(file, diff):
+            text = line.rstrip("\r")
             if _CLOSES.fullmatch(text):
                 # A closing marker alone counts in git's form with a label: nothing else looks like it.
                 if opened is not None or text.startswith(">>>>>>> "):
-                    yield _conflict(file.path, opened or line.number, line.number)
+                    yield _conflict(file.path, opened or number, number)
                 opened = None
             elif _OPENS.fullmatch(text):
                 if opened is not None:
                     yield _conflict(file.path, opened, opened)
-                opened = line.number
+                opened = number
             elif opened is None and _PERFORCE_MIDDLE.fullmatch(text):
-                opened = line.number
+                opened = number
         if opened is not None:
             yield _conflict(file.path, opened, opened)
 
@@ -95,16 +95,16 @@ def debugger_leftovers(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Fi
     """Report added statements that stop the program in a debugger, or run one test only."""
     for file, diff in files_and_diffs(change, diffs):
         patterns = [pattern for endings, pattern in _DEBUGGERS if extension(file.path) in endings]
-        for line in added_lines(file, diff) if patterns else ():
-            if any(pattern.search(line.text[:1000]) for pattern in patterns):
-                category, title, message = _FOCUS if ".only(" in line.text else _DEBUGGER
+        for number, line in added_lines(file, diff) if patterns else ():
+            if any(pattern.search(line[:1000]) for pattern in patterns):
+                category, title, message = _FOCUS if ".only(" in line else _DEBUGGER
                 yield check_finding(
                     file.path,
                     FindingSeverity.MEDIUM,
                     title,
                     message,
                     "Remove it before the change is released.",
-                    line.number,
+                    number,
                     category=category,
                 )
 

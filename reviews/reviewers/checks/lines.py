@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from reviews.reviewers.base import Finding, FindingSeverity
@@ -20,26 +19,18 @@ class Check(Protocol):
     def __call__(self, change: Change, diffs: Sequence[FileDiff], /) -> Iterable[Finding]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AddedLine:
-    """A line that is new. `number` counts from 1 on the new side."""
-
-    number: int
-    text: str
-
-
-def added_lines(file: FileChange, diff: FileDiff) -> Iterator[AddedLine]:
-    """Yield the added lines in order.
+def added_lines(file: FileChange, diff: FileDiff) -> Iterator[tuple[int, str]]:
+    """Yield the added lines in order, with their numbers from 1 on the new side.
 
     Of a file too large to compare, those are the lines whose text the old side does not have.
     """
     if not diff.too_large:
-        yield from (AddedLine(line.new_no or 0, line.text) for line in diff.added())
+        yield from ((line.new_no or 0, line.text) for line in diff.added())
         return
     known = set(split_lines(file.old_text or ""))
     for number, line in enumerate(split_lines(file.new_text or ""), start=1):
         if line not in known:
-            yield AddedLine(number, line.removesuffix("\n"))
+            yield number, line.removesuffix("\n")
 
 
 def files_and_diffs(change: Change, diffs: Sequence[FileDiff]) -> Iterator[tuple[FileChange, FileDiff]]:

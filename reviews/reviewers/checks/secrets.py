@@ -30,7 +30,7 @@ def added_secrets(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding
     deadline = time.thread_time() + SEARCH_SECONDS
     yield from _in_text(DESCRIPTION, change.description, None, frozenset(), deadline)
     for file, diff in files_and_diffs(change, diffs):
-        added = frozenset(line.number for line in added_lines(file, diff))
+        added = frozenset(number for number, _ in added_lines(file, diff))
         if added and file.new_text is not None:
             yield from _in_text(file.path, file.new_text, file.old_text, added, deadline)
 
