@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from criticizer.redaction import RedactedText
@@ -13,7 +13,6 @@ from reviews.reviewers.chunks import Chunk, ShownHunk, tokens
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.merging import words_of
 from reviews.reviewers.prompt import MAX_PATH_CHARS, ChangeText, fenced, hunks_of
-from reviews.reviewers.prompt_leaks import draw_boundary
 
 MAX_DESCRIPTION_CHARS = 1_000
 MAX_QUESTION_TOKENS = 4_000  # of a section and its hunks
@@ -112,7 +111,7 @@ def question_hunks(section: ShownSection, files: Sequence[int], hunks: Sequence[
 
 
 def question_text(
-    change: ChangeText, section: ShownSection, chunk: Chunk, boundary: Callable[[], str] = draw_boundary
+    change: ChangeText, section: ShownSection, chunk: Chunk, boundary: str = ""
 ) -> RedactedText:
     """Build the user part of the question."""
     placed = RedactedText.template(

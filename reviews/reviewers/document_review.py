@@ -137,7 +137,7 @@ def questions_of(
             continue
         try:
             request = question_text(prepared.text, section, chunk)
-            same = question_text(prepared.text, section, chunk, lambda: "digest")
+            same = question_text(prepared.text, section, chunk, "digest")
         except RedactionBlocked as blocked:
             results.append(not_clean(section, blocked))
             continue

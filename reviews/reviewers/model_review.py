@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -208,7 +208,7 @@ class ModelReview:
         call_id = self.around.new_call_id() + (f"-pass{part.turn}" if part.turn > 1 else "")
         client = self._client_of(part)
         exchange = Exchange(call_id, client)
-        request = self._request(part, lambda: self._mark)
+        request = self._request(part, self._mark)
         try:
             answer = await self.calls.answer(request, part.index + 1, exchange)
         except Failure as error:
@@ -242,13 +242,13 @@ class ModelReview:
     @cached_property
     def asked(self) -> list[tuple[Part, str, RedactedText]]:
         """Return each part with its digest and its request, for others to answer it."""
-        return [(part, self._digest(part), self._request(part, lambda: self._mark)) for part in self._parts]
+        return [(part, self._digest(part), self._request(part, self._mark)) for part in self._parts]
 
     def request_of(self, result: PartResult) -> RedactedText:
         """Return the request that led to a result."""
-        return self._request(result.part, lambda: result.boundary)
+        return self._request(result.part, result.boundary)
 
-    def _request(self, part: Part, boundary: Callable[[], str]) -> RedactedText:
+    def _request(self, part: Part, boundary: str) -> RedactedText:
         return request_text(self.prepared.text, part.chunks, part.index, boundary, part.turn)
 
     def _result(self, part: Part, finished: Finished) -> PartResult:
@@ -299,7 +299,7 @@ class ModelReview:
 
         An answer of the second model counts under the first one's name: it is not paid for twice.
         """
-        user = self._request(part, lambda: "digest")
+        user = self._request(part, "digest")
         model = self._client_of(part).model
         whole = "\0".join([FINDER_VERSION, model, self.calls.system, user.text])
         return hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()

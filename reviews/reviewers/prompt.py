@@ -9,9 +9,9 @@ that once (guarantee G363).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, count, groupby, pairwise
 from types import MappingProxyType
 
 from criticizer.redaction import RedactedText, RedactionBlocked
@@ -82,7 +82,7 @@ def request_text(
     change: ChangeText,
     chunks: Sequence[Chunk],
     part: int,
-    boundary: Callable[[], str] = draw_boundary,
+    boundary: str = "",
     turn: int = 1,
 ) -> RedactedText:
     """Build the user part for `chunks[part]`. Another pass is told its number, and so is another request."""
@@ -114,19 +114,18 @@ def request_text(
 def fenced(
     sections: Mapping[str, RedactedText | None],
     task: str,
-    boundary: Callable[[], str],
+    boundary: str,
     heads: Mapping[str, str] = MappingProxyType({}),
 ) -> RedactedText:
     """Return a request: its sections by title, between lines with its marker, and the task.
 
-    A section without a text is left out; `heads` has what stands before some. A boundary that occurs in a
-    text that it is to fence is drawn again and numbered.
+    A section without a text is left out; `heads` has what stands before some. The marker is the boundary,
+    "" for a new one; one that occurs in a text that it is to fence gets a number.
     """
     shown = {title: text for title, text in sections.items() if text is not None}
-    mark, draws = boundary(), 0
-    while any(mark in text.text for text in shown.values()):
-        draws += 1
-        mark = f"{boundary()}-{draws}"
+    boundary = boundary or draw_boundary()
+    marks = chain([boundary], (f"{boundary}-{number}" for number in count(1)))
+    mark = next(mark for mark in marks if not any(mark in text.text for text in shown.values()))
     layout = f"Never repeat the marker of this request: {canary_of(mark)}\n"
     for number, title in enumerate(shown):
         layout += f"\n{heads.get(title, '')}BEGIN {mark} {title}\n{{s{number}}}\nEND {mark}\n"

@@ -37,7 +37,7 @@ def with_library(*extra: ContextFile, new: str = NEW) -> Change:
 
 
 def request(of: Prepared, part: int = 0) -> str:
-    return request_text(of.text, of.chunks, part, lambda: "fence").text
+    return request_text(of.text, of.chunks, part, "fence").text
 
 
 def test_definitions_that_added_lines_use_are_shown_with_the_heads_around_them() -> None:

@@ -26,7 +26,7 @@ def prepared(reviewed: Change, **limits: int) -> Prepared:
 
 
 def request(of: Prepared, part: int = 0, boundary: str = "fence") -> RedactedText:
-    return request_text(of.text, of.chunks, part, lambda: boundary)
+    return request_text(of.text, of.chunks, part, boundary)
 
 
 def test_a_request_names_every_file_and_shows_the_hunks_between_fences() -> None:

@@ -64,8 +64,8 @@ def test_a_change_comes_back_as_it_would_be_prepared_here() -> None:
     there, here = opened(redacted(ONE)), prepare(ONE, Redactor())
     assert there == here
     assert fake_token() not in redacted(ONE).decode()
-    request = request_text(there.text, there.chunks, 0, lambda: "fence")
-    assert guard(request) == guard(request_text(here.text, here.chunks, 0, lambda: "fence"))
+    request = request_text(there.text, there.chunks, 0, "fence")
+    assert guard(request) == guard(request_text(here.text, here.chunks, 0, "fence"))
 
 
 def test_another_recipe_is_not_opened() -> None:

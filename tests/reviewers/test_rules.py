@@ -42,7 +42,7 @@ def prepared_of(*files: FileChange, rules: list[Rule], limits: ReviewLimits = LI
 
 def requests_of(prepared: Prepared) -> list[str]:
     asking = ModelReview(prepared, Scripted(), LIMITS, {}, ReviewContext())
-    return [asking._request(part, lambda: "data-test").text for part in asking._parts]
+    return [asking._request(part, "data-test").text for part in asking._parts]
 
 
 # --- selection and the request -------------------------------------------------------------------
