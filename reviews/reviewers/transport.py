@@ -175,8 +175,6 @@ class HttpModelClient:
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Ask once (see `ModelClient.complete`). The deadline covers every step of the call."""
-        if not isinstance(request.user, RedactedText):
-            raise TypeError(f"a model is sent RedactedText only, not {type(request.user).__name__}")
         most = self._config.output_tokens(request.has_more_room)
         answer = await self._transport.within_deadline(request.call_id, lambda: self._complete(request, most))
         log.info(
