@@ -73,9 +73,13 @@ def changes() -> list[str]:
     return list(CircuitEvent.objects.filter(name=LLM).order_by("id").values_list("change", flat=True))
 
 
-def waits_for_the_model() -> OutboxMessage:
+def waits_for_the_model(stage_run: int) -> OutboxMessage:
     return OutboxMessage.objects.create(
-        aggregate_type="stage_run", aggregate_id=1, message_type="run_stage", queue="llm", waiting_for=LLM
+        aggregate_type="stage_run",
+        aggregate_id=stage_run,
+        message_type="run_stage",
+        queue="llm",
+        waiting_for=LLM,
     )
 
 
@@ -137,7 +141,7 @@ def test_a_server_that_goes_away_again_opens_it_again(settings: Any) -> None:
 def test_waiting_work_makes_the_trial_call_itself(settings: Any) -> None:
     with FakeLlm() as server:
         half_opened(settings, server)
-        message = waits_for_the_model()
+        message = waits_for_the_model(1)
         time_passes()
         assert (health_checks.due(), health_checks.begin(LLM), health_checks.run_due()) == ([], None, 0)
         message.delete()
@@ -408,9 +412,7 @@ def test_an_expired_key_is_not_hidden_behind_the_outage_that_opened_the_circuit(
     until = datetime(2030, 1, 2, 11, 30, tzinfo=UTC)
     for n in range(3):
         job = factories.ReviewJobFactory(changelist_id=str(n), deadline_at=until + timedelta(hours=n))
-        message = waits_for_the_model()
-        message.aggregate_id = factories.StageRunFactory(job=job, stage="llm").pk
-        message.save()
+        waits_for_the_model(factories.StageRunFactory(job=job, stage="llm").pk)
     with FakeLlm(refused_keys=frozenset({"a-key-for-tests"})) as server:
         settings.LLM_BASE_URL = server.base_url
         time_passes()
