@@ -87,7 +87,7 @@ def test_the_question_before_a_deletion_counts_scans_and_loads_none(ann: Client)
         Scan.objects.create(job=job, target=row)
     with CaptureQueriesContext(connection) as queries:
         question = ann.get(f"{LIST}{row.pk}/delete/").content.decode()
-    assert "Its scans are deleted with it: 2 scans." in question
+    assert "Its scans are deleted too: 2 scans." in question
     assert not [query["sql"] for query in queries if "scan_documents" in query["sql"]]
     ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes", "reason": "its documents moved"})
     assert not Scan.objects.exists()
@@ -96,7 +96,7 @@ def test_the_question_before_a_deletion_counts_scans_and_loads_none(ann: Client)
 def test_a_deletion_needs_a_reason(ann: Client) -> None:
     row = factories.ScanTargetFactory()
     question = ann.get(f"{LIST}{row.pk}/delete/").content.decode()
-    for part in (row.path, "no longer?", 'value="Delete the scanned path"'):
+    for part in (row.path, "Stop scanning", 'value="Delete the scanned path"'):
         assert part in question
     ann.post(f"{LIST}{row.pk}/delete/", {"post": "yes"})
     assert ScanTarget.objects.exists()

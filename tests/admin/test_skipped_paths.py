@@ -26,7 +26,7 @@ def add(client: Client, **changes: object) -> str:
 def test_an_operator_skips_a_path_and_the_list_says_what_that_means(ann: Client) -> None:
     text = add(ann)
     assert SkippedPath.objects.get().pattern == LINE["pattern"]
-    assert "is reviewed all the same" in text
+    assert "is still reviewed" in text
     assert "changes fetched from now on" in text
 
 

@@ -92,8 +92,8 @@ def test_open_circuit_of_a_silent_server_advises_the_operator(letter: DeadLetter
     passed, said = validated(letter)  # the server is gone
     assert not passed
     assert said[f"circuit {LLM}"] == (
-        f"the circuit of {LLM} is open: validate again when it is half-open or closed, or overrule it"
-        " for a single letter: its replay then waits, and a batch would stop"
+        f"the circuit of {LLM} is open: validate again when it is half-open or closed, or override"
+        " the check for a single dead letter: its replay then waits, and a batch would stop"
     )
     assert (
         f"the model server at 127.0.0.1:{server.server.port} could not be reached" in said[f"answers {LLM}"]

@@ -618,7 +618,7 @@ def test_the_commands_list_print_and_restore() -> None:
     out = io.StringIO()
     call_command("read_letter_archive", stdout=out)
     name = out.getvalue().split("\t")[0]
-    assert "2 letters" in out.getvalue()
+    assert "2 dead letters" in out.getvalue()
     out = io.StringIO()
     call_command("read_letter_archive", name, letter=[letter.pk], stdout=out)
     assert json.loads(out.getvalue())["letter"]["detail"] == letter.detail

@@ -116,7 +116,7 @@ def test_a_code_that_github_did_not_give_out_is_named_as_such(ann: Person, githu
     assert "GitHub does not take this code (it answered 404)" in said
     assert "only those that it gave out itself" in said
     assert "not installed" not in said
-    assert "make it again here" in said
+    assert "make the App again here" in said
     assert SecurityEvent.objects.filter(kind="app_credentials").count() == 1
     # The true one is still good.
     assert "GITHUB_APP_ID=" in ann.presses(ann.reads(back), back)

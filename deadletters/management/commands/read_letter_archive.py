@@ -51,7 +51,7 @@ class Command(BaseCommand):
         if not (names or all or letter):
             for found in files:
                 self.stdout.write(
-                    f"{found.name}\t{found.created_at:%Y-%m-%d %H:%M}\t{found.letter_count} letters"
+                    f"{found.name}\t{found.created_at:%Y-%m-%d %H:%M}\t{found.letter_count} dead letters"
                     f" ({found.first_letter} to {found.last_letter})"
                 )
             return
