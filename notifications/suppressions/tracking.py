@@ -7,7 +7,6 @@ signature needs another library.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -81,7 +80,7 @@ def _has_password(accepted: Sequence[str], authorization: str) -> bool:
         return False
     try:
         given = base64.b64decode(encoded, validate=True)
-    except binascii.Error:
+    except ValueError:  # of letters as well that are not ASCII
         return False
     matches = [hmac.compare_digest(given, item.encode()) for item in accepted]
     return any(matches)

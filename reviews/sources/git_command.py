@@ -166,9 +166,9 @@ class GitCommand:
         return known or misconfigured("git cannot read the repository: check GIT_REPOSITORIES", **facts)
 
     def commit_of(self, name: str) -> str:
-        """Return the commit that a reference leads to, or ""; git says nothing of one that is none."""
-        result = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        return result.text.strip()
+        """Return the commit that a reference leads to, or "": also of a repository with longer ids."""
+        sha = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").text.strip()
+        return sha if SHA.fullmatch(sha) else ""
 
     def has_commit(self, sha: str) -> bool:
         """Return whether the repository holds a commit; False for text that is no id."""

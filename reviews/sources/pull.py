@@ -97,7 +97,7 @@ class CommitSource(_HostedSource):
         super().__init__(changelist_id, mirror, [], [changelist_id.rpartition("@")[2]])
 
     def _sha_of(self, changelist_id: str) -> str:
-        """Return the commit's id, which the mirror has still: a scan asks for long."""
+        """Return the commit's id once the mirror has shown that it still holds it: a scan takes long."""
         sha = super()._sha_of(changelist_id)
         self._git.output("cat-file", "-e", sha)
         return sha

@@ -238,6 +238,13 @@ def test_postmark_without_its_password_is_refused(job: ReviewJob, password: str 
     assert state_of(row) == ("", [])
 
 
+def test_a_login_that_is_not_ascii_is_refused() -> None:
+    answer = Client().post(
+        "/webhooks/postmark/", b"{}", content_type="application/json", headers={"Authorization": "Basic \xe9"}
+    )
+    assert answer.status_code == 401
+
+
 def test_the_older_password_is_taken_while_it_is_configured(job: ReviewJob) -> None:
     row = sent_by(job, "postmark")
     assert post_postmark(postmark_event(row), "postmark:older-for-tests").status_code == 204

@@ -10,10 +10,10 @@ from pathlib import Path
 class GitRepo:
     """A repository in a directory; nothing of the user's or machine's git settings applies."""
 
-    def __init__(self, path: Path, *, bare: bool = False) -> None:
+    def __init__(self, path: Path, *options: str, bare: bool = False) -> None:
         self.path = path
         path.mkdir(parents=True)
-        self.git("init", "-q", "-b", "main", *(["--bare"] if bare else []))
+        self.git("init", "-q", "-b", "main", *options, *(["--bare"] if bare else []))
 
     def git(self, *arguments: str, stdin: bytes = b"") -> str:
         done = subprocess.run(

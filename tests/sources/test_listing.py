@@ -146,6 +146,16 @@ def test_a_branch_that_is_not_there_says_what_to_correct(repo: GitRepo) -> None:
     assert "GIT_WATCH" in caught.value.detail
 
 
+def test_a_commit_with_a_longer_id_is_none_that_can_be_reviewed(tmp_path: Path) -> None:
+    repo = GitRepo(tmp_path / "repo", "--object-format=sha256")
+    repo.commit_files({"a": "1\n"})
+    source = GitSource("app", repo.path)
+    with pytest.raises(PermanentFailure, match="no such branch"):
+        source.head("main")
+    with pytest.raises(PermanentFailure, match="leads to no commit"):
+        source.default_head()
+
+
 def test_history_that_is_gone_says_so(repo: GitRepo) -> None:
     head = repo.commit_files({"a": "1\n"})
     assert GitSource("app", repo.path).commits(head, after="1" * 40) is None
