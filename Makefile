@@ -50,15 +50,15 @@ test: $(VENV)/dev check
 	@.ci/imap
 	@# Tests that start clusters run apart from those that load every core, and those of a file in one process:
 	@# they share an installation. Status 5: none was chosen.
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder -m "cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -n auto --maxprocesses 5 -m "not cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -n auto --maxprocesses 5 --dist loadscope --no-loadscope-reorder -m "cluster and not long" $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # Everything, for a nightly job: long proofs too, branch coverage with its floor, slices of drill and matrix.
 test-all: $(VENV)/nightly check
 	@.ci/browser
 	@.ci/imap
 	@.ci/emulator
-	CRITICIZER_TEST_RUN=all $(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not cluster" --cov --cov-report= $(PYTEST_ARGS)
+	CRITICIZER_TEST_RUN=all $(BIN)/python -m pytest -n auto --maxprocesses 5 -m "not cluster" --cov --cov-report= $(PYTEST_ARGS)
 	CRITICIZER_TEST_RUN=all $(BIN)/python -m pytest -m cluster --cov --cov-append --cov-report= $(PYTEST_ARGS)
 	@$(BIN)/coverage report --skip-covered --sort=cover | tail -40
 	$(BIN)/coverage report --format=total --fail-under=$(COVERAGE)

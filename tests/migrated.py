@@ -1,6 +1,6 @@
 """A data directory of PostgreSQL in which the migrations ran once, copied for each test process.
 
-Migrations take six seconds of a processor. A run has three processes twice, and whoever works on a
+Migrations take six seconds of a processor. A run has five processes twice, and whoever works on a
 test starts one a minute. The directory is named after all that decides what lies in it: the product's
 modules, the locked packages, this module and the one that keeps the migrated rows.
 """
