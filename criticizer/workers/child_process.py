@@ -85,7 +85,8 @@ class ChildProcess:
 
 
 def _wait(pipe: IO[bytes], event: int, until: float) -> None:
-    with selectors.DefaultSelector() as selector:
+    # Unlike others, this one takes no descriptor: there may be none left.
+    with selectors.PollSelector() as selector:
         selector.register(pipe, event)
         if not selector.select(max(0.0, until - time.monotonic())):
             raise ProcessLost

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,25 @@ def test_an_exchange_that_breaks_off_gives_no_other_change_its_answer(
     other = change(added(D + "other.py", "x = 1\n"))
     assert opened(redacted(other)).paths == (D + "other.py",)
     assert pid() != victim
+
+
+def test_a_worker_without_a_free_descriptor_redacts_with_the_process_that_runs() -> None:
+    redacted(ONE)
+    running = pid()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.dup(0)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, limits[1]))
+    try:
+        with suppress(OSError):  # until none is left
+            while True:
+                taken.append(os.dup(0))
+        again = redacted(ONE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    assert opened(again).author == "ann"
+    assert pid() == running
 
 
 @pytest.mark.long
