@@ -39,7 +39,7 @@ def sync(path: Path) -> None:
 def artifact_storages(values: Mapping[str, Any], data_dir: Path) -> dict[str, dict[str, Any]]:
     """Return the STORAGES of raw and redacted artifacts and of removed dead letters.
 
-    None shares the place of another. `ARTIFACT_STORAGE=s3` needs django-storages (extra `s3`).
+    Each storage has its own location. `ARTIFACT_STORAGE=s3` needs django-storages (extra `s3`).
     """
     if values["ARTIFACT_STORAGE"] == "file":
         return {

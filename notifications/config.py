@@ -1,4 +1,4 @@
-"""Makes the configured providers from the settings; the only module that reads both."""
+"""Builds the providers from the settings; the only module that imports settings and providers."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def dependency_of(recipient: str, provider: Provider | None = None, *, looking: 
     `provider:webhook:<host[:port]>`, so that one dead receiver does not stop the others; mail is
     `provider:mail`, or `provider:maildir`; a pull request its host's, such as `github:<host>:<owner>`.
     `provider`: the one that serves it; unless given, the one that the settings name. `looking`: for a
-    look-up, which may need another server than the send: `provider:mail-archive`.
+    look-up, which may use another server than sending does: `provider:mail-archive`.
     """
     channel, address = split(recipient)
     if channel == "webhook":

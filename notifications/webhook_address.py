@@ -42,10 +42,10 @@ class WebhookAddress:
 def parse(text: str) -> WebhookAddress:
     """Return the parts of a webhook's address. Raises ValueError with a sentence for the user.
 
-    Equal receivers have equal texts: `str(parse(text))` is the normal form, and its own.
+    `str(parse(text))` is the normal form: equal for equal receivers, and unchanged when parsed again.
     """
     if not _URL_CHARACTERS.fullmatch(text):
-        raise ValueError("A webhook URL may hold ASCII without spaces only. Percent-encode the rest.")
+        raise ValueError("A webhook URL may contain only ASCII without spaces. Percent-encode the rest.")
     try:
         parts = urlsplit(text)
         port = parts.port

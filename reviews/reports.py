@@ -95,15 +95,15 @@ def _ended(job: ReviewJob) -> tuple[EarlierFinding, ...]:
 
 
 def banner_within(banner: str, stopped: str, scope: Scope) -> str:
-    """Return what a reader is told of a job's banner, which counts files and parts of the whole change.
+    """Return a job's banner as a reader may see it: it counts files and parts of the whole change.
 
-    A reader who may not see every file is told that the review is partial, without numbers.
+    A reader who may not see every file sees that the review is partial, without numbers.
     """
     return banner if scope.everything else stopped_banner(stopped) if stopped else ""
 
 
 def limited_to(job: ReviewJob) -> str:
-    """Return which files a review covers that was requested by a key with prefixes, or a scan."""
+    """Return the sentence that says to which files a scan, or a review by a key with prefixes, is limited."""
     trees = ", ".join(f"{prefix}..." for prefix in job.scope_prefixes)
     if job.kind == SCAN:
         return f"This scan is limited to the documents of {trees}: no file elsewhere was looked at."

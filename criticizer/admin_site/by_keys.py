@@ -1,8 +1,8 @@
 """A page of the newest matches, from an index that has the keys of all matches.
 
-Tens of thousands of reviews have an error, and a list shows the newest fifty. The index has their keys but
-not their times, so that sorting them reads each row. Keys are given in the order of creation, give or take
-`SKEW`: the highest keys are enough, as long as the page ends before the times at which a lower key may match.
+Tens of thousands of reviews have an error, and a list shows the newest fifty. The index holds row keys but
+not times, so sorting by time would read every row. Keys are assigned in creation order within `SKEW`, so the
+highest keys suffice as long as every row of the page is more than `SKEW` newer than the lowest of them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from criticizer.admin_site.ordering import Ordering, beyond
 from criticizer.admin_site.search_query import Key, SearchProblem, condition_of, parse
 from criticizer.db.id_lists import is_one_of
 
-# Between the begin of the transaction, which is the time of its row, and the key that it was given; and
-# between the clocks of a database that was promoted and of the one before.
+# Largest expected gap between a row's time (the start of its transaction) and the moment its key was
+# assigned; it also covers the clock difference between a promoted database and the one before.
 SKEW = timedelta(minutes=10)
 WINDOWS = (400, 4_000)  # keys that are looked at; with more, the whole search is cheaper
 
@@ -35,8 +35,9 @@ def page_by_keys(
 ) -> list[Any] | None:
     """Return the next `number` of `rows` that match a search, in their order, or all that are left.
 
-    `rows` are in `ordering`; `after` is the position behind which the page begins. None where the search has
-    no term of a key with `newest`, words beside it, another order, or too many matches at one time.
+    `rows` are in `ordering`; `after` is the position behind which the page begins. None, so that the caller
+    searches normally, if the search does not have exactly one term of a key with `newest`, has words beside
+    it or another order, or if too many matches share one time.
     """
     if not (ordering.is_of_creation and ordering.is_descending):
         return None

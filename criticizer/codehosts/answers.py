@@ -1,4 +1,4 @@
-"""The meaning of a code host's refusals: what all hosts say alike, around what each says itself."""
+"""Maps a code host's error responses to failures: the shared rules; each host adds its own."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _MAX_MESSAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """What one host's refusals mean. `label` names it; `meaning` returns class and remedy of a 4xx answer."""
+    """How one host's errors are mapped. `label`: its name; `meaning`: class and remedy of a 4xx answer."""
 
     label: str
     meaning: Callable[[Answer], tuple[ErrorClass, str]]
 
 
 def of_account(label: str) -> Refusals:
-    """Return what the refusals of a host mean that knows us by an account's token, `<LABEL>_TOKEN`."""
+    """Return the error meanings for a host that authenticates with an account token, `<LABEL>_TOKEN`."""
     name = label.upper()
     known = {
         401: (ErrorClass.AUTH_DENIED, f"it refused the token: check {name}_TOKEN"),
@@ -53,7 +53,7 @@ def of_account(label: str) -> Refusals:
 
 
 def said(answer: Answer) -> str:
-    """Return the host's own words about a refusal, for the failure's context: one short line."""
+    """Return the host's own error message for the failure's context: one short line."""
     content = answer.json() or {}
     message = content.get("message") or content.get("error") or ""
     text = message if isinstance(message, str) else json.dumps(message)
@@ -83,7 +83,8 @@ def is_limit(answer: Answer) -> bool:
 def limit_seconds(answer: Answer, now: float) -> float | None:
     """Return how long a limit lasts, as far as the answer says so; None where it does not.
 
-    The time of the reset counts only where nothing is left: with a secondary limit it is that of another.
+    The reset time is used only if no calls are left: under a secondary rate limit the header describes the
+    primary one.
     """
     if (asked := retry_after(answer.headers, lambda: server_time(answer, now))) is not None:
         return asked
@@ -100,7 +101,7 @@ def quota_of(answer: Answer, now: float) -> tuple[int | None, float]:
 
 
 def server_time(answer: Answer, now: float) -> float:
-    """Return the server's own time, by which its times count; `now` where it does not say."""
+    """Return the time in the server's Date header, to which its other times relate; `now` without one."""
     try:
         return parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
     except (TypeError, ValueError, OverflowError):
@@ -110,11 +111,12 @@ def server_time(answer: Answer, now: float) -> float:
 def failure_of(
     refusals: Refusals, answer: Answer, place: Component, *, acts: bool, now: float | None = None
 ) -> Failure:
-    """Return the failure that a refusal is. `acts`: the request, if executed, must not be repeated."""
+    """Return the failure for an error response. `acts`: if executed, it must not be repeated."""
     context = _context(answer)
     if is_limit(answer):
         seconds = limit_seconds(answer, time.time() if now is None else now)
-        return QuotaExceeded(place, f"{refusals.label}'s limit for us is reached", seconds, context=context)
+        detail = f"the rate limit of {refusals.label} is used up"
+        return QuotaExceeded(place, detail, seconds, context=context)
     status = answer.status
     if status >= 500 or status == 408:
         kind = UncertainFailure if acts else RetryableFailure
@@ -132,7 +134,7 @@ def failure_of(
 
 
 def unreadable(refusals: Refusals, answer: Answer, place: Component, *, acts: bool) -> Failure:
-    """Return the failure of a positive answer that is not in its documented form."""
+    """Return the failure for a successful response that does not have its documented form."""
     kind = UncertainFailure if acts else RetryableFailure
     detail = f"{refusals.label} answered {answer.status} in a form that cannot be read"
     return kind(ErrorClass.UPSTREAM_INTERNAL, place, detail, context=_context(answer))

@@ -57,7 +57,7 @@ class InlineComment:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a head is told of its review: `conclusion` is one of GitHub's, empty until it has ended.
+    """The state of a review as its head shows it: `conclusion` is one of GitHub's, empty until the end.
 
     `title` is at most 255 characters. `url`: the review's page, or "". `token` names the check run.
     """

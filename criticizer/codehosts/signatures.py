@@ -20,7 +20,7 @@ class ProvenWebhooks:
 
 
 def refusal(secrets: Sequence[str], given: str) -> NotAuthentic:
-    """Return why a proof is none."""
+    """Return why a webhook's proof of its sender is not valid."""
     if not any(secrets):
         return NotAuthentic(Refused.NONE_SET)
     return NotAuthentic(Refused.WRONG if given else Refused.UNSIGNED)

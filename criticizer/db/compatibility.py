@@ -1,7 +1,8 @@
-"""Which migrations a version before can live with: what it reads must stay, what it writes must be accepted.
+"""Checks whether an older version keeps working after a migration.
 
-Judges operations by their kind, from the states before and after. SQL, Python and triggers cannot be judged:
-they are named, for a person to read.
+What the older version reads must stay, and what it writes must be accepted. Judges operations by their kind,
+from the states before and after. SQL, Python and triggers cannot be judged: they are named, for a person to
+read.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from django.db.models import NOT_PROVIDED, CheckConstraint, Field
 
 
 class Verdict(StrEnum):
-    BREAKS = "an older version cannot live with it"
+    BREAKS = "breaks an older version"
     UNKNOWN = "cannot be judged"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One operation that an older version may stumble over."""
+    """One operation that may break an older version."""
 
     migration: str
     verdict: Verdict
@@ -51,7 +52,7 @@ _HARMLESS = (
 
 
 def judge(migrations: Iterable[Migration], state: ProjectState) -> Iterator[Finding]:
-    """Yield what an older version may stumble over. `state`: before the first; it is changed on the way."""
+    """Yield operations that may break an older version. `state`: before the first; changed in place."""
     for migration in migrations:
         for operation in migration.operations:
             before = state.clone()
@@ -87,7 +88,7 @@ def _judge(
         reason = f"adds {kind}, {operation.constraint.name}: the older version may write rows that it refuses"
         yield Finding(name, Verdict.UNKNOWN, reason)
     elif not isinstance(operation, _HARMLESS):
-        yield Finding(name, Verdict.UNKNOWN, f"has {operation.describe()}: read it")
+        yield Finding(name, Verdict.UNKNOWN, f"contains {operation.describe()}: check it by hand")
 
 
 def _has_default(field: Field) -> bool:  # type: ignore[type-arg]

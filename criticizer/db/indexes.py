@@ -22,7 +22,7 @@ class AddIndexInService(AddIndexConcurrently):
 
 
 class AddUniqueInService(NotInTransactionMixin, AddConstraint):
-    """Make a unique constraint with a condition, which is an index, in the same way."""
+    """Create a conditional unique constraint (a partial unique index) in the same way."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         self._ensure_not_in_transaction(schema_editor)

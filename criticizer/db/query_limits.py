@@ -49,8 +49,8 @@ ALONE: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
 def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
     """Cancel any statement inside that runs longer. Raises StatementTimeout.
 
-    `planner`: settings of PostgreSQL's planner inside the block, such as `ALONE`. Behind the block those of a
-    block around it hold again.
+    `planner`: settings of PostgreSQL's planner inside the block, such as `ALONE`. After the block, the
+    settings of an enclosing block apply again.
     """
     is_inner = connection.in_atomic_block
     limits = {"statement_timeout": str(int(milliseconds)), **planner}

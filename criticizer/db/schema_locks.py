@@ -1,4 +1,4 @@
-"""Changes of tables that are in use: they let others go first."""
+"""Schema changes that retry short lock attempts, so that other sessions are not blocked."""
 
 from __future__ import annotations
 

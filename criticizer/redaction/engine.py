@@ -76,7 +76,7 @@ class Redactor:
     def redact_all(self, parts: Sequence[str]) -> list[RedactedText]:
         """Return all parts redacted; a value found in one is removed from every other.
 
-        Raises RedactionBlocked when a single part is in doubt: none is returned then.
+        Raises RedactionBlocked, and returns nothing, if the redaction of any part is in doubt.
         """
         try:
             work = [self._part(text) for text in parts]

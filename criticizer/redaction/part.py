@@ -1,4 +1,4 @@
-"""A text while it is redacted: its bytes now, and which of them a scan has to read again."""
+"""One text during redaction: its current bytes and the ranges to scan again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BYTES_AROUND: Final = 4_096  # at most, on either side
 
 @dataclass(slots=True)
 class Part:
-    """One text in work, with how often each kind was removed from it.
+    """One text in progress, with the number of removals of each kind.
 
     Where something was removed, the lines around it are read again, not the rest: where nothing
     changed nothing new is found (guarantee G193).
@@ -31,7 +31,7 @@ class Part:
     searched: object = None  # the values that were looked for in the data as they are
 
     def unread(self) -> list[tuple[int, int]]:
-        """Return the lines to read, as spans in order that do not touch, and take them for read."""
+        """Return the spans of lines to scan, ordered and not adjacent, and mark them as scanned."""
         if self.changed is None:
             spans = [(0, len(self.data))]
         else:

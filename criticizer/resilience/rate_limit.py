@@ -7,9 +7,9 @@ Three limits, all in PostgreSQL and on its clock:
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
 - slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks (`receivers`):
-  leased rows, so that the slots of a lost worker become free. After a long call of a receiver the slot is
-  kept for the message whose turn it is of those that wait: the one in work would take it again first. A
-  message that ends without it, as its own receiver is busy or not called, hands it on (guarantee G572).
+  leased rows, so that the slots of a lost worker become free. After a long call of a receiver its slot is
+  reserved for the next waiting message; otherwise the message in progress would take it again. A message
+  that does not use the reserved slot (its receiver is busy, or it makes no call) passes it on (G572).
 """
 
 from __future__ import annotations

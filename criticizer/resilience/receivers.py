@@ -1,8 +1,8 @@
 """Slots of webhooks' receivers, so that slow ones leave workers to all others (guarantee G582).
 
 Callers choose receivers, and a call holds a worker for as long as the receiver takes. A receiver gets one
-call at a time, and beside it one of those whom it answers quickly; a limit of the operator's holds for both.
-All of them together get every worker that sends but one, which is left to other channels. A call of
+call at a time, plus one from a requester that it answers quickly; an operator's limit covers both. All of
+them together get every worker that sends but one, which is left to other channels. A call of
 SLOW_CALL_SECONDS makes its receiver slow for SLOW_SECONDS, answered or not, and the requester whose work
 called it, unless the receiver was known to be slow. Where a requester's last call of a receiver was answered
 quickly, that counts, whatever others met.

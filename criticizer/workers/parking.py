@@ -3,8 +3,8 @@
     view ─► nothing yet: parked ─► notification, or its time ─► the view again, on any thread ─► answer
 
 A view parks its request by `Place.park` and returns any response, which is dropped. One thread of a process
-listens for all of them, while there are any. A view that is called anew looks again: a notification says only
-that something may have changed.
+listens for all of them, while there are any. A view that is called again must look again, because a
+notification says only that something may have changed.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class RowAction:
 
 
 class OpenFirst(KeysetChangeList):
-    """A list that opens with the open rows; searches that name rows look at all of them.
+    """A list that shows open rows by default; a search that identifies rows covers closed ones too.
 
     A search for a changelist asks for its outcome, closed or not; a search for a kind of failure asks
     for what is left to do. For the latter the list links to the closed rows (`wider_url`).
@@ -84,7 +84,7 @@ class OpenFirst(KeysetChangeList):
 
     @property
     def orders(self) -> list[tuple[str, str, bool]]:
-        """Return (title, address, is this one); the open ones by name, since a search may choose all."""
+        """Return (title, URL, is selected) of each ordering; the URL names it, as a search may choose all."""
         return [
             (ordering.title, self.get_query_string({BY: name}), name == self.ordering_name)
             for name, ordering in self.model_admin.orderings.items()
@@ -111,7 +111,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
 
     change_list_template = "admin/deadletters/change_list.html"
     row_actions: tuple[RowAction, ...] = ()
-    gone_text = ""  # what else is said of a row that does not exist
+    gone_text = ""  # text appended to the "does not exist any more" message
     timeline: type[DeadLetterEvent | DeadLetterGroupEvent] | None = None
     timeline_of = ""  # the timeline's column that names the row
     live_templates: tuple[str, ...] = ()  # the parts of a row's page that change by themselves

@@ -108,7 +108,7 @@ def deliver(
 
 
 def lost_rows() -> DependencyUnavailable:
-    """Return what a stage raises whose rows are gone: a promoted standby had not got them. It begins anew."""
+    """Return what a stage raises if a promoted standby lacks its rows: the stage starts over."""
     return DependencyUnavailable("", 0.0, "its deliveries were lost with a database: they are made again")
 
 

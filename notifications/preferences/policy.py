@@ -55,7 +55,7 @@ class AppliedPreferences:
 
 
 def mute(recipient: str, until: datetime | None, actor: str, reason: str = "") -> None:
-    """Send `recipient` nothing until then; None means until it is unmuted. `until` is aware.
+    """Send `recipient` nothing before `until`, an aware time; None: until it is unmuted.
 
     Raises ValueError for an invalid recipient.
     """
@@ -78,8 +78,8 @@ def set_threshold(recipient: str, threshold: str, actor: str) -> None:
 def set_digest(recipient: str, minutes: int, actor: str, reason: str = "") -> None:
     """Send `recipient` one mail for the reviews that end within this time; 0: no digest.
 
-    Deliveries that wait already stay in their digest. Raises ValueError for minutes that cannot be chosen,
-    and for a recipient that is invalid or not a mail address.
+    Deliveries that are already waiting stay in their digest. Raises ValueError for minutes that cannot be
+    chosen, and for a recipient that is invalid or not a mail address.
     """
     name = normalise(recipient)
     if minutes not in DigestMinutes.values:

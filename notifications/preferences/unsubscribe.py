@@ -1,7 +1,8 @@
 """Links by which recipients stop the mail themselves (RFC 8058).
 
 A link carries the delivery's signed token: it names no person and cannot be forged. It works as long as the
-delivery is stored. The token is in the query, which no log of ours has: who reads one could stop the mail.
+delivery is stored. The token is in the query string, which our logs leave out: anyone who reads it could stop
+the mail.
 """
 
 from __future__ import annotations
@@ -53,5 +54,5 @@ def resume(recipient: str) -> None:
 
 
 def _signer() -> Signer:
-    # Programs that make links of plain text may end an address at a colon, but not at a dot.
+    # Mail programs that detect URLs in plain text may cut one off at a colon, but not at a dot.
     return Signer(salt="notifications.preferences.unsubscribe", sep=".")

@@ -19,7 +19,7 @@ from reviews.recipients.scopes import scope_of_job
 from reviews.reports import messages_for, report_of
 from reviews.states import Stage, StageStatus
 
-# As for a delivery's message: it holds code of the files it is about, and names its recipient.
+# The same permissions as for a delivery's message, because a preview shows code and the recipient.
 _PERMISSIONS = ("reviews.view_reviewjob", "notifications.view_delivery", "reviews.view_all_files")
 _reads_messages = permission_required(_PERMISSIONS, raise_exception=True)
 

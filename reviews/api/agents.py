@@ -47,10 +47,10 @@ class AgentTaskSerializer(serializers.Serializer[Any]):
     """A task that may be claimed."""
 
     id = serializers.UUIDField(help_text="The task.")
-    type = serializers.ChoiceField(choices=_TYPES, help_text="What is asked.")
+    type = serializers.ChoiceField(choices=_TYPES, help_text="The kind of task.")
     job = serializers.IntegerField(help_text="The review.")
     status = serializers.ChoiceField(
-        choices=AgentTaskStatus.choices, help_text="`in_progress` in the list: its claim has lapsed."
+        choices=AgentTaskStatus.choices, help_text="`in_progress` in the list: its claim has expired."
     )
     created_at = serializers.DateTimeField(help_text="When it was offered.")
     expires_at = serializers.DateTimeField(help_text="A later result is refused.")
@@ -66,7 +66,7 @@ class AgentTaskListSerializer(serializers.Serializer[Any]):
 class AgentPayloadSerializer(serializers.Serializer[Any]):
     """What the agent gives its model. All text of the change is redacted, fenced, and named as data."""
 
-    type = serializers.ChoiceField(choices=_TYPES, help_text="What is asked.")
+    type = serializers.ChoiceField(choices=_TYPES, help_text="The kind of task.")
     instructions = serializers.CharField(help_text="The system prompt.")
     request = serializers.CharField(help_text="The user message.")
     answer_schema = serializers.DictField(help_text="The JSON schema of the model's answer.")
@@ -77,7 +77,9 @@ class ClaimedTaskSerializer(AgentTaskSerializer):
 
     payload = AgentPayloadSerializer(help_text="The work.")
     claim_token = serializers.CharField(help_text="Needed for all further calls; shown once.")
-    lease_expires_at = serializers.DateTimeField(help_text="Send a heartbeat before, at a third of the time.")
+    lease_expires_at = serializers.DateTimeField(
+        help_text="Send a heartbeat before this time: after a third of the lease."
+    )
 
 
 class LeaseSerializer(serializers.Serializer[Any]):
@@ -163,7 +165,7 @@ class AgentView(ApiView):
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the key of a request: without prefixes it sees nothing."""
+    """Return the caller of a request. An agent key without prefixes sees no task."""
     client = client_of(request)
     return Caller(client.name, client.scope.prefixes, client_ip(request))
 
@@ -174,12 +176,12 @@ class AgentTaskList(AgentView):
     @extend_schema(
         operation_id="agent_tasks_list",
         summary="List the tasks that may be claimed, oldest first",
-        description="With `wait` the answer may come later: as soon as there is a task. Two requests of a"
-        " key wait at a time in each process; where too many do it comes at once, with `Retry-After`.",
+        description="With `wait`, the request blocks until there is a task or the time is over. Each web"
+        " process lets two requests of a key wait; a further one is answered at once, with `Retry-After`.",
         parameters=[
-            OpenApiParameter("job", OpenApiTypes.INT, description="Of this review."),
+            OpenApiParameter("job", OpenApiTypes.INT, description="Only tasks of this review."),
             OpenApiParameter(
-                "type", OpenApiTypes.STR, enum=AgentTaskType.values, description="Of this type."
+                "type", OpenApiTypes.STR, enum=AgentTaskType.values, description="Only tasks of this type."
             ),
             OpenApiParameter("wait", OpenApiTypes.INT, description="Seconds to wait for a task, at most 25."),
         ],
@@ -266,7 +268,7 @@ class AgentTaskResult(AgentView):
         operation_id="agent_tasks_result",
         summary="Submit the result of a claimed task",
         description="Repeating the same body is safe. The first result that cannot be used is answered 400"
-        " and may be corrected, the second one is accepted as a failure. The body holds 512 KiB.",
+        " and may be corrected; the second one is accepted as a failure. The body may hold 512 KiB.",
         request=agent_results.AgentResultSerializer,
         responses={
             200: ResultAnswerSerializer,

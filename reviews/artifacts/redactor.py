@@ -83,7 +83,7 @@ def load(job_id: int, check: Check) -> RedactedChange:
 
 
 def redact_again(job_id: int, check: Check) -> RedactedChange:
-    """Return the change of a job as today's allow-list lets it be read, made anew. May take long.
+    """Redact a job's change again, as today's allow-list lets it be read, and return it. May take long.
 
     Raises what `check` raises, what `redactor.redact_change` raises, and what `store.load` raises:
     NOT_FOUND when the raw artifact has expired.

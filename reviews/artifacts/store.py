@@ -29,7 +29,7 @@ from reviews.states import JobStatus
 
 log = structlog.get_logger(__name__)
 
-# What fetch stores: the redacted change is opened, or made anew from the raw one.
+# What fetch stores: the redacted change is opened, or redacted again from the raw one.
 FETCHED = (Artifact.Kind.CHANGE, Artifact.Kind.REDACTED)
 # After so many files without an answer a round stops: each costs a timeout.
 AWAY_AFTER = 3

@@ -26,7 +26,7 @@ from reviews.models import AuditSeal
 
 log = structlog.get_logger(__name__)
 
-BATCH = 5_000  # rows of one seal
+BATCH = 5_000  # maximum rows per seal
 SETTLE_SECONDS = 60  # rows are sealed once every transaction that could add a lower id has ended
 _START = "0" * 64
 

@@ -49,7 +49,8 @@ _TASKS = "reviews_agenttask"
 _KEYS = f"""
 SELECT name, last_used_at AS seen FROM api_keys WHERE role = 'agent' AND revoked_at IS NULL
  ORDER BY last_used_at DESC NULLS LAST, id LIMIT {_KEYS_SHOWN + 1}"""  # noqa: S608  constants of this module
-# One statement. No task lives longer than its review, and the newest submissions are those of the day.
+# One statement. A task never outlives its review, and submissions are ordered by id, so the newest rows cover
+# the last day.
 _COUNTS = f"""
 SELECT CASE WHEN status = 'pending' THEN 'open' ELSE 'claimed' END AS name, count(*) AS number FROM (
   SELECT status FROM agent_tasks WHERE status IN ('pending', 'in_progress') LIMIT {MAX_COUNTED + 1}) t
@@ -126,7 +127,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """Tokens of model calls beside their limit. `look` is a state of the styles, "" while there is room."""
+    """Tokens of model calls beside their limit. `look`: the CSS state, "" while the limit is not near."""
 
     name: str
     href: str

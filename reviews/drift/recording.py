@@ -1,7 +1,7 @@
-"""Two trees as far as they are recorded, and what is still to be recorded of them.
+"""The trees before and after a change, as far as their files have been fetched.
 
-A comparison runs where there is no source (the redacting process), on what was read for it. What it asks
-for in vain is in its answer; `fetching` reads it and asks again.
+The comparison runs in the redacting process, which has no access to the source. Its result lists the input
+that was missing; `fetching` reads that and runs the comparison again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECONDS = 5.0  # of the processor, for one comparison
 
 @dataclass(slots=True)
 class Asked:
-    """What a comparison lacked: contents by digest, words to look for, paths that may be out of sight."""
+    """Missing input: contents by digest, words to look for, paths not known to be visible."""
 
     digests: set[str] = field(default_factory=set)
     words: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Recording:
 
 
 class RecordedTree:
-    """One side of a recording (`trees.Tree`). It notes in `asked` what it lacks."""
+    """One side of a recording (`trees.Tree`). It adds missing input to `asked`."""
 
     def __init__(self, made: Recording, asked: Asked, *, is_before: bool) -> None:
         self._made, self._asked = made, asked
@@ -90,9 +90,9 @@ class RecordedTree:
 
 
 def answer(raw: bytes) -> bytes:
-    """Return what came of a recorded comparison, and what it lacked, as JSON (`fetching` reads it).
+    """Return the result of a comparison and its missing input as JSON (`fetching` reads it).
 
-    Sections that describe the change are looked for once nothing is lacking, or `is_last`.
+    Sections that describe the change are searched once no input is missing, or if `is_last`.
     """
     fields: dict[str, Any] = json.loads(raw)
     described, is_last = fields.pop("described"), fields.pop("is_last")

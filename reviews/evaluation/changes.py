@@ -1,4 +1,4 @@
-"""From a corpus to prepared changes, by the pipeline's own way: git, fetch, redaction, packing."""
+"""Turns a corpus into prepared changes with the real pipeline: git, fetch, redaction, packing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which findings of a review say what the expected remarks say.
+"""Matches a review's findings to the expected remarks.
 
-Each remark is matched by one finding, the best first; another finding about the same is a
-duplicate. A rule decides how well a finding says a remark, from 0 (not at all) to 1.
+Each remark gets its best finding; further findings about the same remark are duplicates. A rule scores a pair
+from 0 (no match) to 1.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from reviews.models.jobs import ReviewJob
 
 
 class RepositoryConfiguration(models.Model):
-    """The newest `.criticizer.yml` that a review of a repository's branch was reviewed by.
+    """The newest `.criticizer.yml` that a review used, one row per repository and branch.
 
     Only `reviews.repository_configuration` writes it, with the fetch stage's commit.
     """
 
-    root = models.CharField(max_length=1024)  # the folder in which it lies, with its slash
+    root = models.CharField(max_length=1024)  # the file's folder, with a trailing slash
     branch = models.CharField(max_length=255, blank=True, db_default="")  # of pull requests
     # What a file that cannot be read falls back on; None until a valid file was seen.
     protecting = models.JSONField(null=True, blank=True)

@@ -14,8 +14,8 @@ from reviews.reviewers.sarif import LEVELS
 class LinterResultRow(models.Model):
     """One result of another tool. `file` is empty until it is found on the changed lines of that file.
 
-    `scope_prefixes` are those of the key that posted it: it says nothing of other files. `is_given`: the
-    model was asked with it.
+    `scope_prefixes`: prefixes of the key that posted the result; it applies to files below them only.
+    `is_given`: it was part of the model's prompt.
     """
 
     class Place(models.TextChoices):

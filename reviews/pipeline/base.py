@@ -48,7 +48,7 @@ _CONSTANTS = {
     f" AND {_SOFT_DEADLINE} > now() THEN {_SOFT_DEADLINE} ELSE j.deadline_at END)",
     "SOFT_DEADLINE": _SOFT_DEADLINE,
     "HAS_ANSWERS": _HAS_ANSWERS,
-    # An attempt `a` at a stage run `s` that lost its worker, since the stage was last queued anew.
+    # An attempt `a` at a stage run `s` that lost its worker, since the stage was last queued again.
     "LOST_WORKER": "a.stage_run_id = s.id AND a.started_at >= s.started_at"
     " AND a.error_class = 'WORKER_LOST' AND a.outcome IN ('lost', 'given_back')",
     # The deliveries `d` that keep a job from success: not made, not given up by an operator, not removed from

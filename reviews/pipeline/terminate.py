@@ -47,7 +47,7 @@ SYSTEM = "criticizer"
 _EXPIRE_AT_ONCE = 500
 
 # In the order of the lock that a claim takes first. A statement after it sees the attempt that a claim began
-# meanwhile: one that waits for the claim's row itself sees the row anew, but not the claim's attempt.
+# meanwhile: one that waits for the claim's row itself reads the row again, but not the claim's attempt.
 _HOLD_STAGES = "SELECT id FROM stage_runs WHERE job_id = ANY(%(jobs)s) ORDER BY id FOR NO KEY UPDATE"
 
 # A cancelled attempt is given back: ending a job from outside uses no budget.

@@ -135,7 +135,7 @@ def visible_to(user: Any) -> Scope | None:
 
 
 def scopes_of(users: Collection[Any]) -> dict[int, Scope]:
-    """Return by their ids what many people may be told of reviews, in three queries.
+    """Return, by id, what many people may see of reviews in messages; three queries.
 
     It is what `scope_of` shows them, for those whose role lets them read reviews: others read no page either.
     """

@@ -37,9 +37,9 @@ class CoverageStatus(StrEnum):
 class Stopped(StrEnum):
     """Why a review ended before its last part (guarantee G385)."""
 
-    ENDED = "ended"  # its job did: the status says how
-    TIMED_OUT = "timed_out"  # its soft deadline came; the job goes on with what was reviewed
-    OVER_LIMIT = "over_limit"  # so did a limit of tokens; likewise
+    ENDED = "ended"  # its job ended; the job's status says how
+    TIMED_OUT = "timed_out"  # the soft deadline passed; the job continues with the reviewed parts
+    OVER_LIMIT = "over_limit"  # a token limit was reached; the job continues with the reviewed parts
     UNANSWERED = "unanswered"  # agents of the customer did not answer every part in time
 
 
@@ -47,7 +47,7 @@ MAX_EXCERPT_CHARS = 400  # of a line
 
 
 class Verification(StrEnum):
-    NOT_ASKED = ""  # of a check, or without a second pass
+    NOT_ASKED = ""  # findings of checks, and reviews without a second pass
     CONFIRMED = "confirmed"
     UNVERIFIED = "unverified"  # the second pass was unsure, or did not answer
 
@@ -76,7 +76,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fated:
-    """The end of one raw finding. `reason` is a word of ours or, of a refuted one, a sentence."""
+    """What became of one raw finding. `reason`: a fixed word, or a sentence if it was refuted."""
 
     raw: RawId
     fate: Fate
@@ -85,12 +85,12 @@ class Fated:
     line: int | None = None
     severity: str = ""
     title: str = ""
-    into: RawId | None = None  # of a merged one: the finding that stands for it
+    into: RawId | None = None  # of a merged one: the finding into which it was merged
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Lines in the place of others on the new side of a file: a candidate, or proven (guarantee G430).
+    """Replacement lines for the new side of a file: a candidate, or proven to fit (guarantee G430).
 
     `lines` stand there from number `start` on; `new` replaces `lines[first:end]`.
     """
@@ -128,7 +128,7 @@ class Finding:
     confidence: int | None = None
     demoted: bool = False  # the quote was not found in the diff: shown without a line
     excerpt: tuple[tuple[int | None, str, str], ...] = ()  # (line, ' ' '+' or '-', redacted text)
-    evidence: tuple[str, ...] = ()  # paths of other files it rests on: who may not read them does not see it
+    evidence: tuple[str, ...] = ()  # paths of other files; only readers of all of them see it
     raw: RawId | None = None
     merges: tuple[RawId, ...] = ()  # raw findings that say the same
     verification: Verification = Verification.NOT_ASKED
@@ -205,12 +205,12 @@ class Usage:
     verify_calls: int = 0  # of `calls`
     verify_input_tokens: int = 0  # of `input_tokens`
     carried: int = 0  # units that an earlier review answered
-    spared_tokens: int = 0  # what these cost then, as input
+    spared_tokens: int = 0  # input tokens that these units cost in the earlier review
     cached_tokens: int = 0  # of `input_tokens`, from the server's cache of prefixes
     cache_write_tokens: int = 0  # of `input_tokens`, put there
     edits: int = 0  # suggestions that name the lines they replace
     edits_refused: int = 0  # of `edits`, shown as text only
-    unknown_rules: int = 0  # ids that findings cited and no rule of their file has
+    unknown_rules: int = 0  # ids that findings cited but no rule of their file has
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*map(sum, zip(astuple(self), astuple(other), strict=True)))

@@ -23,7 +23,7 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Embedded(ModelAnswer):
-    """The vectors of a call's texts, in their order; all are as long, and of length 1."""
+    """The vectors of a call's texts, in order; all have the same dimension and unit length."""
 
     vectors: tuple[Vector, ...] = ()
 

@@ -1,8 +1,8 @@
 """The trusted instructions to a model: what to report, how to answer, how to verify (guarantee G159).
 
-Two tasks share them, so that a model server which keeps prefixes reads them once: to find defects, and
-to verify what was found. Words stand between them that an answer repeats, see `truncation`. The
-versions change with the text here.
+Two tasks share them, so that a model server which keeps prefixes reads them once: to find defects, and to
+verify what was found. Canary words stand between the sections; the answer repeats them, so a truncated prompt
+is noticed (see `truncation`). Changing the text here changes FINDER_VERSION and VERIFIER_VERSION.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Preparation of a review, the work for the processor: diff, check, redact, pack.
+"""CPU-bound preparation of a review: diff, check, redact, pack.
 
 Redaction sees the whole change in one call, its author and file names included, so that a value
 found in one place is removed from all, and it comes before any cutting.
@@ -105,19 +105,20 @@ def prepare(change: Change, redactor: Redactor, limits: ReviewLimits = ReviewLim
     for_hunks = budget - share
 
     def packed(for_hunks: int) -> list[Chunk]:
-        """Return parts of so many tokens, or of one longer hunk: one more than there may be."""
+        """Return at most `max_calls + 1` parts of so many tokens, or of one longer hunk each."""
         least = max(for_hunks, MIN_CHUNK_TOKENS + max(costs, default=0))
         return list(islice(pack(diffs, rendered, clean.diffs, costs, least, budget), limits.max_calls + 1))
 
     chunks = packed(for_hunks)
     is_crowded = bool(share) and len(chunks) > limits.max_calls
-    if is_crowded:  # what the change is made of goes first; its context takes what is left
+    if is_crowded:  # hunks first; context gets the remaining space
         for_hunks = budget
         chunks = packed(for_hunks)
     del chunks[limits.max_calls :]
     library = Library(leads, clean.context, outlines)
     units = [
-        # Whatever the model counts today, an equal unit has equal context.
+        # The context budget does not depend on the measured token rate, so equal units always get equal
+        # context.
         library.beside(unit, int(limits.max_input_tokens * limits.context_share))
         for unit in units_in(chunks, costs, for_hunks)
     ]

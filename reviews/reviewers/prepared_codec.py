@@ -1,7 +1,7 @@
 """JSON form of a prepared change: the redacted artifact between the stages fetch and llm.
 
-`recipe` names all that the result depends on besides the change (rules, policy, limits, known
-secrets). An artifact of another recipe is not opened: it is made anew from the raw one.
+`recipe` names all that the result depends on besides the change (rules, policy, limits, known secrets). An
+artifact of another recipe is not opened: it is made again from the raw one.
 """
 
 from __future__ import annotations

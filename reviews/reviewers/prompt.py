@@ -85,7 +85,7 @@ def request_text(
     boundary: str = "",
     turn: int = 1,
 ) -> RedactedText:
-    """Build the user part for `chunks[part]`. Another pass is told its number, and so is another request."""
+    """Build the user part for `chunks[part]`. A further pass, or a repeated request, states its number."""
     chunk = chunks[part]
     manifest, unlisted = _manifest(change, chunk)
     description = change.description.truncated(MAX_DESCRIPTION_CHARS)

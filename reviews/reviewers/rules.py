@@ -1,8 +1,8 @@
-"""Rules as a model sees them: which enter a part, and what of a file of rules is sent.
+"""Rules in a model's prompt: selects the rules of each part and filters rules files.
 
-Rules only add to what is looked for. A file of the repository is written by whoever may submit there: items
-of it that speak to a reviewer, of findings or of severities are not sent (guarantee G421). What a rule
-could ask for all the same has its limits in code: findings of a part, the budget, the fence.
+Rules can only add to what the model looks for. Anyone who may submit can edit a rules file, so items in it
+that address the reviewer, or mention findings or severities, are not sent (guarantee G421). Whatever else a
+rule asks for, code enforces the limits: findings of a part, the finding budget, the fence around data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_FILE_CHARS = 4_000  # of one file
 _HEAD_CHARS = 30  # of a rule
 _SECTION_TOKENS = 300  # what stands around the rules
 _ITEM = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,3}[.)]|#{1,6})\s")
-# Sentences about the review instead of the code. A few rules that merely sound so are lost.
+# Sentences about the review, not the code. A few harmless rules that sound similar are dropped too.
 _ABOUT_THE_REVIEW = (
     r"\bfindings?\b|\bseverit(?:y|ies)\b|\bnitpicks?\b|\blgtm\b|\brule_?ids?\b|\bverdicts?\b",
     r"\bsystem prompt\b|\bcanary\b|\b(?:begin|end) data-",
@@ -44,7 +44,7 @@ _STEERING = re.compile("|".join(_ABOUT_THE_REVIEW), re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ShownRule:
-    """A rule by the id that a finding cites it by, and the files of the change that it is for.
+    """A rule as the model sees it: the id that findings cite, and the changed files to which it applies.
 
     `path` is that of the file it stands in and `place` the same, redacted; "" and None for one of the team.
     """
@@ -75,7 +75,7 @@ class ShownRule:
 
 
 def shown_rules(rules: Sequence[Rule], texts: Sequence[tuple[RedactedText, ...]]) -> Iterator[ShownRule]:
-    """Yield rules from their redacted path, text, good and bad example; those with nothing left are not."""
+    """Yield each rule from its redacted path, text and examples; skip rules of which nothing is left."""
     number = 0
     for rule, (place, text, good, bad) in zip(rules, texts, strict=True):
         if not rule.path:
@@ -146,7 +146,7 @@ def cited(raw_id: str, rules: Sequence[ShownRule], file: int) -> ShownRule | Non
 
 
 def at_least(severity: FindingSeverity, rule: ShownRule) -> FindingSeverity:
-    """Return a finding's severity, or that of the rule it cites where that is more: never less."""
+    """Return the higher of a finding's severity and the severity of the rule it cites."""
     own = FindingSeverity(rule.severity) if rule.severity else severity
     order = list(FindingSeverity)
     return min(severity, own, key=order.index)

@@ -4,9 +4,9 @@ Some servers take away what exceeds their window, silently and with status 200. 
 be guessed stand in the instructions, at the beginning, between the lines and at the end of a request,
 and the answer repeats those that the model read. A model that repeats none is judged by the reported tokens.
 
-Words tell of each piece that is longer than what stands between two of them. Where a
-server reports no tokens, or as many as a window has, one request that is longer than the review's by more
-than such a piece tells the rest: who reads more of it has cut nothing of a shorter one (guarantee G381).
+The words reveal any cut that is longer than the distance between two of them. If the server reports no token
+counts, or exactly its window, one probe request that is longer than the review's by more than that distance
+settles the rest: a server that reads it whole has cut no shorter request (guarantee G381).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Review units: what is asked about once (guarantees G360 and G361).
+"""Review units: pieces of changes whose answers are reused (guarantees G360 and G361).
 
 A unit is one file of a change, or some hunks of a file too long for one request, with the context that it
-would be shown alone. Its key is a digest of all that decides the answer about it, so that an equal one of
-another version, or of another change, is not asked about again.
+would be shown alone. Its key is a digest of all that decides the answer about it, so that an equal unit of
+another version, or of another change, is not sent again.
 
     units ─► keys ─► stored? ── yes ─► findings, put on their lines again or dropped
                         └─ no ─► packed into parts ─► model ─► findings, stored by unit
 
-A model sees the other files of a part too. A unit with a finding that names something of them is not
-stored. What a model concluded from them without a word cannot be seen: so a submitted change is asked
-about anew, and any change on request.
+A model sees the other files of a part too. A unit with a finding that names something of them is not stored.
+What a model concluded from them without naming it cannot be seen: so a submitted change is sent again, and
+any change on request.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _match(old: Sequence[str], new: Sequence[str], i1: int, i2: int, j1: int, j2
     at_old, at_new = i1, j1
     anchors = [(i1 + i, j1 + j) for i, j in unique_anchors(old[i1:i2], new[j1:j2])]
     for i, j in [*anchors, (i2, j2)]:
-        # A gap that is still too dear after the split is shown as replaced as a whole.
+        # A region that is still too expensive after the split is shown as replaced.
         if _matcher_steps(old[at_old:i], new[at_new:j]) <= _MAX_MATCHER_STEPS:
             blocks += _match_directly(old, new, at_old, i, at_new, j)
         if i < i2:
@@ -303,7 +303,7 @@ def _hunks(old: Sequence[str], new: Sequence[str], blocks: Sequence[Block]) -> I
 
 def _opens_section(row: DiffLine) -> bool:
     """Return whether a line looks like the head of a definition: it starts in the first column."""
-    # Never cut to length: half of a secret is none to the rules that take secrets out.
+    # Do not truncate: the redaction rules would not recognise half a secret.
     is_head = bool(row.text) and (row.text[0].isalpha() or row.text[0] in "_$")
     return is_head and row.kind != "-" and len(row.text) <= _MAX_SECTION_CHARS
 

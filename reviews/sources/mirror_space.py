@@ -1,9 +1,10 @@
 """What mirrors of code hosts' repositories take on the disk (guarantee G314).
 
 Everyone who can open a pull request adds to a mirror, each head its own pack. Above MAX_PACKS, heads but the
-newest MAX_VERSIONS are let go and the rest is packed as one. A mirror that is still above MAX_MIRROR_BYTES
-begins anew once no review reads it, and at twice that size in any case: a review that meets this is repeated.
-Above a size of all mirrors, those unused for longest are deleted. All of them is on the hosts.
+newest MAX_VERSIONS are let go and the rest is packed as one. A mirror that is still above MAX_MIRROR_BYTES is
+deleted and fetched again once no review reads it, and at twice that size in any case; a review that reads it
+then is repeated. Above a size of all mirrors, those unused for longest are deleted: the hosts have all of
+their content.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ IN_USE_SECONDS = 600.0  # after its fetch, what a review reads from a mirror
 
 
 def is_too_large(mirror: Path) -> bool:
-    """Say whether a mirror must begin anew; one that a review may be reading only at twice the size."""
+    """Say whether a mirror must be fetched again; if a review may be reading it, only at twice the size."""
     if (size := _size(mirror)) <= MAX_MIRROR_BYTES:
         return False
     is_in_use = time.time() - mirror.stat().st_mtime <= IN_USE_SECONDS
@@ -38,7 +39,7 @@ def is_too_large(mirror: Path) -> bool:
 
 
 def keep_small(git: GitCommand, mirror: Path) -> None:
-    """Pack a mirror of many packs anew, with its newest versions. One that cannot be stays as it is.
+    """Repack a mirror of many packs with its newest versions. If that fails it stays as it is.
 
     Under the mirror's lock; a review that reads from it goes on.
     """
@@ -86,6 +87,6 @@ def _size(mirror: Path) -> int:
     """Return the size of a mirror's packs: all of its objects."""
     size = 0
     for pack in _packs(mirror):
-        with contextlib.suppress(FileNotFoundError):  # packed anew at this moment
+        with contextlib.suppress(FileNotFoundError):  # repacked at this moment
             size += pack.stat().st_size
     return size

@@ -182,7 +182,7 @@ class _Scan:
         return made.git.location, made.sha
 
     def _is_ours(self) -> bool:
-        """Say whether the repository is ours, so that another attempt makes it anew; let go of a copy."""
+        """Say whether the repository is our own copy, which another attempt makes again; delete a copy."""
         if isinstance(self._source, PerforceSource):
             depot_scan.delete(self._job.pk)
         return isinstance(self._source, CommitSource | PerforceSource)

@@ -100,7 +100,7 @@ async def ordered(claim: StageClaim, prepared: Prepared) -> Ordered:
 
 
 def forget(repository: str) -> int:
-    """Let the next review index a repository anew; return 0 where it was not indexed."""
+    """Let the next review re-index a repository; return 0 if it was not indexed."""
     return ReviewUnit.objects.filter(key=_key("index", repository)).delete()[0]
 
 

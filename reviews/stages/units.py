@@ -18,10 +18,10 @@ from reviews.pipeline import StageClaim
 from reviews.reviewers.coverage_texts import same_content
 from reviews.reviewers.units import AnsweredUnit, KnownUnit
 
-# In the progress of a stage: the units that its first attempt with an answer did not ask about.
+# Key in a stage's progress: the units that the first answered attempt took over from earlier reviews.
 CARRIED = "units"
-# A submitted change is asked about anew, unless the answers are about other changes: those of a changelist's
-# own shelf came in pieces. Pull requests have no such end.
+# A submitted change does not reuse answers about its own earlier shelves, which were reviewed in parts; it
+# reuses answers about other changes. Pull requests are never submitted, so this does not apply to them.
 _FIND = """
 SELECT u.key, u.answer, u.input_tokens, j.changelist_id, j.review_version
   FROM review_units u JOIN jobs j ON j.id = u.made_by_id, jobs own
@@ -34,8 +34,8 @@ def known_units(
 ) -> Mapping[str, KnownUnit]:
     """Return what earlier reviews found in units with these keys, by key.
 
-    Once a part was answered, another attempt of the stage carries the same units: it would ask about other
-    parts otherwise, and pay again. `progress` says which.
+    After the first answer, later attempts of the stage take over the same units, which `progress` lists.
+    Otherwise they would pack different parts and pay for them again.
     """
     if progress and CARRIED not in progress:
         return {}
@@ -64,9 +64,9 @@ def known_units(
 
 
 def known_answers(claim: StageClaim, keys: Sequence[str]) -> dict[str, tuple[Mapping[str, Any], int]]:
-    """Return what earlier reviews were answered about sections of documents, by key, and what that cost.
+    """Return earlier answers about document sections, by key, each with its input tokens.
 
-    Each question stands alone, so that it does not matter of which change it was.
+    Each question is independent, so answers about any change can be reused.
     """
     after = timezone.now() - timedelta(days=settings.ARTIFACT_REDACTED_TTL_DAYS)
     values = {"keys": list(keys), "after": after, "job": claim.job_id, "submitted": False}

@@ -41,8 +41,8 @@ _WHERE = {(True, False): "no longer part of the change", (False, True): "new in 
 class ComparedFile:
     """A file that differs; `code` are the lines that the page shows.
 
-    `is_whole`: each version that has the file has stored all its lines. `is_matched`: the steps that a
-    page may take were enough for it; otherwise equal lines may count as removed and added.
+    `is_whole`: each version that has the file has stored all its lines. `is_matched`: the comparison finished
+    within the page's step limit; if False, equal lines may appear as removed and added.
     """
 
     path: str
@@ -235,8 +235,8 @@ def compared_findings(
 ) -> ListPart[ComparedFinding]:
     """Return the findings of both versions: new, still there, not reported again, fixed.
 
-    A finding of the older version counts as fixed only if the version that ended it found its lines
-    changed (guarantee G220); the versions in between are asked.
+    A finding of the older version counts as fixed only if the version in which it disappeared found its lines
+    changed (guarantee G220); versions in between are included.
     """
     before, after = _worst_first(older, scope), _worst_first(newer, scope)
     gone = [identity for identity in before if identity not in after]

@@ -1,8 +1,9 @@
 """Atom feeds of the two lists, for programs that cannot log in (guarantee G332).
 
-A link is signed for one person. It shows titles of what that person may see at that moment. It closes when
-they lose the role, and for good when they reset their links or are deactivated, or when their stored password
-changes: also when a login stores it anew after an upgrade of Django (a trigger of the first migration).
+A link is signed for one person. It shows titles of what that person may see at that moment. It stops working
+while they lack the role, and permanently when they reset their links, are deactivated or change their
+password. A password rehash at login after a Django upgrade counts as a change (a trigger of the first
+migration).
 
 The key is in the query. Our own logs leave queries out; the proxy in front must too (docs/deploy/nginx.conf).
 """
@@ -78,7 +79,7 @@ def reset(user: Any) -> None:
 
 
 def _reader(key: str) -> Any:
-    """Return the person of a key; None for one that is forged, was reset, or whose right has ended."""
+    """Return the person of a key; None if it is forged or was reset, or if the person lost the permission."""
     try:
         text = _signer().unsign(key)
         user_id, resets = _KEY.unpack(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

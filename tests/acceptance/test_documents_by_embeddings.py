@@ -130,7 +130,7 @@ def test_scenario_19_another_model_switches_off_the_semantic_step_and_nothing_el
     assert (event["stored_dimension"], event["query_dimension"]) == (64, 8)
     assert event["configured_model"] == "embed-64"
     call_command("index_documents", "//demo", stdout=(said := StringIO()))
-    assert said.getvalue() == "//demo is indexed anew with its next review.\n"
+    assert said.getvalue() == "//demo is re-indexed with its next review.\n"
     repo.commit_files({"src/retry.py": FILES["src/retry.py"]})
     restored = reviewed(world, repo)
     assert how(restored) == {"retries.md": ["symbol", "text", "meaning"], "patience.md": ["meaning"]}

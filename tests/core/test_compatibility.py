@@ -1,4 +1,4 @@
-"""A migration that an older version cannot live with is named before it is run."""
+"""A migration that breaks an older version is named before it is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meaning of GitHub's refusals (https://docs.github.com/rest/using-the-rest-api)."""
+"""Maps GitHub's error responses to failures (https://docs.github.com/rest/using-the-rest-api)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _meaning(answer: Answer) -> tuple[ErrorClass, str]:
     if status == 403:
         needed = "".join(c for c in answer.headers.get(_PERMISSIONS, "")[:200] if c.isprintable())
         return ErrorClass.PERMISSION_DENIED, (
-            f"the App lacks a permission (it takes {needed}): grant it and let the owner accept it"
+            f"the App lacks a permission (required: {needed}): grant it and let the owner accept it"
             if needed
-            else "the App lacks a permission, or the owner's policy refuses it or suspended it"
+            else "the App lacks a permission, or the owner blocked or suspended the App"
         )
     if status == 410 and _VERSION.search(words):
         return ErrorClass.CONFIG_INVALID, "this version of its API is retired: update Criticizer"

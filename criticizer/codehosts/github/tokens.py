@@ -1,4 +1,4 @@
-"""Tokens of a GitHub App: its own signed one, and one of an hour for each repository.
+"""GitHub App tokens: the App's signed JWT, and an installation token of an hour for each repository.
 
 Tokens stay in memory, known to the filters of logs and texts. Nothing is assumed about their form:
 `ghs_` with 36 letters, or `ghs_<app>_<JWT>`.
@@ -27,7 +27,7 @@ from criticizer.resilience.failures import Component, ErrorClass, PermanentFailu
 PERMISSIONS: Final = {"checks": "write", "contents": "read", "metadata": "read", "pull_requests": "write"}
 RENEWED_BEFORE_SECONDS = 600.0
 LAG_PAUSES_SECONDS = (3.0, 10.0)
-FRESH_SECONDS = 30.0  # GitHub's servers may not know a token yet that was made this long ago
+FRESH_SECONDS = 30.0  # a younger token may not be known to all of GitHub's servers
 _BACKDATED_SECONDS = 60  # the clock of the other side may run behind ours ...
 _VALID_SECONDS = 540  # ... or ahead: GitHub takes at most 600
 _SHOWN_SECONDS = 300
@@ -38,7 +38,7 @@ _MAX_TOKENS = 1000
 class AppConfig:
     """A GitHub App. `private_keys`: PEM; the next one is tried when the first is refused.
 
-    `lag_pauses_seconds`: the pauses before a refused token that is fresh is shown again.
+    `lag_pauses_seconds`: the waits before a new token that was refused is sent again.
     """
 
     app_id: str
@@ -51,7 +51,7 @@ class AppConfig:
 
 @dataclass(frozen=True, slots=True)
 class AppCredentials:
-    """What GitHub hands out once of an App that was made from a manifest."""
+    """Credentials that GitHub returns once for an App created from a manifest."""
 
     app_id: int
     slug: str
@@ -74,7 +74,7 @@ class Token:
 
 
 class AppTokens:
-    """The App's own tokens, in memory only: one for each of its keys, which are held as digests."""
+    """The App's own tokens, in memory only: one per private key; keys are stored as digests."""
 
     def __init__(self, app_id: str, clock: Callable[[], float]) -> None:
         self._app_id = app_id
@@ -102,7 +102,7 @@ def _digest(private_key: str) -> bytes:
 def app_token(app_id: str, private_key: str, now: float) -> str:
     """Return the App's own token (RS256), valid for nine minutes.
 
-    Raises PermanentFailure CONFIG_INVALID for a key that is none.
+    Raises PermanentFailure CONFIG_INVALID if the text is not a private key.
     """
     claims = {"iat": int(now) - _BACKDATED_SECONDS, "exp": int(now) + _VALID_SECONDS, "iss": app_id}
     try:
@@ -120,7 +120,7 @@ def app_token(app_id: str, private_key: str, now: float) -> str:
 
 @lru_cache(maxsize=4)
 def _loaded(private_key: str) -> Any:
-    """Return the key for the signer. To load one takes 36 ms of a processor, to sign takes 0.3."""
+    """Return the key for the signer. Loading takes 36 ms of CPU, signing 0.3 ms."""
     return load_pem_private_key(private_key.replace("\\n", "\n").encode(), None)
 
 
@@ -133,7 +133,7 @@ class TokenCache:
         clock: Callable[[], float],
         ahead: Callable[[], float],
     ) -> None:
-        """`mint` asks GitHub for a token and returns its answer; `ahead`: its clock's seconds before ours."""
+        """`mint` requests a token and returns the answer; `ahead`: seconds of GitHub's clock before ours."""
         self._mint = mint
         self._clock = clock
         self._ahead = ahead

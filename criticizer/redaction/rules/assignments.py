@@ -60,7 +60,7 @@ _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 class Assignments:
     """Reads the surroundings of words in one text; `values` collects the spans.
 
-    `spend` gets how many bytes were read (in eighths) and may stop the work.
+    `spend` is called with the bytes read, divided by 8, and may stop the scan.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Assignments:
         self._is_masked = signs.PLACEHOLDER in text
 
     def is_drawn(self, start: int, end: int) -> bool:
-        """Return whether a word stands inside base64, which names nothing: AAAAC3Nzpw1lZDI1."""
+        """Return whether a word is part of a base64 string, and so not a name: AAAAC3Nzpw1lZDI1."""
         text = self.text
         if not 0 < start < end < len(text) or text[start - 1] not in _DRAWN or text[end] not in _DRAWN:
             return False
@@ -109,7 +109,7 @@ class Assignments:
         return end  # the next word may sit in the same name: keyPassword, _authToken
 
     def _read_sentence(self, word: bytes) -> None:
-        """Take what a sentence says that a password is: das Passwort lautet x, changed the password to x."""
+        """Find a password stated in prose: das Passwort lautet x, changed the password to x."""
         text, at, is_inflected = self.text, self.tail_end, word in key_names.INFLECTED
         if not is_inflected and text.find(b" to", at, at + _TO_BYTES) < 0:
             return
@@ -212,7 +212,8 @@ class Assignments:
             found = self._with_operator(op, begin, close_end, at, stop, strength, close=close)
         else:
             found = self._without_operator(begin, close_end, at, stop, strength, close=close)
-        # A value below is doubted more: of the weak names only acme_key, and no sentence (with this):
+        # A value on the next line needs a stronger name: a weak name counts only with a prefix (acme_key),
+        # and a sentence that ends in "):" does not count.
         firm = strength >= key_names.SECRET or is_prefixed
         sentence = op == b":" and text[close_end - 1] in b")]}"
         self.opens = firm and not found and not sentence and op != b"," and self._opens_value(at, stop)
@@ -328,6 +329,6 @@ class Assignments:
 
 
 def goes_on(text: bytes, end: int) -> bool:
-    """Return whether a word that ends at `end` is a part of another than its plural: keyboard, passing."""
+    """Return whether the word at `end` continues as a longer word than its plural: keyboard, passing."""
     after = text[end] if end < len(text) else 0
     return 97 <= after <= 122 and after != 115 and 97 <= text[end - 1] <= 122

@@ -1,4 +1,4 @@
-"""Sockets on which a whole dialogue has one deadline, and all answers in it one limit of size."""
+"""Sockets with one deadline for a whole conversation, and one size limit for all replies in it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 _PIECE_BYTES = 16_384  # what TLS sends at once, each time with the whole timeout
-# Of all that the other side says: clients keep each line of an answer until its last one.
+# Limit for everything that the server sends, because mail clients buffer a reply until its last line.
 MAX_ANSWER_BYTES = 8_388_608
 
 
 class AnswerTooLong(OSError):
-    """The other side has sent more than a dialogue needs."""
+    """The server has sent more than a conversation needs."""
 
 
 class _Bounded(socket.socket):
@@ -28,7 +28,7 @@ class _Bounded(socket.socket):
     def recv_into(self, *buffer: Any) -> int:
         self._limit()
         if self.bytes_left < 0:
-            raise AnswerTooLong("the other side sends too much")
+            raise AnswerTooLong("the server sent more than 8 MiB")
         count = super().recv_into(*buffer)
         self.bytes_left -= count
         return count
@@ -47,7 +47,7 @@ class _Bounded(socket.socket):
 
 
 def connected(host: str, port: int, timeout_seconds: float) -> _Bounded:
-    """Return a connection. Raises OSError, and UnicodeError for what is no host name."""
+    """Return a connection. Raises OSError, and UnicodeError if `host` is not a valid host name."""
     plain = socket.create_connection((host, port), timeout_seconds)
     family, kind, protocol = plain.family, plain.type, plain.proto
     connection = _Bounded(family, kind, protocol, fileno=plain.detach())

@@ -1,4 +1,4 @@
-"""`manage.py index_documents`: let repositories be indexed anew by the embedding model of today."""
+"""`manage.py index_documents`: re-index repositories' documents with the configured embedding model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Command(BaseCommand):
     def handle(self, *, root: str, **options: object) -> None:
         count = semantic.forget(root.rstrip("/") + "/" if root != "//" else root)
         self.stdout.write(
-            f"{root} is indexed anew with its next review."
+            f"{root} is re-indexed with its next review."
             if count
             else f"{root} is not indexed, or its index has expired: the next review makes one."
         )

@@ -94,7 +94,7 @@ def line_ends(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
 
 
 def large_or_binary_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report added files that are large, built or packed, and other binaries in one finding each or all."""
+    """Report added files that are large or build output; other binaries each, or together above three."""
     plain: list[FileChange] = []
     for file in change.files:
         if file.action is not Action.ADD or is_unread_for_size(file):

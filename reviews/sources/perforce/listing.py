@@ -66,7 +66,7 @@ class P4Listing:
         At most `limit`. Changes that are left out have higher numbers.
         """
         found: set[int] = set()
-        last: int | None = None  # beyond it, a path that has more than it may say is not complete
+        last: int | None = None  # up to it every path's list is complete; None: no list hit its limit
         for listed in self._per_path(
             paths, "-s", "submitted", "-e", str(max(1, first)), "-r", "-m", str(limit)
         ):
