@@ -203,10 +203,10 @@ def model_worker(base_url: str, model: str, key: str, seconds: float) -> Worker:
             raise Failed("token_limit_exceeded")
         usage = content.get("usage") or {}
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
-        said = {"model_used": str(content.get("model") or model)[:200]}
+        reported = {"model_used": str(content.get("model") or model)[:200]}
         return {
             "data": answer_in(text),
-            "metadata": {**said, **({"tokens_used": tokens} if isinstance(tokens, int) else {})},
+            "metadata": {**reported, **({"tokens_used": tokens} if isinstance(tokens, int) else {})},
         }
 
     return work
@@ -275,15 +275,20 @@ class Agent:
         return False
 
     def _result(self, task: Mapping[str, Any], problem: str, gone: threading.Event, began: float) -> Any:
-        said: dict[str, Any] = {"claim_token": task["claim_token"]}
+        answer: dict[str, Any] = {"claim_token": task["claim_token"]}
         try:
             found = self.worker(task["payload"], problem, gone)
         except Failed as failure:
-            return {**said, "success": False, "error": str(failure)[:5000]}
+            return {**answer, "success": False, "error": str(failure)[:5000]}
         data = found["data"]
         data = {"type": task["type"], **data} if isinstance(data, dict) else data
         took = round((time.monotonic() - began) * 1000)
-        return {**said, "success": True, "data": data, "metadata": {**found["metadata"], "duration_ms": took}}
+        return {
+            **answer,
+            "success": True,
+            "data": data,
+            "metadata": {**found["metadata"], "duration_ms": took},
+        }
 
 
 def _seconds_until(answer: Answer, moment: str) -> float:

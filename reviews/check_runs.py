@@ -263,8 +263,8 @@ def _result(job: ReviewJob) -> Told:
     report = report_of(job)
     headline = summarise(report).headline
     if blocking := _blocking(job, report):
-        said = f"{headline}. {plural_count(blocking, 'finding')} of the severity at which this check fails."
-        return Told(job.status, headline, said, "failure")
+        title = f"{headline}. {plural_count(blocking, 'finding')} of the severity at which this check fails."
+        return Told(job.status, headline, title, "failure")
     # What did not run, or a file that was read in part: the absence of findings proves less.
     if texts.NO_AGENT.text in job.banner:
         return _of(texts.AGENT_SETUP, job)

@@ -67,10 +67,10 @@ def accept(job_id: int, results: Sequence[LinterResult], actor: str, scope: Scop
 
 def _row(job_id: int, result: LinterResult, actor: str, scope: Scope) -> LinterResultRow:
     # By what was sent: a secret that is registered later changes what redaction leaves.
-    said = json.dumps(astuple(result), ensure_ascii=True)
+    content = json.dumps(astuple(result), ensure_ascii=True)
     return LinterResultRow(
         job_id=job_id,
-        digest=hashlib.sha256(said.encode()).hexdigest(),
+        digest=hashlib.sha256(content.encode()).hexdigest(),
         tool=clean(result.tool, 64),
         rule=clean(result.rule, 128),
         level=result.level,
@@ -130,18 +130,18 @@ class _Files:
 
     def of(self, row: LinterResultRow) -> str:
         """Return the changed file on whose added lines a result is; "" for none, or one of several."""
-        said = row.path.split("/")
-        found = [path for parts, path in self._by_name.get(said[-1], ()) if _same_end(said, parts)]
+        reported = row.path.split("/")
+        found = [path for parts, path in self._by_name.get(reported[-1], ()) if _same_end(reported, parts)]
         if len(found) != 1 or not scope_of_key(row.scope_prefixes).allows(found[0]):
             return ""
         is_changed = any(row.line <= number <= row.end_line for number in self._added[found[0]])
         return found[0] if is_changed else ""
 
 
-def _same_end(said: Sequence[str], own: Sequence[str]) -> bool:
+def _same_end(reported: Sequence[str], own: Sequence[str]) -> bool:
     """Return whether one path ends with the whole of the other: a linter may run above its tree or inside."""
-    length = min(len(said), len(own))
-    return list(said[-length:]) == list(own[-length:])
+    length = min(len(reported), len(own))
+    return list(reported[-length:]) == list(own[-length:])
 
 
 def given_to_model(job_id: int, prepared: Prepared, *, is_first: bool) -> Prepared:

@@ -114,18 +114,18 @@ def said_about(identities: Iterable[UUID], scope: Scope) -> dict[UUID, Said]:
         rank=Case(When(is_comment, then=2), When(is_proposal=True, then=1), default=0),
     )
     # Of each finding the newest verdict, the newest proposal, and a comment.
-    said: dict[UUID, Said] = {}
+    found: dict[UUID, Said] = {}
     newest: dict[UUID, int] = {}
     row: Any
     for row in events.order_by("identity", "rank", "-pk").distinct("identity", "rank"):
-        known = said.get(row.identity, Said(comments=row.comments))
+        known = found.get(row.identity, Said(comments=row.comments))
         if row.rank == 0:
             newest[row.identity] = row.pk
             known = replace(known, verdict=_verdict(row))
         elif row.rank == 1 and row.pk > newest.get(row.identity, 0):
             known = replace(known, proposal=_verdict(row))
-        said[row.identity] = known
-    return said
+        found[row.identity] = known
+    return found
 
 
 def _verdict(row: Any) -> Verdict | None:
@@ -141,7 +141,7 @@ def _verdict(row: Any) -> Verdict | None:
 def verdicts_of(identities: Iterable[UUID], scope: Scope = EVERYTHING) -> dict[UUID, Verdict]:
     """Return the verdict of each finding that has one, by its identity."""
     found = said_about(identities, scope).items()
-    return {identity: said.verdict for identity, said in found if said.verdict is not None}
+    return {identity: one.verdict for identity, one in found if one.verdict is not None}
 
 
 def has_verdict(kinds: Collection[str] = VERDICTS) -> Q:
@@ -165,12 +165,12 @@ def severity_or_dismissed() -> Case:
 def of_findings() -> dict[str, Combinable]:
     """Return annotations of findings for answers: the verdict that counts, by whom and when, or null."""
     newest = FindingEvent.objects.verdicts().filter(identity=OuterRef("identity")).order_by("-pk")
-    said = {"verdict": "kind", "verdict_by": "actor", "verdict_at": "created_at"}
+    columns = {"verdict": "kind", "verdict_by": "actor", "verdict_at": "created_at"}
     # Taken back or past its last day: no verdict, as if none had been given.
     counts = STANDING & ~Q(kind=Kind.UNDONE)
     return {
         name: Subquery(newest.annotate(it=Case(When(counts, then=F(field)))).values("it")[:1])
-        for name, field in said.items()
+        for name, field in columns.items()
     }
 
 

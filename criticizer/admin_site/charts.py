@@ -134,8 +134,8 @@ def stacked_bars(
             )
     drawn = format_html_join("", _BAR, bars)
     counted = ", ".join(f"{whole(row.total)} {row.name}" for row in series if row.total)
-    said = sentence or counted or "Nothing in this time"
-    return Chart(key, title, said, slots, series, whole(top), whole, drawn)
+    caption = sentence or counted or "Nothing in this time"
+    return Chart(key, title, caption, slots, series, whole(top), whole, drawn)
 
 
 def lines(

@@ -258,8 +258,8 @@ def heartbeat(
     Raises Refused: NOT_FOUND, DONE, EXPIRED or CLAIM_LOST.
     """
     held = _held(caller, task_id, token)
-    said = None if progress is None else clean(progress, 200)
-    found = prepared.row(_BEAT, {**held, "lease": outbox.scaled(LEASE_SECONDS), "progress": said})
+    note = None if progress is None else clean(progress, 200)
+    found = prepared.row(_BEAT, {**held, "lease": outbox.scaled(LEASE_SECONDS), "progress": note})
     if found is not None:
         return found["lease_expires_at"], False
     cancelled = """

@@ -226,15 +226,15 @@ def _accept(task_id: UUID, task: Mapping[str, Any], result: Result) -> None:
         _end(task_id, task, status=AgentTaskStatus.COMPLETED, result=data, metadata=metadata, error_class="")
         return
     error_class = _class_of(result.error)
-    said = {"error_class": error_class, "detail": clean(result.error, 512), "metadata": metadata}
+    failure = {"error_class": error_class, "detail": clean(result.error, 512), "metadata": metadata}
     if error_class == "agent_error" and task["failures"] == 0:
         # Once more, while time is left: its time and its claims still bound it.
         again = AgentTask.objects.filter(pk=task_id, status=AgentTaskStatus.IN_PROGRESS)
         again.update(
-            status=AgentTaskStatus.PENDING, claim_sha256="", lease_expires_at=None, failures=1, **said
+            status=AgentTaskStatus.PENDING, claim_sha256="", lease_expires_at=None, failures=1, **failure
         )
         return
-    _end(task_id, task, status=AgentTaskStatus.FAILED, **said)
+    _end(task_id, task, status=AgentTaskStatus.FAILED, **failure)
 
 
 def _class_of(error: str) -> str:

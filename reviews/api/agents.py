@@ -286,5 +286,5 @@ class AgentTaskResult(AgentView):
             raise ApiError(catalog.RESULT_NOT_JSON, [])
         if answer.verdict is SubmissionVerdict.INVALID:
             raise ApiError(catalog.RESULT_INVALID, list(answer.details))
-        said: dict[str, Any] = {"status": answer.verdict.value, "task_id": str(task_id)}
-        return Response({**said, "duplicate": True} if answer.is_duplicate else said)
+        body: dict[str, Any] = {"status": answer.verdict.value, "task_id": str(task_id)}
+        return Response({**body, "duplicate": True} if answer.is_duplicate else body)

@@ -142,8 +142,8 @@ class _State:
         )
         at = f" Line {fault.line}, column {fault.column}." if fault.line else ""
         text = texts.NO_YAML if fault.kind == "syntax" else texts.FILE_NOT_USED
-        said = f"{text.of(file=_NAME)}{reason}{at} {self._consequence}"
-        self._warn(INVALID_SYNTAX, fault.kind, "", fault, said)
+        sentence = f"{text.of(file=_NAME)}{reason}{at} {self._consequence}"
+        self._warn(INVALID_SYNTAX, fault.kind, "", fault, sentence)
 
     def read(self, loaded: Loaded) -> None:
         for slip in loaded.slips:

@@ -216,7 +216,7 @@ class _Comparison:
         if claim.kind is Kind.ENVIRONMENT:
             prefix = claim.subject.split("_")[0] + "_"
             listed = sorted(path for name in _SETTINGS for path in self._head.by_name.get(name, ()))[:20]
-            known = {name for path in listed if (said := self._head.code(path)) for name in said.reads}
+            known = {name for path in listed if (code := self._head.code(path)) for name in code.reads}
             return sum(name.startswith(prefix) for name in known) >= 3
         if claim.kind is Kind.ROUTE:
             return self._head.routes is not None and routes.has_relatives(claim.value, self._head.routes[0])
@@ -265,10 +265,10 @@ class _Comparison:
 def _names(claim: Claim, place: str, index: Index) -> frozenset[str]:
     """Return the names of a claim's kind in a file."""
     found: Iterable[str] | None = ()
-    if claim.kind is Kind.ENVIRONMENT and (said := index.code(place)):
-        found = said.reads
-    elif claim.kind is Kind.EXAMPLE and (said := index.code(place)):
-        found = said.symbols
+    if claim.kind is Kind.ENVIRONMENT and (code := index.code(place)):
+        found = code.reads
+    elif claim.kind is Kind.EXAMPLE and (code := index.code(place)):
+        found = code.symbols
     elif claim.kind is Kind.COMMAND and claim.subject != "manage.py":
         listed = index.scripts(claim.subject, [posixpath.dirname(place)])
         found = (name for _, one in listed if one for name in one.names)

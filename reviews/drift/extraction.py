@@ -130,8 +130,8 @@ def _code(document: str, mark: Mark, firm: bool) -> Iterator[Claim]:
         yield Claim(document, mark.line, Kind.ROUTE, route[1], route[2], text=text, is_firm=firm)
         return
     if " " in text:
-        for said in shells.in_line(text):
-            if claim := _said(document, mark.line, said, text, firm):
+        for mention in shells.in_line(text):
+            if claim := _said(document, mark.line, mention, text, firm):
                 yield claim
         return
     path = noise.path_in(text)
@@ -140,15 +140,17 @@ def _code(document: str, mark: Mark, firm: bool) -> Iterator[Claim]:
         yield Claim(document, mark.line, Kind.PATH, path, "", Form.MENTION, text=text, is_firm=firm)
 
 
-def _said(document: str, line: int, said: shells.Said, text: str, firm: bool) -> Claim | None:
-    subject = said.subject
-    if said.kind is Kind.PATH:
+def _said(document: str, line: int, mention: shells.Said, text: str, firm: bool) -> Claim | None:
+    subject = mention.subject
+    if mention.kind is Kind.PATH:
         subject = noise.path_in(subject)
-        if not subject or (said.form is Form.ARGUMENT and noise.is_choice(subject)):
+        if not subject or (mention.form is Form.ARGUMENT and noise.is_choice(subject)):
             return None
-    if said.kind is Kind.COMMAND and noise.is_placeholder(said.value):
+    if mention.kind is Kind.COMMAND and noise.is_placeholder(mention.value):
         return None
-    return Claim(document, line, said.kind, subject, said.value, said.form, said.folder, text[:2000], firm)
+    return Claim(
+        document, line, mention.kind, subject, mention.value, mention.form, mention.folder, text[:2000], firm
+    )
 
 
 def _of_sentence(document: str, sentence: Sentence) -> Iterator[Claim]:
@@ -191,8 +193,8 @@ def _of_row(document: str, row: Row) -> Iterator[Claim]:
 
 def _of_block(document: str, block: Block) -> Iterator[Claim]:
     if block.language in shells.LANGUAGES:
-        for offset, said in shells.in_block(block.lines):
-            if claim := _said(document, block.line + offset, said, block.lines[offset].strip(), True):
+        for offset, mention in shells.in_block(block.lines):
+            if claim := _said(document, block.line + offset, mention, block.lines[offset].strip(), True):
                 yield claim
         return
     for offset, line in enumerate(block.lines):

@@ -122,9 +122,9 @@ class Index(View):
         if None in held:
             return None
         self.prefetch(paths)
-        said = {path: self.code(path) for path in paths}
-        silent = frozenset(path for path, one in said.items() if one is None)
-        known = [one for one in said.values() if one is not None]
+        module = {path: self.code(path) for path in paths}
+        silent = frozenset(path for path, one in module.items() if one is None)
+        known = [one for one in module.values() if one is not None]
         routes = tuple(route for one in known for route in one.routes)
         return routes, any(one.is_dynamic for one in known), silent
 

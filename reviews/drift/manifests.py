@@ -166,8 +166,8 @@ def normalized(name: str) -> str:
 
 
 def _facts(pairs: Iterable[tuple[str, Any]], *, is_locked: bool = False) -> Iterator[Fact]:
-    for name, said in pairs:
-        text = said.get("version") if isinstance(said, dict) else said
+    for name, entry in pairs:
+        text = entry.get("version") if isinstance(entry, dict) else entry
         if isinstance(text, str) and (span := span_of(text, is_locked=is_locked)):
             yield Fact(normalized(name), span, is_locked, text)
 
@@ -181,8 +181,8 @@ def _package_json(text: str) -> Iterator[Fact]:
 def _package_lock(text: str) -> Iterator[Fact]:
     packages = _table(json.loads(text), "packages")
     own = (
-        (path[len("node_modules/") :], said)
-        for path, said in packages.items()
+        (path[len("node_modules/") :], entry)
+        for path, entry in packages.items()
         if path.count("node_modules/") == 1
     )
     yield from _facts(own, is_locked=True)
@@ -223,8 +223,8 @@ def _cargo_toml(text: str) -> Iterator[Fact]:
     yield from _facts([("rust", f">={rust}")] if rust else [])
     pairs = {**_table(data, "dependencies"), **_table(data, "dev-dependencies")}
     yield from _facts(
-        (name, f"^{said}" if isinstance(said, str) and said[:1].isdigit() else said)
-        for name, said in pairs.items()
+        (name, f"^{entry}" if isinstance(entry, str) and entry[:1].isdigit() else entry)
+        for name, entry in pairs.items()
     )
 
 

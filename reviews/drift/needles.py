@@ -90,7 +90,12 @@ def _scripts(path: str, base: Index, head: Index) -> Iterator[str]:
         if name in readers:
             folder = posixpath.dirname(path)
             before, after = (
-                {one for _, said in index.scripts(runner, [folder]) if said is not None for one in said.names}
+                {
+                    one
+                    for _, script in index.scripts(runner, [folder])
+                    if script is not None
+                    for one in script.names
+                }
                 for index in (base, head)
             )
             yield from before - after

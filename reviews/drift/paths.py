@@ -191,12 +191,12 @@ def _rust(parts: list[str], index: Index) -> Judgement:
     paths = index.code_holding(symbol)
     if paths is None or not index.tree.is_whole:
         return uncheckable(Reason.NOT_SEARCHED)
-    said = {path: index.code(path) for path in paths if path.endswith(".rs")}
-    for path, one in said.items():
+    codes = {path: index.code(path) for path in paths if path.endswith(".rs")}
+    for path, one in codes.items():
         if one is not None and symbol in (one.symbols or ()):
             return holds(path)
     if f"src/{symbol}" in index.folders or f"src/{symbol}.rs" in index.entries:
         return holds()
-    if any(one is None or one.is_open for one in said.values()):
+    if any(one is None or one.is_open for one in codes.values()):
         return uncheckable(Reason.NOT_INDEXED)
     return refuted("nothing public has that name")

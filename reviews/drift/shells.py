@@ -68,8 +68,8 @@ def in_block(lines: Sequence[str]) -> Iterator[tuple[int, Said]]:
             if words[0] == "cd":
                 folder = _below(folder, words[1]) if len(words) == 2 else None
             elif folder is not None:
-                for said in in_words(words, folder):
-                    yield first, said
+                for mention in in_words(words, folder):
+                    yield first, mention
 
 
 def in_line(text: str) -> Iterator[Said]:

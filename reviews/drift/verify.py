@@ -111,10 +111,10 @@ def _environment(claim: Claim, index: Index) -> Judgement:
         return uncheckable(Reason.NOT_SEARCHED)
     silent = []
     for path in held:
-        said = index.code(path)
-        if said is None:
+        code = index.code(path)
+        if code is None:
             silent.append(path)
-        elif claim.subject in said.reads:
+        elif claim.subject in code.reads:
             return holds(path)
     if silent:
         return uncheckable(index.why_silent(silent))
@@ -140,10 +140,10 @@ def _definitions(claim: Claim, index: Index) -> list[tuple[str, str | None]] | J
         for path in held:
             if re.search(r"(?:^|/)(?:tests?|testing|__tests__|examples?|benchmarks?)/", path):
                 continue
-            said = index.code(path)
-            if said is None:
+            code = index.code(path)
+            if code is None:
                 return uncheckable(index.why_silent([path]))
-            found += [(path, value) for key, value in said.defaults if key.lstrip("-") in names]
+            found += [(path, value) for key, value in code.defaults if key.lstrip("-") in names]
     return found
 
 
@@ -199,8 +199,8 @@ def _python(claim: Claim, index: Index) -> Judgement:
     module = _module(place, index)
     if module is None:
         parent = _module(posixpath.dirname(place), index) if len(parts) > 1 else None
-        said = index.code(parent) if parent else None
-        if said is not None and (parts[-1] in (said.symbols or ()) or said.is_open):
+        code = index.code(parent) if parent else None
+        if code is not None and (parts[-1] in (code.symbols or ()) or code.is_open):
             return holds(parent or "")
         return _missing(place, index, "no such module")
     if not claim.value:
@@ -209,14 +209,14 @@ def _python(claim: Claim, index: Index) -> Judgement:
     if not module:  # a folder without __init__
         is_there = _module(below, index) is not None
         return holds() if is_there else _missing(below, index, "no such module")
-    said = index.code(module)
-    if said is None:
+    code = index.code(module)
+    if code is None:
         return uncheckable(index.why_silent([module]))
-    if claim.value in (said.symbols or ()):
+    if claim.value in (code.symbols or ()):
         return holds(module)
     if module.endswith("__init__.py") and _module(below, index) is not None:
         return holds(module)
-    if said.is_open:
+    if code.is_open:
         return uncheckable(Reason.DYNAMIC)
     return _missing(below, index, f"{module} has no {claim.value}", module)
 
@@ -243,13 +243,13 @@ def _javascript(claim: Claim, index: Index) -> Judgement:
     held = index.code_holding(claim.value)
     if held is None or not index.tree.is_whole:
         return uncheckable(Reason.NOT_SEARCHED)
-    said: list[tuple[str, Code | None]] = [
+    codes: list[tuple[str, Code | None]] = [
         (path, index.code(path)) for path in held if re.search(r"\.[cm]?[jt]sx?$", path)
     ]
-    for path, one in said:
+    for path, one in codes:
         if one is not None and claim.value in (one.symbols or ()):
             return holds(path)
-    if silent := [path for path, one in said if one is None]:
+    if silent := [path for path, one in codes if one is None]:
         return uncheckable(index.why_silent(silent))
     return refuted("nothing exports that name")
 

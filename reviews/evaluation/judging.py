@@ -63,14 +63,14 @@ class Judge:
 
     async def kappa(self, pairs: Sequence[Pair]) -> float:
         """Return the agreement with recorded judgements beyond chance."""
-        said = await self.verdicts([(pair.one, pair.other) for pair in pairs])
-        return kappa([pair.same for pair in pairs], said)
+        judged = await self.verdicts([(pair.one, pair.other) for pair in pairs])
+        return kappa([pair.same for pair in pairs], judged)
 
     async def verdicts(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
         """Return for each pair of texts whether they say the same. Raises NotMeasured and Failure."""
         todo = sorted({pair for pair in pairs if pair not in self._known})
-        said = await asyncio.gather(*(self._verdict(*pair) for pair in todo))
-        self._known.update(zip(todo, said, strict=True))
+        judged = await asyncio.gather(*(self._verdict(*pair) for pair in todo))
+        self._known.update(zip(todo, judged, strict=True))
         return [self._known[pair] for pair in pairs]
 
     async def _verdict(self, one: str, other: str) -> bool:
@@ -96,8 +96,8 @@ class Judge:
             for remark in result.remarks
             if not remark.file or remark.file == finding.file
         ]
-        said = await self.verdicts([_texts(*pair) for pair in asked])
-        same = {_texts(*pair) for pair, verdict in zip(asked, said, strict=True) if verdict}
+        judged = await self.verdicts([_texts(*pair) for pair in asked])
+        same = {_texts(*pair) for pair, verdict in zip(asked, judged, strict=True) if verdict}
         return lambda finding, remark: float(
             _texts(finding, remark) in same and (not remark.file or remark.file == finding.file)
         )
@@ -107,11 +107,11 @@ def _texts(finding: Finding, remark: Remark) -> tuple[str, str]:
     return remark.text, f"{finding.title} {finding.message}"
 
 
-def kappa(expected: Sequence[bool], said: Sequence[bool]) -> float:
+def kappa(expected: Sequence[bool], judged: Sequence[bool]) -> float:
     """Return Cohen's kappa of two judges over the same pairs."""
     count = len(expected)
-    agreed = sum(one == other for one, other in zip(expected, said, strict=True)) / count
-    both = [sum(judge) / count for judge in (expected, said)]
+    agreed = sum(one == other for one, other in zip(expected, judged, strict=True)) / count
+    both = [sum(judge) / count for judge in (expected, judged)]
     by_chance = both[0] * both[1] + (1 - both[0]) * (1 - both[1])
     return 1.0 if by_chance == 1 else (agreed - by_chance) / (1 - by_chance)
 

@@ -134,7 +134,7 @@ def martian_pairs(file: Path) -> list[Pair]:
 
 
 def _pairs(judges: Any) -> list[Pair]:
-    said: dict[tuple[str, str], set[bool]] = {}
+    votes: dict[tuple[str, str], set[bool]] = {}
     for pulls in judges.values():
         for tools in pulls.values():
             goldens = {
@@ -142,11 +142,11 @@ def _pairs(judges: Any) -> list[Pair]:
             }
             for made in tools.values():
                 for golden, text in made["tp"]:
-                    said.setdefault((golden, text), set()).add(True)
+                    votes.setdefault((golden, text), set()).add(True)
                 for text in made["fp"]:
                     for golden in goldens:
-                        said.setdefault((golden, text), set()).add(False)
-    return [Pair(*pair, verdicts == {True}) for pair, verdicts in sorted(said.items()) if len(verdicts) == 1]
+                        votes.setdefault((golden, text), set()).add(False)
+    return [Pair(*pair, verdicts == {True}) for pair, verdicts in sorted(votes.items()) if len(verdicts) == 1]
 
 
 def aacr(file: Path) -> list[Pull]:

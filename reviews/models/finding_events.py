@@ -25,9 +25,9 @@ class FindingEvents(models.QuerySet["FindingEvent"]):
 
     def newest(self) -> FindingEvents:
         """Return the last verdict of each finding, which is the one that counts."""
-        said = FindingEvent.objects.verdicts()
+        verdicts = FindingEvent.objects.verdicts()
         return self.verdicts().filter(
-            ~Exists(said.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk")))
+            ~Exists(verdicts.filter(identity=OuterRef("identity"), pk__gt=OuterRef("pk")))
         )
 
 

@@ -79,8 +79,8 @@ def anchor(
             continue
         evidence = evidence_of(raw, chunk.context, paths[index])
         finding = replace(_finding(raw, paths[index]), evidence=evidence, raw=name)
-        if said := raw.get("rule_id"):
-            rule = cited(said, rules, index)
+        if rule_id := raw.get("rule_id"):
+            rule = cited(rule_id, rules, index)
             unknown_rules += rule is None
             if rule is not None:
                 finding = replace(finding.citing(rule.name), severity=at_least(finding.severity, rule))

@@ -49,8 +49,8 @@ def findings_in_text(text: str) -> list[dict[str, object]]:
 
 
 def _is_finding(raw: Mapping[str, object]) -> bool:
-    said = {field_of(name) for name, value in raw.items() if value}
-    return "file" in said and bool(said & {"problem", "title"})
+    fields = {field_of(name) for name, value in raw.items() if value}
+    return "file" in fields and bool(fields & {"problem", "title"})
 
 
 def _without_tags(text: str) -> str:

@@ -77,8 +77,8 @@ def read_answer(text: str) -> Reading:
         found.is_answer = found.is_answer or whole == []
         return found
     last = Reading()
-    for said in without_reasoning(text):
-        last = _read(said)
+    for block in without_reasoning(text):
+        last = _read(block)
         if last.is_answer:
             break
     return last

@@ -210,13 +210,13 @@ def limit_text(reached: LimitReached) -> str:
 
 def limit_banner(reached: LimitReached, reviewed: int, parts: int) -> str:
     """Return the banner of a review that a limit of tokens ended, or kept from verifying its findings."""
-    said, missing = limit_text(reached), parts - reviewed
+    text, missing = limit_text(reached), parts - reviewed
     if not missing:
-        return said
+        return text
     were = "was" if missing == 1 else "were"
     then = "tomorrow" if reached.limit.is_daily else "when an operator has raised it"
     what = f"{missing} of {plural_count(parts, 'part')} {were} not reviewed"
-    return f"{said.removesuffix('.')}; {what}. Request a rerun {then}."
+    return f"{text.removesuffix('.')}; {what}. Request a rerun {then}."
 
 
 class Covered(Protocol):
@@ -235,7 +235,7 @@ def unread_banner(coverage: Iterable[Covered]) -> str:
     found: dict[str, Counter[str]] = {what: Counter() for what in _KEPT.values()}
     for file in coverage:
         what = _KEPT.get(CoverageStatus(file.status))
-        reasons = [said for why, said in _SAID.items() if why in file.reason]
+        reasons = [sentence for why, sentence in _SAID.items() if why in file.reason]
         if what and reasons:  # a file may have several reasons
             files[what] += 1
             found[what].update(reasons)

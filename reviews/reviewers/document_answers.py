@@ -70,8 +70,8 @@ def parse_document_answer(text: str) -> dict[str, Any]:
     if len(text) > MAX_ANSWER_CHARS:
         raise UnusableAnswer("the answer is too long")
     problem = NO_JSON
-    for said in without_reasoning(text):
-        for value, *_ in values_in(said, lambda name: letters_of(name) in _NAMES):
+    for block in without_reasoning(text):
+        for value, *_ in values_in(block, lambda name: letters_of(name) in _NAMES):
             for raw in _objects(value):
                 problem = NO_VERDICT
                 if (found := _answer(raw)) is not None:
@@ -106,19 +106,19 @@ def judged(answer: Mapping[str, Any], section: ShownSection, chunk: Chunk) -> Se
 
     What holds without evidence keeps its verdict with less confidence.
     """
-    said, confidence = SectionVerdict(answer["verdict"]), int(answer["confidence"])
+    verdict, confidence = SectionVerdict(answer["verdict"]), int(answer["confidence"])
     proof = None
     if PLACEHOLDER not in answer["quote_code"]:
         proof = proof_of(answer["quote_code"], chunk, ShownText(chunk))
         proof = proof if proof and _is_near_change(proof, chunk) else None
     place = _place(answer["quote_document"], section)
-    if said is SectionVerdict.DRIFTED:
+    if verdict is SectionVerdict.DRIFTED:
         if proof is None or place is None:
-            return SectionJudgement(SectionVerdict.UNCERTAIN, said, LEAST_CONFIDENCE)
-        return SectionJudgement(said, said, min(confidence, _MAX_CONFIDENCE), *place, proof)
-    if said is SectionVerdict.HOLDS and proof is None:
+            return SectionJudgement(SectionVerdict.UNCERTAIN, verdict, LEAST_CONFIDENCE)
+        return SectionJudgement(verdict, verdict, min(confidence, _MAX_CONFIDENCE), *place, proof)
+    if verdict is SectionVerdict.HOLDS and proof is None:
         confidence = max(LEAST_CONFIDENCE, confidence - LESS_CONFIDENCE)
-    return SectionJudgement(said, said, confidence, proof=proof)
+    return SectionJudgement(verdict, verdict, confidence, proof=proof)
 
 
 def _is_near_change(proof: Proof, chunk: Chunk) -> bool:

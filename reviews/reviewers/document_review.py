@@ -225,8 +225,8 @@ class DocumentReview:
         answer, reason = await self._asked(question, exchange)
         self.outcome.usage += exchange.usage
         self.outcome.asked += bool(exchange.calls)
-        if answer is not None and (said := exchange.calls[-1]) is not None:
-            finished = Finished(answer, exchange.usage, said.model, said.by_fallback)
+        if answer is not None and (reply := exchange.calls[-1]) is not None:
+            finished = Finished(answer, exchange.usage, reply.model, reply.by_fallback)
             finished.keep(self._progress, kept)
             self._keep(question, finished)
             self._around.on_progress()
@@ -244,17 +244,19 @@ class DocumentReview:
         try:
             for suffix in ("", "-repair"):
                 user = repair_text(request, problem) if problem else request
-                said = await self._calls.call(user, exchange, suffix, document_schema())
+                reply = await self._calls.call(user, exchange, suffix, document_schema())
                 try:
-                    answer = await parsed(said.text, parse_document_answer)
+                    answer = await parsed(reply.text, parse_document_answer)
                     if repeats(answer, marks_of(request.text)):
                         raise UnusableAnswer("the answer repeats the marker of the request")
                     return answer, Unsure.SAID
                 except UnusableAnswer as error:
                     problem = str(error)
-                    is_cut = self._calls.is_cut(user, (), said, call_id) or said.finish_reason in ENDED_EARLY
+                    is_cut = (
+                        self._calls.is_cut(user, (), reply, call_id) or reply.finish_reason in ENDED_EARLY
+                    )
                     if is_cut:
-                        _token_limit(section, said.model, tokens(request))
+                        _token_limit(section, reply.model, tokens(request))
                         return None, Unsure.TOKEN_LIMIT
                     log.warning(
                         "document_answer_unusable",
@@ -262,7 +264,7 @@ class DocumentReview:
                         document=section.path,
                         line=section.line,
                         problem=problem,
-                        characters=len(said.text),
+                        characters=len(reply.text),
                         attempt=2 if suffix else 1,
                     )
             return None, Unsure.PARSE_ERROR
@@ -313,7 +315,7 @@ def _finding(
     quoted = " ".join(" ".join(lines[found.first : found.last + 1]).split())[:300]
     claim = plain(answer["claim"]) or quoted
     code_path = paths[int(proof.source.split()[0])]
-    said = plain(answer["reasoning"])
+    reasoning = plain(answer["reasoning"])
     around = range(max(0, found.first - EXCERPT_LINES), min(len(lines), found.last + 1 + EXCERPT_LINES))
     replacement = plain(answer["replacement"])
     return Finding(
@@ -322,7 +324,7 @@ def _finding(
         category="documentation",
         title=f"May be out of date: {claim}"[:160],
         message=f"The document says: “{quoted}” The change says otherwise at {code_path}, "
-        f"{proof.where[:1].lower()}{proof.where[1:]}: `{_code(answer['quote_code'])}`. {said}".strip(),
+        f"{proof.where[:1].lower()}{proof.where[1:]}: `{_code(answer['quote_code'])}`. {reasoning}".strip(),
         suggestion=f"Write: {replacement}" if replacement else "Correct or remove the statement.",
         source=SOURCE,
         line=section.line + found.first,

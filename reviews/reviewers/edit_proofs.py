@@ -78,26 +78,26 @@ def _why_not_written(old: Sequence[str], new: Sequence[str]) -> str:
         return "placeholder"
     if clean(added) != added:
         return "secret"
-    said = [line for line in new if line.strip()]
-    if said and all(map(_MARKED.match, said)) and not all(map(_MARKED.match, filter(str.strip, old))):
+    written = [line for line in new if line.strip()]
+    if written and all(map(_MARKED.match, written)) and not all(map(_MARKED.match, filter(str.strip, old))):
         return "marked"
     # Blanks without a line end after them are where an answer was cut.
     return "cut" if new and new[-1].isspace() else ""
 
 
 def _why_not_indented(old: Sequence[str], new: Sequence[str], lines: Sequence[str]) -> str:
-    said = [line for line in new if line.strip()]
-    if not said:
+    written = [line for line in new if line.strip()]
+    if not written:
         return ""
     shallowest = min(len(indent(line)) for line in old if line.strip()) if any(map(str.strip, old)) else 0
-    if indent(said[0]) != indent(next(filter(str.strip, old), "")):
+    if indent(written[0]) != indent(next(filter(str.strip, old), "")):
         return "indentation"
-    if any(len(indent(line)) < shallowest for line in said):
+    if any(len(indent(line)) < shallowest for line in written):
         return "indentation"
     used = {char for line in old for char in indent(line)} or {
         char for line in lines if line.strip() for char in indent(line)
     }
-    added = {char for line in said for char in indent(line)}
+    added = {char for line in written for char in indent(line)}
     return "indentation" if used and not added <= used else ""
 
 

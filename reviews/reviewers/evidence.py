@@ -27,16 +27,16 @@ def evidence_of(raw: Mapping[str, Any], context: Sequence[ContextBlock], place: 
     if not context:
         return ()
     prose = "\n".join(str(raw.get(field) or "") for field in _PROSE)
-    said = "\n".join([prose, *(str(raw.get(field) or "") for field in _OTHERS)])
-    ids = {f"C{int(number)}" for number in _IDS.findall(said)}
+    joined = "\n".join([prose, *(str(raw.get(field) or "") for field in _OTHERS)])
+    ids = {f"C{int(number)}" for number in _IDS.findall(joined)}
     words = set(_WORDS.findall(prose))  # a quoted call is text of the change
-    plain = normal(said)
+    plain = normal(joined)
     found = [
         block.path
         for block in context
         if block.name in ids
         or (block.symbol and block.symbol in words)
-        or posixpath.basename(block.path) in said
+        or posixpath.basename(block.path) in joined
         or _is_quoted(block, plain)
     ]
     return tuple(path for path in dict.fromkeys(found) if path != place)

@@ -210,8 +210,8 @@ class ModelCalls:
         answer |= {"proofs": 1, "may_be_cut": is_counted}
         longer = longer_text(user, longest_gap(f"{self.system}\n{user.text}", words))
         try:
-            said = await self.call(longer, exchange, "-window")
-            seen = set((await self._parsed(said))["seen"]) & set(words)
+            reply = await self.call(longer, exchange, "-window")
+            seen = set((await self._parsed(reply))["seen"]) & set(words)
         except (Failure, DependencyUnavailable, UnusableAnswer, NoFurtherCall) as error:
             if isinstance(error, Failure) and error.error_class is ErrorClass.REDACTION_BLOCKED:
                 raise
@@ -219,7 +219,7 @@ class ModelCalls:
                 return answer
             is_whole = True  # it refuses what it cannot read
         else:
-            is_whole = said.input_tokens > read + len(longer) // 200 if is_counted else seen == set(words)
+            is_whole = reply.input_tokens > read + len(longer) // 200 if is_counted else seen == set(words)
             if not is_counted and not seen:
                 return answer
         if is_whole:

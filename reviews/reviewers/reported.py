@@ -101,6 +101,6 @@ def _says(text: str, one: Reported, least: float) -> bool:
     is_telling = any(char.isdigit() for char in one.rule) or "-" in one.rule
     if is_telling and len(one.rule) > 3 and one.rule.casefold() in text.casefold().split():
         return True
-    said = telling_words(one.message)
-    common = said & telling_words(text)
-    return len(common) >= MIN_COMMON and len(common) >= least * len(said)
+    own = telling_words(one.message)
+    common = own & telling_words(text)
+    return len(common) >= MIN_COMMON and len(common) >= least * len(own)

@@ -96,10 +96,10 @@ def _kept_lines(text: str) -> list[int]:
     kept: list[int] = []
     room = MAX_FILE_CHARS
     for item in _items(text.split("\n")):
-        said = "\n".join(line for _, line in item)
-        if _STEERING.search(" ".join(said.split())) or addresses_reviewer(said) or find_misleading(said):
+        shown = "\n".join(line for _, line in item)
+        if _STEERING.search(" ".join(shown.split())) or addresses_reviewer(shown) or find_misleading(shown):
             continue
-        room -= len(said) + 1
+        room -= len(shown) + 1
         if room < 0:
             break
         kept += [number for number, _ in item]

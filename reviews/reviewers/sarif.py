@@ -120,13 +120,13 @@ def _rule_of(
 
 def _message(raw: object, rule: Mapping[str, Any]) -> str:
     """Return a message in one line: its own text, or that of its rule with its arguments."""
-    said = _object(raw)
-    text = said.get("text")
-    if not text and isinstance(said.get("id"), str):
-        text = _object(_object(rule.get("messageStrings")).get(said["id"])).get("text")
+    message = _object(raw)
+    text = message.get("text")
+    if not text and isinstance(message.get("id"), str):
+        text = _object(_object(rule.get("messageStrings")).get(message["id"])).get("text")
     if not isinstance(text, str):
         return ""
-    arguments = _list(said.get("arguments"))
+    arguments = _list(message.get("arguments"))
     text = _ARGUMENT.sub(lambda at: _argument(arguments, int(at[1]), at[0]), text[: 4 * MAX_MESSAGE_CHARS])
     return _text(text, MAX_MESSAGE_CHARS)
 

@@ -79,9 +79,9 @@ def may_be_window(input_tokens: int) -> bool:
 
 def was_cut(expected: Sequence[str], seen: Sequence[str], characters: int, input_tokens: int) -> bool:
     """Return whether the model read only a part of a request of so many characters."""
-    said = {word.strip().casefold() for word in seen} & set(expected)
-    if said:
-        return len(said) < len(set(expected))
+    repeated = {word.strip().casefold() for word in seen} & set(expected)
+    if repeated:
+        return len(repeated) < len(set(expected))
     if input_tokens < LEAST_TOKENS:
         return False
     each = characters / input_tokens

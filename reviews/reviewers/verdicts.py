@@ -71,8 +71,8 @@ def parse_verdicts(text: str) -> dict[str, Any]:
         raise UnusableAnswer("the answer is too long")
     verdicts: list[dict[str, str]] = []
     seen: list[str] = []
-    for said in without_reasoning(text):
-        for value, *_ in values_in(said, lambda name: letters_of(name) in _KNOWN):
+    for block in without_reasoning(text):
+        for value, *_ in values_in(block, lambda name: letters_of(name) in _KNOWN):
             for raw in _objects(value, 0):
                 if isinstance(words := raw.get("seen"), list):
                     seen += [word[:40] for word in words if isinstance(word, str)]

@@ -172,10 +172,10 @@ def _name(finding: Finding) -> str:
 def _claim(name: str, finding: Finding) -> str:
     line = f", line {finding.line}" if finding.line is not None else ""
     side = " before the change" if finding.side == "old" and line else ""
-    said = " ".join(finding.message.split())[:MAX_CLAIM_CHARS]
+    claim = " ".join(finding.message.split())[:MAX_CLAIM_CHARS]
     return (
         f"id {name}\ntitle: {finding.title}\nat: {finding.file}{line}{side}\n"
-        f"severity: {finding.severity}\nclaim: {said}"
+        f"severity: {finding.severity}\nclaim: {claim}"
     )
 
 
@@ -208,9 +208,9 @@ async def _asked(asking: ModelReview, question: _Question, exchange: Exchange) -
         user = verify_text(question.request, question.chunk, claims)
     except RedactionBlocked as blocked:
         raise UnusableAnswer(f"the findings cannot be sent: {blocked.reason_code}") from None
-    said = await asking.calls.call(user, exchange, schema=verdict_schema())
-    answer = await parsed(said.text, parse_verdicts)
-    if asking.calls.is_cut(user, answer["seen"], said, exchange.call_id):
+    reply = await asking.calls.call(user, exchange, schema=verdict_schema())
+    answer = await parsed(reply.text, parse_verdicts)
+    if asking.calls.is_cut(user, answer["seen"], reply, exchange.call_id):
         raise UnusableAnswer("the model server cut the request")
     marks = marks_of(user.text)
     return {"verdicts": [verdict for verdict in answer["verdicts"] if not repeats(verdict, marks)]}
@@ -218,14 +218,14 @@ async def _asked(asking: ModelReview, question: _Question, exchange: Exchange) -
 
 def _judgements(question: _Question, answer: Mapping[str, Any] | None) -> dict[str, _Judged]:
     """Return what the answer says of each finding."""
-    said: dict[str, list[Mapping[str, str]]] = {}
+    by_id: dict[str, list[Mapping[str, str]]] = {}
     for verdict in answer["verdicts"] if answer else ():
-        said.setdefault(verdict["id"], []).append(verdict)
+        by_id.setdefault(verdict["id"], []).append(verdict)
     text = ShownText(question.chunk)
     judged = {
         # Two verdicts on one finding: its ids are confused.
-        name: _judged(finding, said[name][0], question.chunk, text)
-        if len(said.get(name, ())) == 1
+        name: _judged(finding, by_id[name][0], question.chunk, text)
+        if len(by_id.get(name, ())) == 1
         else _Judged(None)
         for name, finding in question.findings.items()
     }
@@ -238,13 +238,13 @@ def _judgements(question: _Question, answer: Mapping[str, Any] | None) -> dict[s
     }
 
 
-def _judged(finding: Finding, said: Mapping[str, str], chunk: Chunk, text: ShownText) -> _Judged:
-    verdict, claimed = Verdict(said["verdict"]), said["verdict"] == Verdict.REFUTED
+def _judged(finding: Finding, answer: Mapping[str, str], chunk: Chunk, text: ShownText) -> _Judged:
+    verdict, claimed = Verdict(answer["verdict"]), answer["verdict"] == Verdict.REFUTED
     proof = None
     if claimed:
-        proof = proof_of(said["quote"], chunk, text) if _is_about(said["title"], finding) else None
+        proof = proof_of(answer["quote"], chunk, text) if _is_about(answer["title"], finding) else None
         verdict = Verdict.REFUTED if proof else Verdict.UNSURE
-    return _Judged(verdict, claimed, said["severity"], said["why"], proof)
+    return _Judged(verdict, claimed, answer["severity"], answer["why"], proof)
 
 
 def _is_about(title: str, finding: Finding) -> bool:
@@ -283,10 +283,10 @@ def _why(judged: _Judged) -> str:
     return f"{judged.proof.where}: {judged.why}" if judged.why else f"{judged.proof.where} refutes it."
 
 
-def _moved(severity: FindingSeverity, said: str) -> FindingSeverity:
+def _moved(severity: FindingSeverity, wanted: str) -> FindingSeverity:
     """Return the severity moved by one step at most: what confirms a finding must not hide it."""
-    if not said:
+    if not wanted:
         return severity
     order = list(FindingSeverity)
-    at, to = SEVERITY_ORDER[severity], SEVERITY_ORDER[FindingSeverity(said)]
+    at, to = SEVERITY_ORDER[severity], SEVERITY_ORDER[FindingSeverity(wanted)]
     return order[max(at - 1, min(at + 1, to))]

@@ -369,9 +369,9 @@ def kept_as(reference: str) -> str:
 
 def _failure(result: CommandResult, url: str) -> Failure:
     """Return the failure for what git and its transport say of `url`. Raises _Damaged."""
-    said = result.stderr.replace(url, "")  # its words are the repository's name
+    message = result.stderr.replace(url, "")  # its words are the repository's name
     # What arrives damaged (index-pack), or is damaged on the host, says nothing of the mirror.
-    if _DAMAGED.search(_REMOTE_LINE.sub("", said)) and not _RECEIVED.search(said):
+    if _DAMAGED.search(_REMOTE_LINE.sub("", message)) and not _RECEIVED.search(message):
         raise _Damaged
     facts = facts_of(result)
-    return known_fault(_FAULTS, said, facts) or unavailable("the fetch failed", **facts)
+    return known_fault(_FAULTS, message, facts) or unavailable("the fetch failed", **facts)

@@ -133,20 +133,20 @@ class AgentQuestions:
         return SectionResult(question.section, SectionVerdict.UNCERTAIN, reason or Unsure.AGENT_TIMEOUT)
 
     def _judged(self, question: Question, task: AgentTask) -> SectionResult:
-        said = task.result[0]
-        if repeats(said, marks_of(task.payload[0]["request"] if task.payload else "")):
+        result = task.result[0]
+        if repeats(result, marks_of(task.payload[0]["request"] if task.payload else "")):
             return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.PARSE_ERROR)
         manifest = self._prepared.text.manifest
         shown = {manifest[index].path.text for index in question.chunk.files} | {question.section.place.text}
-        is_shown = not shown.isdisjoint(said["evidence_files"])
-        confidence = round(100 * said["confidence"])
-        if said["verdict"] == "uncertain" and not said["evidence_files"]:
+        is_shown = not shown.isdisjoint(result["evidence_files"])
+        confidence = round(100 * result["confidence"])
+        if result["verdict"] == "uncertain" and not result["evidence_files"]:
             return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.NO_EVIDENCE, confidence)
-        if said["verdict"] == "verified":
-            if said["evidence_files"] and not is_shown:  # without any it costs confidence on its submission
+        if result["verdict"] == "verified":
+            if result["evidence_files"] and not is_shown:  # without any it costs confidence on its submission
                 confidence = max(LEAST_CONFIDENCE, confidence - LESS_CONFIDENCE)
             return SectionResult(question.section, SectionVerdict.HOLDS, Unsure.SAID, confidence)
-        return result_of(_answer(said, confidence, is_shown=is_shown), question, self._prepared.paths)
+        return result_of(_answer(result, confidence, is_shown=is_shown), question, self._prepared.paths)
 
 
 def _never_offered(question: Question) -> SectionResult:
@@ -157,15 +157,15 @@ def _never_offered(question: Question) -> SectionResult:
     return SectionResult(question.section, SectionVerdict.UNCERTAIN, Unsure.UNAVAILABLE)
 
 
-def _answer(said: Mapping[str, Any], confidence: int, *, is_shown: bool) -> dict[str, Any]:
+def _answer(result: Mapping[str, Any], confidence: int, *, is_shown: bool) -> dict[str, Any]:
     """Return a verification as a model's answer about a section; without evidence it has no quote."""
     return {
-        "verdict": said["verdict"],
-        "claim": (said.get("specific_mismatch") or "")[:160],
-        "quote_document": said.get("quote_document") or "",
-        "quote_code": (said.get("quote_code") or "") if is_shown else "",
-        "reasoning": said["reasoning"][:_CHARS],
-        "replacement": (said.get("suggested_fix") or "")[:_CHARS],
+        "verdict": result["verdict"],
+        "claim": (result.get("specific_mismatch") or "")[:160],
+        "quote_document": result.get("quote_document") or "",
+        "quote_code": (result.get("quote_code") or "") if is_shown else "",
+        "reasoning": result["reasoning"][:_CHARS],
+        "replacement": (result.get("suggested_fix") or "")[:_CHARS],
         "confidence": confidence,
     }
 
@@ -352,6 +352,6 @@ def _finished(task: AgentTask) -> Finished:
     if leaked:
         log.warning("answer_repeats_request", task=str(task.pk), findings=leaked)
     boundary = marks[0] if marks else ""
-    said = plain(str(task.metadata.get("model_used") or ""))[:100]
-    model = f"{MODEL}: {said}" if said else MODEL
+    model_name = plain(str(task.metadata.get("model_used") or ""))[:100]
+    model = f"{MODEL}: {model_name}" if model_name else MODEL
     return Finished({**answer, "request_cut": False, "boundary": boundary}, Usage(), model)

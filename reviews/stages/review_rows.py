@@ -203,8 +203,8 @@ def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
     if outcome.stopped is Stopped.ENDED:
         # Only the transaction that stores it knows how the job has ended.
         why = ReviewJob.objects.values_list("status", flat=True).get(pk=claim.job_id)
-    said = stopped_banner(why, outcome.reviewed, outcome.parts)
-    return f"{said} {outcome.review.banner}".rstrip()
+    banner = stopped_banner(why, outcome.reviewed, outcome.parts)
+    return f"{banner} {outcome.review.banner}".rstrip()
 
 
 def _log_partial(claim: StageClaim, outcome: ReviewOutcome) -> None:

@@ -74,7 +74,7 @@ async def ordered(claim: StageClaim, prepared: Prepared) -> Ordered:
     keys = [_key("vector", llm.model, str(wanted["asked"]), text.text) for text in texts]
     # Without an index all are asked for again: those that are stored may be of another length.
     found = await _known(claim, keys) if state is not None else {}
-    known = {name: vector for name, said in found.items() if (vector := _read(said))}
+    known = {name: vector for name, value in found.items() if (vector := _read(value))}
     missing = {name: text for name, text in zip(keys, texts, strict=True) if name not in known}
     try:
         vectors = await _embedded(claim, [*files.values(), *missing.values()])
@@ -187,9 +187,9 @@ def _written(vector: Vector) -> str:
     return base64.b64encode(array("f", vector).tobytes()).decode()
 
 
-def _read(said: Mapping[str, Any]) -> Vector | None:
+def _read(stored: Mapping[str, Any]) -> Vector | None:
     with suppress(ValueError, NoBase64):
         vector = array("f")
-        vector.frombytes(base64.b64decode(str(said.get("vector", "")), validate=True))
+        vector.frombytes(base64.b64decode(str(stored.get("vector", "")), validate=True))
         return tuple(vector) or None
     return None

@@ -39,9 +39,11 @@ class Ledger:
     def sentence(self) -> str:
         """Return such as `13 found: 5 shown, 3 merged, 4 refuted, 1 not near a change`."""
         known = {fate: sum(n for name, _, n in self.counts if name == fate) for fate in _FATES}
-        said = [f"{count} {_FATES[fate]}" for fate, count in known.items() if count]
-        said += [f"{n} {reason.replace('_', ' ')}" for name, reason, n in self.counts if name == Fate.DROPPED]
-        return f"{self.found} found: {', '.join(said)}"
+        parts = [f"{count} {_FATES[fate]}" for fate, count in known.items() if count]
+        parts += [
+            f"{n} {reason.replace('_', ' ')}" for name, reason, n in self.counts if name == Fate.DROPPED
+        ]
+        return f"{self.found} found: {', '.join(parts)}"
 
 
 def ledger_of(job: ReviewJob, scope: Scope) -> Ledger:

@@ -103,9 +103,9 @@ def feed(request: HttpRequest, name: str) -> HttpResponse:
         return HttpResponse("The filter is not valid.\n", status=400, content_type="text/plain")
     entries = chosen.entries(form.wanted(), user, scope_of(user))
     if entries is None:
-        said = HttpResponse("The search took too long.\n", status=503, content_type="text/plain")
-        said["Retry-After"] = "900"
-        return said
+        too_slow = HttpResponse("The search took too long.\n", status=503, content_type="text/plain")
+        too_slow["Retry-After"] = "900"
+        return too_slow
     response = HttpResponse(_written(chosen, entries), content_type="application/atom+xml; charset=utf-8")
     etag = f'"{hashlib.sha256(response.content).hexdigest()[:32]}"'
     response["ETag"] = etag

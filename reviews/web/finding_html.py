@@ -150,11 +150,11 @@ def _suggestion(finding: FindingView, title: str) -> Iterator[str]:
 
 
 def _foot(finding: FindingView, view: str, judging: Judging | None) -> Iterator[str]:
-    said, address = finding.said, escape(finding.address)
-    if said.verdict and not finding.is_dismissed:
-        yield f'<p class="said">{_verdict(said.verdict)}</p>'
-    if said.proposal:
-        yield f'<p class="said">{proposal_line(said.proposal)}</p>'
+    state, address = finding.said, escape(finding.address)
+    if state.verdict and not finding.is_dismissed:
+        yield f'<p class="said">{_verdict(state.verdict)}</p>'
+    if state.proposal:
+        yield f'<p class="said">{proposal_line(state.proposal)}</p>'
     if judging:
         yield from _forms(finding, address, judging)
     if not finding.is_brief:
@@ -168,14 +168,14 @@ def _foot(finding: FindingView, view: str, judging: Judging | None) -> Iterator[
             yield f'Copy as patch</button><a href="{address}patch/" download>Patch</a>'
         yield "</span>"
     if view != "thread":
-        words = plural_count(said.comments, "comment") if said.comments else "Discuss"
+        words = plural_count(state.comments, "comment") if state.comments else "Discuss"
         yield f'<a href="{address}">{words}</a>'
 
 
 def _forms(finding: FindingView, address: str, judging: Judging) -> Iterator[str]:
     """Yield the forms by which a person judges a finding; on its own page, with how far."""
-    said, is_alone = finding.said, judging.view == "thread"
-    kind = said.verdict.kind if said.verdict else ""
+    state, is_alone = finding.said, judging.view == "thread"
+    kind = state.verdict.kind if state.verdict else ""
     form = (
         f'<form method="post" action="{address}verdict/">'
         f'<input type="hidden" name="csrfmiddlewaretoken" value="{judging.csrf_token}">'
@@ -186,7 +186,7 @@ def _forms(finding: FindingView, address: str, judging: Judging) -> Iterator[str
     buttons = "".join(
         f'<button class="quiet" name="verdict" value="{value}">{label}</button>'
         for value, label in offered.items()
-        if value != kind and (kind or said.proposal or value != "undone")
+        if value != kind and (kind or state.proposal or value != "undone")
     )
     if own := _without_reason(finding, judging.actor):
         yield (

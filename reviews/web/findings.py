@@ -105,11 +105,11 @@ def verdict_link(request: HttpRequest, signed: str = "") -> HttpResponse:
     is_done = request.method == "POST" and _give(
         request, VerdictForm(request.POST), opened.finding, opened.actor, Extent(seen=opened.seen)
     )
-    said = verdicts.said_about([opened.finding.identity], opened.seen)
+    state = verdicts.said_about([opened.finding.identity], opened.seen)
     context = {
         "row": opened.finding,
         "actor": opened.actor,
-        "said": said.get(opened.finding.identity),
+        "said": state.get(opened.finding.identity),
         "max_reason": verdicts.MAX_REASON,
         "is_done": is_done,
     }

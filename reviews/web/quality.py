@@ -193,7 +193,7 @@ class Figures:
             self._judged[category, kind] = number
 
     def _judged_as(self, kind: str | None = None) -> int:
-        return sum(n for (_, said), n in self._judged.items() if kind in (None, said))
+        return sum(n for (_, verdict), n in self._judged.items() if kind in (None, verdict))
 
     def _link(self, page: str, week: date | None = None, /, **more: str) -> str:
         dates = {} if week is None else {"since": week, "until": week + timedelta(days=6)}
@@ -288,8 +288,8 @@ class Figures:
             by_week[week]["tokens"] / by_week[week]["n"] if by_week[week] else 0 for week in self._weeks
         ]
         series = [Series("tokens a review", "s-4", tokens, self._reviews(), links)]
-        said = "Tokens that the models counted, sent and received, for each review, by week"
-        yield charts.stacked_bars("tokens", "Cost: tokens a review", self._names, series, said)
+        note = "Tokens that the models counted, sent and received, for each review, by week"
+        yield charts.stacked_bars("tokens", "Cost: tokens a review", self._names, series, note)
 
     def _category(self, name: str) -> Line:
         judged = sum(self._judged[name, kind] for kind in VERDICTS)

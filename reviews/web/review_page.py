@@ -252,12 +252,12 @@ def finding_views(rows: Iterable[FindingRow], scope: Scope) -> list[FindingView]
     rows = list(rows)
     cited = {row.rule for row in rows if row.rule}
     texts = dict(_uses(rows[0].job_id).filter(name__in=cited).values_list("name", "text")) if cited else {}
-    said = said_about((row.identity for row in rows), scope) if rows else {}
+    states = said_about((row.identity for row in rows), scope) if rows else {}
     review, words = reverse("reviews:detail", args=[rows[0].job_id]) if rows else "", Budget(MAX_COMPARED)
     return [
         FindingView(
             row,
-            said.get(row.identity, NOTHING_SAID),
+            states.get(row.identity, NOTHING_SAID),
             f"{review}findings/{row.pk}/",
             words,
             texts.get(row.rule, ""),

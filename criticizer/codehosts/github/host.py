@@ -206,12 +206,12 @@ class GitHubHost(Webhooks):
         code = page[0].get("status_code") if page else None
         if not isinstance(code, int) or 200 <= code < 300:
             return []
-        said = f"of the last one, {page[0].get('event')}, GitHub says {code} {page[0].get('status')}"
+        last_delivery = f"of the last one, {page[0].get('event')}, GitHub says {code} {page[0].get('status')}"
         advice = (
             "Correct the webhook's URL on the App's page on GitHub, and let GitHub reach it; the tab Advanced"
             " there has the whole answer."
         )
-        return [Lack(f"a webhook that arrives: {said}", advice)]
+        return [Lack(f"a webhook that arrives: {last_delivery}", advice)]
 
     def lacks_on(self, repository: Repository) -> list[Lack]:
         """Ask for the App's installation there, and whether it still grants what the App asks for."""

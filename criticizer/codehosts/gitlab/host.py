@@ -159,10 +159,10 @@ class GitLabHost(TokenHost, Webhooks):
             # Once more is once: GitLab refuses a state that the commit has already.
             return number_of(self.client.call("POST", path, status, acts=False), self.label)
         except PermanentFailure as failure:
-            said = str(failure.context.get("host_said", ""))
-            if failure.error_class is ErrorClass.SCHEMA_INVALID and said.startswith(_IS_TOLD):
+            message = str(failure.context.get("host_said", ""))
+            if failure.error_class is ErrorClass.SCHEMA_INVALID and message.startswith(_IS_TOLD):
                 return None
-            if failure.error_class is ErrorClass.NOT_FOUND and _NO_BRANCH in said:
+            if failure.error_class is ErrorClass.NOT_FOUND and _NO_BRANCH in message:
                 # A fork's, for example. Under the name of its branch it would be shown as one of the project.
                 log.warning("commit_without_branch_has_no_status", project=repository.name)
                 return None

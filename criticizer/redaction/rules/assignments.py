@@ -118,14 +118,16 @@ class Assignments:
         if not holds(text[at:stop], DIGITS):
             return
         if is_inflected:
-            said = _SAID.match(text, at, stop)
+            match = _SAID.match(text, at, stop)
         else:
-            said = _SET_TO.match(text, at, stop)
+            match = _SET_TO.match(text, at, stop)
             low = max(self.begin - _SAID_BYTES, 0)
             low = max(text.rfind(b"\n", low, self.begin), low)
-            said = said if said is not None and _CHANGES.search(text, low, self.begin) is not None else None
-        if said is not None:
-            self.values.said(said.end(), stop)
+            match = (
+                match if match is not None and _CHANGES.search(text, low, self.begin) is not None else None
+            )
+        if match is not None:
+            self.values.said(match.end(), stop)
 
     def _alone(self, end: int, word: bytes, name: tuple[bytes, bytes, bytes], strength: int) -> int:
         """Return the strength of the name around a word, whatever stands beside the name."""

@@ -165,9 +165,9 @@ def _finding(finding: ReportFinding, root: str) -> str:
 def _heading(finding: ReportFinding, place: str = "") -> list[str]:
     title = f"**{plain(finding.severity.upper(), 20)}: {plain(finding.title, _SHORT)}**"
     notes = (plain(note, _SHORT) for note in finding.notes)
-    said = plain(finding.message, len(finding.message))
+    message = plain(finding.message, len(finding.message))
     rule = plain(finding.rule_note, MAX_RULE_NOTE)
-    return [part for part in (title, place, *notes, said, rule) if part]
+    return [part for part in (title, place, *notes, message, rule) if part]
 
 
 def _code(text: str) -> str:
