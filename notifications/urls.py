@@ -5,15 +5,15 @@ from django.urls import path
 
 from notifications.admin import views as admin_views
 from notifications.preferences import views
-from notifications.suppressions import tracking
+from notifications.suppressions import webhooks
 
 _staff = admin.site.admin_view
 
 urlpatterns = [
     path("unsubscribe/", views.unsubscribe, name="unsubscribe"),
     path("unsubscribe/<str:signed>/", views.unsubscribe, name="unsubscribe-in-path"),  # of earlier mails
-    path("webhooks/resend/", tracking.resend, name="mail-events-resend"),
-    path("webhooks/postmark/", tracking.postmark, name="mail-events-postmark"),
+    path("webhooks/resend/", webhooks.resend, name="mail-events-resend"),
+    path("webhooks/postmark/", webhooks.postmark, name="mail-events-postmark"),
     # Before the admin's own URLs, which end with a catch-all.
     path(
         "admin/deliveries/<int:delivery_id>/message/",

@@ -20,7 +20,7 @@ from reviews import verdicts
 from reviews.extents import Extent, NotAccepted
 from reviews.models import FindingEvent, FindingRow
 from reviews.models.finding_events import STANDING
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.states import DISMISSALS, DismissalScope, FindingEventKind
 

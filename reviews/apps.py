@@ -15,7 +15,7 @@ class ReviewsConfig(AppConfig):
         from criticizer.resilience.health_checks import CHECKS, PENDING
         from criticizer.security.lifetimes import COPIES, Copy
         from reviews import health_checks, metrics
-        from reviews.recipients.scopes import visible_to
+        from reviews.recipients.viewing_scopes import visible_to
         from reviews.roles import after_migrate
 
         viewing_scope.PROVIDERS[:] = [visible_to]

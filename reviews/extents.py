@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from reviews import dismissals
 from reviews.models import FindingEvent, FindingRow
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.states import WIDE_SCOPES, DismissalScope
 
 KEY = "key:"  # begins the actors that are keys of the API, and no username

@@ -13,7 +13,7 @@ from django import forms
 from django.db.models import Exists, OuterRef, Q
 
 from reviews.models import CoverageRow
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.search import jobs_with_findings, with_facets
 from reviews.states import VERDICTS

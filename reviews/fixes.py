@@ -12,7 +12,7 @@ import structlog
 
 from criticizer.invisible_characters import name_invisible
 from reviews.artifacts import redactor
-from reviews.exports import path_in_repository
+from reviews.finding_exports import path_in_repository
 from reviews.models import FindingRow
 from reviews.reviewers.base import Edit, Finding, RawId, Side, Usage
 

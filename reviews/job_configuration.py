@@ -14,7 +14,7 @@ from notifications.rendering import ConfigurationLine
 from reviews.configuration import FILE_NAMES
 from reviews.configuration.effects import FindingRules, strictest
 from reviews.models import FindingFate, RepositoryConfiguration, ReviewJob
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.repository_configuration import branch_of
 from reviews.reviewers.base import Fate, RawId
 from reviews.reviewers.review import ReviewOutcome

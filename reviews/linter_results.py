@@ -23,14 +23,14 @@ from criticizer.db import prepared as database
 from criticizer.redaction import RedactedText, RedactionBlocked, Redactor, clean
 from criticizer.resilience.failures import PermanentFailure
 from reviews.artifacts import redactor
-from reviews.exports import path_in_repository
+from reviews.finding_exports import path_in_repository
 from reviews.models import Artifact, LinterResultRow, ReviewJob
-from reviews.recipients.scopes import Scope, scope_of_key
-from reviews.reviewers.checks.hidden import addresses_reviewer
+from reviews.recipients.viewing_scopes import Scope, scope_of_key
+from reviews.reviewers.checks.hidden_text import addresses_reviewer
 from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.reviewers.reported import Reported
-from reviews.reviewers.sarif import MAX_MESSAGE_CHARS, MAX_RESULTS, TOO_MANY, LinterResult
+from reviews.reviewers.sarif_import import MAX_MESSAGE_CHARS, MAX_RESULTS, TOO_MANY, LinterResult
 
 log = structlog.get_logger(__name__)
 

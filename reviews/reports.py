@@ -34,7 +34,7 @@ from reviews.models import FindingRow, HostVersion, ReviewJob
 from reviews.models.jobs import SCAN
 from reviews.models.rules import text_of_cited
 from reviews.recipients import verdict_links
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reviewers.coverage_texts import stopped_banner
 from reviews.sources.pull import depot_prefix
 from reviews.states import Stage

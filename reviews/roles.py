@@ -2,7 +2,7 @@
 
 People have groups, which every `migrate` updates; programs have API keys with a role of their own.
 Permissions are added to groups, never removed, so that an installation may widen a role. The admin
-also needs `is_staff`, which these groups do not give; `reviews.recipients.scopes` limits the files.
+also needs `is_staff`, which these groups do not give; `reviews.recipients.viewing_scopes` limits the files.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from notifications.rendering import Ending
 from reviews.drift.claims import Verdict
 from reviews.models import FindingRow, ReviewJob, Scan, ScanDocument, ScanTarget
 from reviews.models.jobs import SCAN
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.states import ACTIVE_JOB, JobStatus
 
 _IDENTITIES = UUID("0d5a0f1c-6d0e-4c0e-9a53-6a0c1f7f5b51")

@@ -6,7 +6,7 @@ from django.urls import include, path, re_path
 from django.views.decorators.http import require_POST
 
 from reviews.admin import invite, message_preview, repositories
-from reviews.exports import FORMS
+from reviews.finding_exports import FORMS
 from reviews.web import actions, comparison, configurations, feeds, findings, fold, quality, scans, views
 from reviews.web import subscriptions as subscription_views
 from reviews.web.login import Login

@@ -19,7 +19,7 @@ from reviews import dismissals
 from reviews.extents import ONLY_THIS, Extent, NotAccepted, NotAllowed, check_extent, with_second_person
 from reviews.models import FindingEvent, FindingRow
 from reviews.models.finding_events import STANDING
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.states import DISMISSALS, VERDICTS, WIDE_SCOPES, DismissalScope
 from reviews.states import FindingEventKind as Kind

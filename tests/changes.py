@@ -9,7 +9,7 @@ from reviews import config
 from reviews.artifacts import store
 from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import StageClaim
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.repository_configuration import Configurations
 from reviews.reviewers import prepared_codec
 from reviews.reviewers.prepare import ReviewLimits, prepare

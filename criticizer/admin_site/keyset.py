@@ -37,8 +37,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from criticizer.admin_site.base import ReadOnlyAdmin
-from criticizer.admin_site.by_keys import page_by_keys
 from criticizer.admin_site.list_rendering import format_html_fast
+from criticizer.admin_site.newest_matches import page_by_keys
 from criticizer.admin_site.ordering import Ordering, beyond, cursor, cursor_of, read_cursor, up_to
 from criticizer.admin_site.saved_views import normalized_query, views_of
 from criticizer.admin_site.search_query import Key, SearchProblem, condition_of, range_to_read

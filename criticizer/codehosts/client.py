@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 import httpx
 import structlog
 
-from criticizer.codehosts import answers, fields
-from criticizer.codehosts.answers import Refusals
+from criticizer.codehosts import error_responses, fields
 from criticizer.codehosts.base import Comment
+from criticizer.codehosts.error_responses import Refusals
 from criticizer.codehosts.fields import MAX_ID
 from criticizer.http_client import Answer, Limits, Request
 from criticizer.resilience.exchange import exchange
@@ -81,14 +81,14 @@ class RestClient:
                 raise self._failure(answer, acts=False)
             rows = _rows(answer, items)
             if rows is None:
-                raise answers.unreadable(self._refusals, answer, self._place, acts=False)
+                raise error_responses.unreadable(self._refusals, answer, self._place, acts=False)
             link = _NEXT.search(answer.headers.get("link", ""))
             yield rows
             if link is None:
                 return
             url = self._joined(url, link[1])
             if url in seen:
-                raise answers.unreadable(self._refusals, answer, self._place, acts=False)
+                raise error_responses.unreadable(self._refusals, answer, self._place, acts=False)
             seen.add(url)
 
     def _sent(
@@ -132,12 +132,12 @@ class RestClient:
         if 200 <= answer.status < 300:
             content = {} if answer.status == 204 else answer.json()
             if content is None:
-                raise answers.unreadable(self._refusals, answer, self._place, acts=acts)
-            return Reply(answer.status, content, *answers.quota_of(answer, self._clock()))
+                raise error_responses.unreadable(self._refusals, answer, self._place, acts=acts)
+            return Reply(answer.status, content, *error_responses.quota_of(answer, self._clock()))
         raise self._failure(answer, acts=acts)
 
     def _failure(self, answer: Answer, *, acts: bool) -> Exception:
-        return answers.failure_of(self._refusals, answer, self._place, acts=acts, now=self._clock())
+        return error_responses.failure_of(self._refusals, answer, self._place, acts=acts, now=self._clock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class TokenClient(RestClient):
             answer = self._sent("GET", self._url("/user"), self._headers(token), None, acts=False)
             number = self._judged(answer, acts=False).content.get("id")
             if not isinstance(number, int) or not 0 < number <= MAX_ID:
-                raise answers.unreadable(self._refusals, answer, self._place, acts=False)
+                raise error_responses.unreadable(self._refusals, answer, self._place, acts=False)
             return token, number
 
         token, account = self._tokens.call(ask)

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from criticizer.codehosts.answers import of_account
 from criticizer.codehosts.base import Lack, Verdict
 from criticizer.codehosts.client import TokenClient, TokenConfig
+from criticizer.codehosts.error_responses import of_account
 from criticizer.codehosts.names import Repository
 from criticizer.codehosts.signatures import ProvenWebhooks
 from criticizer.http_client import host_and_port

@@ -15,7 +15,7 @@ from criticizer.admin_site.bulk_actions import (
 )
 from criticizer.admin_site.viewing_scope import not_of_reviews
 from notifications.models.suppressions import Suppression
-from notifications.suppressions import reports
+from notifications.suppressions import bounces
 
 _STATES = (("force", "In force"), ("lifted", "Lifted"))
 
@@ -27,7 +27,7 @@ class LiftForm(AdminForm):
 
 
 def _lift(pk: int, *, actor: str, reason: str) -> str:
-    return "" if reports.lift(pk, actor=actor, reason=reason) else "lifted before"
+    return "" if bounces.lift(pk, actor=actor, reason=reason) else "lifted before"
 
 
 LIFT = BulkAction(

@@ -42,7 +42,7 @@ from notifications.providers.base import ABOUT_RECIPIENT, Message, Provider, cap
 from notifications.providers.failures import NotWanted
 from notifications.recipients import is_required, missing_provider_reason, split
 from notifications.states import WITHDRAWN_DELIVERY, DeliveryStatus, SendOutcome
-from notifications.suppressions import reports
+from notifications.suppressions import bounces
 
 log = structlog.get_logger(__name__)
 
@@ -214,7 +214,7 @@ def _message(row: Delivery, provider: Provider | None) -> Message:
             )
         # What may have been sent is reconciled first, also for a suppressed recipient.
         if row.status == DeliveryStatus.PENDING:
-            reports.refuse_suppressed(row.recipient)
+            bounces.refuse_suppressed(row.recipient)
         return snapshot.thaw(row)
     except PermanentFailure as failure:
         # A row is not failed before it is reconciled (guarantee G52).

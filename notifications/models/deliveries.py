@@ -1,6 +1,6 @@
 """Deliveries and their attempts. `delivery.store` is the only writer of a status.
 
-`delivery.prepare` creates rows, `digests.lifecycle` assigns digests, `suppressions.reports` writes
+`delivery.prepare` creates rows, `digests.lifecycle` assigns digests, `suppressions.bounces` writes
 `delivery_state`.
 """
 

@@ -14,7 +14,7 @@ from criticizer.resilience.classification import classify
 
 
 class Suppression(models.Model):
-    """An address that gets no mail. `notifications.suppressions.reports` is the only writer.
+    """An address that gets no mail. `notifications.suppressions.bounces` is the only writer.
 
     Rows are their own history: lifted once, with actor and reason, and never changed or deleted.
     """

@@ -25,12 +25,12 @@ from deadletters.models import DeadLetter
 from reviews import pipeline
 from reviews.admin import message_preview
 from reviews.models import FindingFate, ReviewJob, StageRun
-from reviews.recipients.scopes import scope_of
+from reviews.recipients.viewing_scopes import scope_of
 from reviews.search import JOB_WORDS, in_states, jobs_with_stages, jobs_without_stages, newest_with_stages
 from reviews.states import JobStatus, Stage, StageStatus
 from reviews.web.fates import ledger_of
 from reviews.web.progress import stages_of
-from reviews.web.review_page import MAX_FINDINGS, results_of
+from reviews.web.review_results import MAX_FINDINGS, results_of
 
 _ENDED = Q(finished_at__isnull=False)
 

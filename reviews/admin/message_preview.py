@@ -14,8 +14,8 @@ from django.views.decorators.http import require_safe
 from notifications.admin import preview
 from notifications.providers.base import Message
 from reviews.models import ReviewJob
-from reviews.recipients import visibility
-from reviews.recipients.scopes import scope_of_job
+from reviews.recipients import recipient_reports
+from reviews.recipients.viewing_scopes import scope_of_job
 from reviews.reports import messages_for, report_of
 from reviews.states import Stage, StageStatus
 
@@ -76,5 +76,7 @@ def _message(job: ReviewJob, recipient: str) -> Message | None:
     is_reviewed = job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED).exists()
     if not recipient or not is_reviewed:
         return None
-    reports = visibility.reports_for(report_of(job), [recipient], job.recipient_origins, scope_of_job(job))
+    reports = recipient_reports.reports_for(
+        report_of(job), [recipient], job.recipient_origins, scope_of_job(job)
+    )
     return messages_for(job, reports)[recipient]

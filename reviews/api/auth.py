@@ -23,7 +23,7 @@ from criticizer.db import prepared, reconnect
 from criticizer.models import SecurityEvent
 from criticizer.security.client_ip import client_ip
 from reviews.intake import api_keys
-from reviews.recipients.scopes import EVERYTHING, Scope, scope_of_key
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope, scope_of_key
 from reviews.roles import API
 
 SAME_SECONDS = 60.0  # one event for equal refusals in this time

@@ -21,7 +21,7 @@ from reviews.api.described import AFTER, ERRORS, NOT_FOUND, POST_ERRORS
 from reviews.api.parsers import LongJSONParser, SarifParser
 from reviews.api.schemas import LinterResultPageSerializer
 from reviews.api.views import page_after, require_visible
-from reviews.reviewers.sarif import TOO_MANY, NotSarif, read_sarif
+from reviews.reviewers.sarif_import import TOO_MANY, NotSarif, read_sarif
 
 
 class EvidenceAnswerSerializer(serializers.Serializer[Any]):

@@ -40,9 +40,9 @@ from reviews.api.pagination import COUNT_LIMIT
 from reviews.drift.wording import as_counted
 from reviews.intake.review_requests import IntakeResult, ReviewRequest
 from reviews.models import CoverageRow, FindingFate, FindingRow, RecipientMode, ReviewJob, StageRun
+from reviews.recipients.recipient_reports import masked
 from reviews.recipients.resolve import no_recipients_reason
-from reviews.recipients.scopes import Scope
-from reviews.recipients.visibility import masked
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import banner_within
 from reviews.reviewers.base import Fate
 from reviews.roles import READS_ADDRESSES

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from notifications.states import DeliveryStatus
 from reviews.api.serializers import ANY_CHANNEL
 from reviews.reviewers.base import CoverageStatus, Fate, FindingSeverity, Side, Verification
-from reviews.reviewers.sarif import LEVELS
+from reviews.reviewers.sarif_import import LEVELS
 from reviews.states import VERDICTS, FindingStatus, JobStatus, Stage, StageStatus
 
 VERDICT_CHOICES = [(kind.value, kind.label) for kind in VERDICTS]

@@ -10,7 +10,7 @@ from reviews.api.findings import FindingList, FindingVerdict
 from reviews.api.openapi import DocsView, SchemaView
 from reviews.api.scans import ScanDetail, ScanDocuments, ScanList
 from reviews.api.webhooks import HostWebhook
-from reviews.exports import FORMS
+from reviews.finding_exports import FORMS
 
 urlpatterns = [
     path("v1/reviews/", views.ReviewList.as_view(), name="api-reviews"),

@@ -16,7 +16,7 @@ from rest_framework.exceptions import NotFound, PermissionDenied, Throttled, Val
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from reviews import config, exports, pipeline
+from reviews import config, finding_exports, pipeline
 from reviews.api import duplicate_hints, perforce_triggers, representations, schemas
 from reviews.api import serializers as forms
 from reviews.api.auth import client_of, refuse_role
@@ -29,8 +29,8 @@ from reviews.api.pagination import Pages
 from reviews.intake import kept_requests, review_requests, unknown_changes
 from reviews.intake.review_requests import IntakeOutcome, NoNextVersion, Overtaken, ReviewRequest
 from reviews.models import FindingRow, ReviewJob
-from reviews.recipients.scopes import Scope
-from reviews.recipients.visibility import pull_request_prefix
+from reviews.recipients.recipient_reports import pull_request_prefix
+from reviews.recipients.viewing_scopes import Scope
 from reviews.roles import TRIGGER
 from reviews.sources.registry import depot_prefix
 from reviews.states import JobStatus
@@ -261,7 +261,7 @@ class ReviewFindingsFile(ApiView):
     @extend_schema(
         operation_id="reviews_findings_file",
         summary="Download the findings of a review for other tools",
-        parameters=[OpenApiParameter("form", str, OpenApiParameter.PATH, enum=list(exports.FORMS))],
+        parameters=[OpenApiParameter("form", str, OpenApiParameter.PATH, enum=list(finding_exports.FORMS))],
         responses={
             (200, "application/sarif+json"): OpenApiTypes.OBJECT,
             (200, "application/json"): OpenApiTypes.ANY,  # rdjson is an object, GitLab's form a list
@@ -273,7 +273,7 @@ class ReviewFindingsFile(ApiView):
     def get(self, request: Request, job_id: int, form: str) -> HttpResponse:
         require_visible(job_id, request)
         rows = FindingRow.objects.filter(client_of(request).scope.findings(), job=job_id).order_by("pk")
-        return exports.download(job_id, form, rows)
+        return finding_exports.download(job_id, form, rows)
 
 
 class ReviewCancel(ApiView):

@@ -13,7 +13,7 @@ from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import PermanentFailure
 from reviews.artifacts import store
 from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.sources import change_codec
 
 log = structlog.get_logger(__name__)

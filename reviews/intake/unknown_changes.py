@@ -10,7 +10,7 @@ from criticizer.db import prepared
 from criticizer.resilience.failures import ErrorClass, Failure
 from reviews import config
 from reviews.models import HostChange
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.sources import pull, registry
 
 LOOK_UP_SECONDS = 2.0  # then the fetch decides

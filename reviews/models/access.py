@@ -28,7 +28,7 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
-    # Depot trees such as //depot/main/...; empty: every file (`reviews.recipients.scopes`).
+    # Depot trees such as //depot/main/...; empty: every file (`reviews.recipients.viewing_scopes`).
     prefixes = models.JSONField(blank=True, db_default=[], default=list)
 
     class Meta:

@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from reviews.models.jobs import ReviewJob
-from reviews.reviewers.sarif import LEVELS
+from reviews.reviewers.sarif_import import LEVELS
 
 
 class LinterResultRow(models.Model):

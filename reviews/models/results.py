@@ -134,7 +134,7 @@ class FindingRow(models.Model):
     edit = SealedListField()  # what its suggestion replaces, proven: the fields of `reviewers.base.Edit`
     confidence = models.IntegerField(null=True, blank=True)
     demoted = models.BooleanField(db_default=False)
-    # Other files it rests on: it is shown to those who may see all of them (`recipients.scopes`).
+    # Other files it rests on: it is shown to those who may see all of them (`recipients.viewing_scopes`).
     evidence = ArrayField(models.TextField(), blank=True, default=list, db_default=[])
     # The rule it cites: the name of one of the team, or the path of a file of rules (`models.rules`).
     rule = models.CharField(max_length=1024, blank=True, db_default="")

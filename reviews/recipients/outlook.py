@@ -12,9 +12,9 @@ from django.db.models.functions import RowNumber
 from criticizer import mail
 from notifications.config import providers
 from notifications.preferences.policy import Preference
-from notifications.suppressions.reports import suppressed_since
+from notifications.suppressions.bounces import suppressed_since
 from reviews.models import CoverageRow, RecipientMode, ReviewJob, Subscription
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.sources.line_index import LineIndex
 
 NEWEST = 20  # reviews that the paths are compared with

@@ -21,7 +21,7 @@ from reviews import config
 from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.recipients import subscriptions
-from reviews.recipients.visibility import scopes_of_addresses
+from reviews.recipients.recipient_reports import scopes_of_addresses
 from reviews.sources.base import Change, Source
 from reviews.sources.perforce.source import PerforceSource
 from reviews.states import ACTIVE_JOB, JobStatus

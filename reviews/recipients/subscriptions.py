@@ -12,7 +12,7 @@ from django.db.models import Q
 from notifications.recipients import normalise
 from reviews import config
 from reviews.models import RecipientOrigin, Subscription
-from reviews.recipients.scopes import Scope, scopes_of
+from reviews.recipients.viewing_scopes import Scope, scopes_of
 from reviews.sources.allowlist import example_path, validate_pattern, whole_folder
 from reviews.sources.line_index import LineIndex
 

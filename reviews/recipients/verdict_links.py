@@ -23,8 +23,8 @@ from django.urls import reverse
 
 from notifications.models import Delivery
 from reviews.models import FindingRow
-from reviews.recipients.scopes import PERMISSIONS, Scope, scope_of, scope_of_job
-from reviews.recipients.visibility import accounts_of, scopes_of_addresses
+from reviews.recipients.recipient_reports import accounts_of, scopes_of_addresses
+from reviews.recipients.viewing_scopes import PERMISSIONS, Scope, scope_of, scope_of_job
 from reviews.roles import JUDGE, READ
 
 DAYS = 30

@@ -13,7 +13,7 @@ from reviews.reviewers.anchoring import LEAST_CONFIDENCE, LESS_CONFIDENCE, PLACE
 from reviews.reviewers.answer import MAX_ANSWER_CHARS, UnusableAnswer
 from reviews.reviewers.answer_names import letters_of
 from reviews.reviewers.answer_reading import without_reasoning
-from reviews.reviewers.checks.hidden import addresses_reviewer
+from reviews.reviewers.checks.hidden_text import addresses_reviewer
 from reviews.reviewers.chunks import Chunk
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.lenient_json import values_in

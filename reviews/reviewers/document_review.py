@@ -29,7 +29,7 @@ from reviews.reviewers.base import (
     Stopped,
     Usage,
 )
-from reviews.reviewers.checks.hidden import addresses_reviewer
+from reviews.reviewers.checks.hidden_text import addresses_reviewer
 from reviews.reviewers.chunks import Chunk, ShownHunk, tokens
 from reviews.reviewers.document_answers import (
     SectionJudgement,

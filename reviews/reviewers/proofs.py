@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reviews.reviewers.checks.hidden import addresses_reviewer
+from reviews.reviewers.checks.hidden_text import addresses_reviewer
 from reviews.reviewers.chunks import Chunk, ContextBlock
 from reviews.reviewers.evidence import lines_of, without_numbers
 from reviews.reviewers.quote_readings import normal

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from criticizer.invisible_characters import find_misleading
 from criticizer.redaction import RedactedText
 from reviews.reviewers.base import FindingSeverity
-from reviews.reviewers.checks.hidden import addresses_reviewer
+from reviews.reviewers.checks.hidden_text import addresses_reviewer
 from reviews.reviewers.chunks import tokens
 from reviews.sources.base import Rule
 

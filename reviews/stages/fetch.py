@@ -21,7 +21,7 @@ from reviews.models.jobs import SCAN
 from reviews.pipeline import StageClaim
 from reviews.pipeline.executor import Written, with_reconnect
 from reviews.recipients import resolve
-from reviews.recipients.scopes import Scope, scope_of_job
+from reviews.recipients.viewing_scopes import Scope, scope_of_job
 from reviews.repository_configuration import Configurations, as_json
 from reviews.reviewers.prepare import ReviewLimits
 from reviews.reviewers.prepared import Prepared

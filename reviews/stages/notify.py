@@ -25,8 +25,8 @@ from reviews.artifacts import store
 from reviews.models import Artifact, JobEvent, ReviewJob
 from reviews.pipeline import LostLease, StageClaim
 from reviews.pipeline.executor import Written
-from reviews.recipients import visibility
-from reviews.recipients.scopes import scope_of_job
+from reviews.recipients import recipient_reports
+from reviews.recipients.viewing_scopes import scope_of_job
 from reviews.replay import allowlist_recheck
 from reviews.reports import messages_for, report_of
 
@@ -91,7 +91,7 @@ def _reports(job: ReviewJob, recipients: Sequence[str], *, is_settled: bool = Fa
     if not is_settled:
         paths = allowlist_recheck.paths_shown(job.pk, [file.file for file in report.coverage])
         allowlist_recheck.refuse_outside(job.changelist_id, paths, "notify")
-    reports = visibility.reports_for(report, recipients, job.recipient_origins, scope_of_job(job))
+    reports = recipient_reports.reports_for(report, recipients, job.recipient_origins, scope_of_job(job))
     return diff_places.with_places(job, reports)
 
 
@@ -123,7 +123,7 @@ def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedP
     """
     return policy.apply_preferences(
         {
-            recipient: visibility.worst_severity(report)
+            recipient: recipient_reports.worst_severity(report)
             for recipient, report in reports.items()
             if recipient not in known
         }

@@ -43,7 +43,7 @@ from reviews.drift.scan_process import ScanProcess
 from reviews.models import ReviewJob, Scan, ScanDocument, StageRun
 from reviews.pipeline import LostLease, StageClaim
 from reviews.pipeline.executor import with_reconnect
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.repository_configuration import Configurations, RootConfiguration
 from reviews.sources.base import (
     Action,

@@ -12,7 +12,7 @@ from reviews.dashboard.now import needs_now
 from reviews.dashboard.trends import WINDOWS
 from reviews.models import StageRun
 from reviews.pipeline import AGGREGATE
-from reviews.recipients.scopes import scope_of
+from reviews.recipients.viewing_scopes import scope_of
 from reviews.web.navigation import navigation
 
 register = template.Library()

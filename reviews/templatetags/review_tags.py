@@ -15,13 +15,13 @@ from criticizer.wording import plural_count
 from notifications.rendering import Ending
 from notifications.rendering.summary import status_in_words
 from reviews import invitations
-from reviews.recipients.visibility import masked
+from reviews.recipients.recipient_reports import masked
 from reviews.sources.pull import depot_prefix
 from reviews.web import labels
 from reviews.web.files_tab import FileView
 from reviews.web.finding_html import Judging, finding_html, proposal_line, prose, verdict_line
 from reviews.web.highlight import rows_html
-from reviews.web.review_page import FindingView
+from reviews.web.review_results import FindingView
 
 register = template.Library()
 

@@ -17,7 +17,7 @@ from deadletters.states import OPEN_LETTER
 from reviews import pipeline
 from reviews.intake import kept_requests
 from reviews.models import ReviewJob
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.coverage_texts import LASTING
 from reviews.roles import CANCEL, READ, REQUEST

@@ -14,7 +14,7 @@ from django.shortcuts import get_object_or_404, render
 from notifications.rendering import Ending
 from notifications.rendering.summary import status_in_words
 from reviews.models import Artifact, FindingRow, ReviewJob
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.reviewers.prepared_codec import FileDiffText
 from reviews.sources.base import Action
 from reviews.states import FindingStatus, Stage, StageStatus
@@ -26,7 +26,7 @@ from reviews.web.highlight import CodeRow, code_rows
 from reviews.web.interdiff import MAX_STEPS, Row, interdiff
 from reviews.web.reader_page import reader_page
 from reviews.web.review_list import PAGE_SIZE, hidden_files
-from reviews.web.review_page import versions_of, worst_first_rows
+from reviews.web.review_results import versions_of, worst_first_rows
 from reviews.web.within_review import ListPart, start_of
 
 MAX_LINES = 500  # of all files in a page; a longer file has a page of its own

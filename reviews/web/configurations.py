@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, render
 from criticizer.redaction import clean
 from reviews.configuration.keys import KEYS
 from reviews.models import RepositoryConfiguration
-from reviews.recipients.scopes import scope_of
+from reviews.recipients.viewing_scopes import scope_of
 from reviews.web.reader_page import reader_page
 
 _ORDER = {path: place for place, path in enumerate(KEYS)}  # the database keeps none

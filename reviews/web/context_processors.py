@@ -19,7 +19,7 @@ from criticizer.resilience.circuit_breaker import Stopped
 from criticizer.resilience.states import CircuitState
 from reviews import config
 from reviews.dashboard.waiting import waiting_for
-from reviews.recipients.scopes import scope_of
+from reviews.recipients.viewing_scopes import scope_of
 
 log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import Case, Count, Value, When
 
 from reviews.models import FindingFate, ReviewJob
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reviewers.base import Fate
 
 MAX_REFUTED = 200

@@ -34,7 +34,7 @@ from django.views.decorators.http import require_safe
 from criticizer.invisible_characters import name_invisible
 from reviews.filters import FindingFilter
 from reviews.models import FeedKey
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.roles import READ
 from reviews.web.finding_list import finding_page
 from reviews.web.review_list import ListedJob, ReviewFilter, matching

@@ -15,7 +15,7 @@ from criticizer.resilience.failures import Failure
 from notifications.rendering.report import ExcerptLine
 from reviews.artifacts import redactor
 from reviews.models import Artifact, CoverageRow, ReviewJob
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import as_reported
 from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
@@ -23,7 +23,7 @@ from reviews.web.budget import Budget
 from reviews.web.changed_words import MAX_COMPARED
 from reviews.web.highlight import CodeRow, code_rows
 from reviews.web.review_list import worst_first
-from reviews.web.review_page import MAX_FILES, FindingView, finding_views, worst_findings
+from reviews.web.review_results import MAX_FILES, FindingView, finding_views, worst_findings
 
 log = structlog.get_logger(__name__)
 _Line = TypeVar("_Line")

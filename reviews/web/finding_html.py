@@ -20,7 +20,7 @@ from reviews.states import WIDE_SCOPES, DismissalScope
 from reviews.states import FindingEventKind as Kind
 from reviews.verdicts import MAX_REASON, Verdict
 from reviews.web.highlight import rows_html
-from reviews.web.review_page import FindingView
+from reviews.web.review_results import FindingView
 
 _CODE = re.compile(r"`([^`\n]{1,400})`")
 _WONT_FIX = "Won\N{RIGHT SINGLE QUOTATION MARK}t fix"

@@ -15,7 +15,7 @@ from criticizer.db.id_lists import is_one_of
 from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
 from reviews.filters import of_changes, of_findings
 from reviews.models import FindingEvent, FindingRow, ReviewJob
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.search import AT_NEWEST_VERSION, ids_through_index, without_index, words_of_findings
 from reviews.verdicts import OPEN_VERDICTS, has_verdict_in_words, verdicts_of
 from reviews.web.review_list import MAX_WORDS, PAGE_MILLISECONDS, PAGE_SIZE, Cursor

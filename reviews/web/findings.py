@@ -18,11 +18,11 @@ from reviews import fixes, verdicts
 from reviews.extents import Extent, NotAccepted
 from reviews.models import FindingRow
 from reviews.recipients import verdict_links
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.roles import DISMISS_WIDELY, JUDGE, READ
 from reviews.states import VERDICTS, FindingEventKind
 from reviews.web.reader_page import POST, page_for, reader_page
-from reviews.web.review_page import finding_views
+from reviews.web.review_results import finding_views
 from reviews.web.within_review import kept_query
 
 

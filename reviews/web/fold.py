@@ -11,7 +11,7 @@ from django.urls import reverse
 from criticizer.db.query_limits import StatementTimeout, statement_timeout
 from reviews import acceptance
 from reviews.extents import Extent, NotAccepted
-from reviews.recipients.scopes import scope_of
+from reviews.recipients.viewing_scopes import scope_of
 from reviews.roles import DISMISS_WIDELY, READ
 from reviews.web.quality import MILLISECONDS, Figures, QualityFilter, is_of_tree, narrowed, weeks_of
 from reviews.web.reader_page import POST, page_for

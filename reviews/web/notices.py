@@ -14,7 +14,7 @@ from reviews import job_configuration
 from reviews.drift.wording import summary
 from reviews.models import ReviewJob
 from reviews.pipeline import why_not_acceptable
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import banner_within, limited_to
 from reviews.states import JobStatus, Stage
 from reviews.web.rerun import newer_than

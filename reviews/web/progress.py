@@ -13,7 +13,7 @@ from criticizer.resilience.failures import PLACE_NAMES, Component, kind_with_cod
 from notifications.states import DeliveryStatus
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.states import JobStatus, StageStatus
 from reviews.web.labels import took
 from reviews.web.outcomes import Outcome

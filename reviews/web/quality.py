@@ -32,7 +32,7 @@ from reviews import acceptance
 from reviews.acceptance import Rate
 from reviews.dashboard.overview import Tile
 from reviews.filters import FindingFilter, of_reviews, subject
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.reviewers.base import FindingSeverity
 from reviews.roles import DISMISS_WIDELY
 from reviews.states import VERDICTS, FindingEventKind, JobStatus

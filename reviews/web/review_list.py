@@ -17,7 +17,7 @@ from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeou
 from notifications.rendering.summary import ReadFiles
 from reviews.filters import MAX_TEXT, FindingFilter, of_reviews
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reviewers.base import FindingSeverity
 from reviews.search import in_states, jobs_with_file, named, words_of_jobs
 from reviews.states import STAGE_ORDER, Stage, StageStatus

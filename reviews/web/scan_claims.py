@@ -9,7 +9,7 @@ from typing import Any
 
 from reviews.drift.claims import Kind, Verdict
 from reviews.models import FindingRow, Scan, ScanDocument
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 
 QUOTED = 100  # characters of a claim that the title of its finding holds at least
 

@@ -27,7 +27,7 @@ from reviews.drift.claims import Verdict
 from reviews.intake import review_requests
 from reviews.intake import scans as intake
 from reviews.models import Scan, ScanDocument, ScanTarget
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.roles import READ, REQUEST
 from reviews.states import ACTIVE_JOB, JobStatus
 from reviews.web.actions import too_many

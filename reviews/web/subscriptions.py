@@ -21,8 +21,8 @@ from notifications.preferences.policy import DigestMinutes, Threshold
 from reviews.audit.history import origin
 from reviews.models import Subscription
 from reviews.recipients.outlook import outlook
-from reviews.recipients.scopes import Scope, scope_of
 from reviews.recipients.subscriptions import MAX_OWN, address_of, check_pattern
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.roles import READ
 from reviews.sources.allowlist import one_file_warning
 from reviews.web import feeds

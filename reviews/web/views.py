@@ -23,7 +23,7 @@ from criticizer.admin_site.saved_views import change_of, normalized_query, views
 from criticizer.admin_site.viewing_scope import of_registered, visible_to
 from criticizer.live_pages import BUSY_SECONDS, IDLE_SECONDS, live_answer, with_live_headers
 from notifications.models import Delivery
-from reviews import config, exports, job_configuration
+from reviews import config, finding_exports, job_configuration
 from reviews import failure_reference as codes
 from reviews.dashboard import overview
 from reviews.dashboard.now import needs_now
@@ -31,7 +31,7 @@ from reviews.dashboard.trends import WINDOWS
 from reviews.filters import FindingFilter, subject
 from reviews.models import ReviewJob
 from reviews.recipients.resolve import no_recipients_reason
-from reviews.recipients.scopes import Scope, scope_of
+from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.roles import READ
 from reviews.web import actions, feeds
 from reviews.web.fates import ledger_of
@@ -42,7 +42,7 @@ from reviews.web.outcomes import Outcome, outcomes
 from reviews.web.progress import notified, progress_line, progress_sentence, stages_of
 from reviews.web.reader_page import POST, page_for, reader_page
 from reviews.web.review_list import ReviewFilter, matching
-from reviews.web.review_page import Results, pull_of, results_of, results_revision, versions_of
+from reviews.web.review_results import Results, pull_of, results_of, results_revision, versions_of
 from reviews.web.usage import counters
 from reviews.web.within_review import filter_fields, kept_query, wanted_within
 
@@ -178,7 +178,7 @@ def findings_file(request: HttpRequest, job_id: int, form: str) -> HttpResponse:
     """Download the findings of a review for other tools."""
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
-    return exports.download(job.pk, form, job.findings.filter(scope.findings()))
+    return finding_exports.download(job.pk, form, job.findings.filter(scope.findings()))
 
 
 def _progress_context(job: ReviewJob, scope: Scope, outcome: Outcome) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.http import QueryDict
 
 from reviews.filters import FindingFilter
 from reviews.models import FindingRow, ReviewJob
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reviewers.base import SEVERITY_ORDER
 
 NAMES = ("severity", "category", "source", "file")

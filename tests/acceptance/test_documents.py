@@ -9,8 +9,8 @@ import pytest
 
 from reviews.artifacts import redactor
 from reviews.models import AllowListEntry, FindingRow, ReviewJob
-from reviews.recipients import visibility
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients import recipient_reports
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.replay import allowlist_recheck
 from reviews.reports import report_of
 from reviews.web.notices import notices_of
@@ -119,10 +119,10 @@ def test_a_replay_has_the_same_findings_whatever_the_repository_became(world: Wo
     # The counts of the whole tree are shown to readers of the whole tree.
     narrow = Scope(prefixes=("//demo/src/",))
     assert SUMMARY not in [notice.text for notice in notices_of(job, narrow, for_operator=False)]
-    report = visibility.part_of(report_of(job), narrow)
+    report = recipient_reports.part_of(report_of(job), narrow)
     assert report.documents == ""
     assert [finding.file for finding in report.findings if finding.file.endswith(".md")] == []
-    assert visibility.part_of(report_of(job), EVERYTHING).documents == SUMMARY
+    assert recipient_reports.part_of(report_of(job), EVERYTHING).documents == SUMMARY
     prepared = redactor.load(job.pk, lambda paths, others: ()).prepared
     (finding,) = [one for one in prepared.findings if one.source == "check:drift"]
     repo.git("update-ref", "-d", "refs/heads/main")

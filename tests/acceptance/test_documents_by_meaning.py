@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from criticizer.models import Circuit
 from reviews.models import AllowListEntry, FindingFate, FindingRow, JobEvent, LedgerEntry, ReviewJob
-from reviews.recipients import visibility
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients import recipient_reports
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.reports import report_of
 from reviews.states import JobStatus
 from reviews.web.notices import notices_of
@@ -140,7 +140,7 @@ def test_a_section_that_the_change_makes_untrue_is_a_finding_everywhere(world: W
     assert any(ONE_DRIFTED in one.text for one in notices_of(job, EVERYTHING, for_operator=False))
     # Readers of a part see neither the section nor what rests on it.
     for prefix in ("//demo/src/", "//demo/docs/"):
-        report = visibility.part_of(report_of(job), Scope(prefixes=(prefix,)))
+        report = recipient_reports.part_of(report_of(job), Scope(prefixes=(prefix,)))
         assert report.documents == ""
         assert [one for one in report.findings if one.source == "llm:drift"] == []
     # An equal question is paid once.

@@ -15,8 +15,8 @@ from reviews import config
 from reviews.check_runs import told_of
 from reviews.job_configuration import as_read_by, blocks_at, lines_of, suppressed_in
 from reviews.models import CoverageRow, FindingFate, FindingRow, RepositoryConfiguration, ReviewJob
-from reviews.recipients import visibility
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients import recipient_reports
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.reports import report_of
 from reviews.repository_configuration import Configurations, as_json
 from reviews.sources.fetcher import ChangeFetcher
@@ -253,7 +253,7 @@ def test_lines_about_the_file_are_for_those_who_may_read_it(world: World, client
     scope = Scope(prefixes=("//depot/main/open/",))
     assert as_read_by(job.configuration, scope) is None
     assert as_read_by(job.configuration, EVERYTHING) is not None
-    part = visibility.part_of(report_of(job), scope)
+    part = recipient_reports.part_of(report_of(job), scope)
     assert part.coverage
     assert part.configuration_lines == ()
     assert not any("severe" in notice.text for notice in notices_of(job, scope, for_operator=False))

@@ -31,8 +31,8 @@ from reviews.drift.verify import uncheckable
 from reviews.intake import api_keys
 from reviews.intake import scans as scan_requests
 from reviews.models import AgentTask, ApiKey, ScanTarget
-from reviews.recipients import visibility
-from reviews.recipients.scopes import Scope
+from reviews.recipients import recipient_reports
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import report_of
 from reviews.reviewers import transport
 from reviews.reviewers.prepare import ReviewLimits
@@ -503,8 +503,8 @@ def test_counts_of_the_whole_tree_are_only_for_who_may_read_all_of_it(shown: Sho
     claims(shown)
     report = report_of(shown.ended())
     whole, part = (Scope(prefixes=(prefix,)) for prefix in (ROOT, f"{ROOT}src/"))
-    assert visibility.part_of(report, whole).documents == CASES["claims"][1]["CLAIMS"]
-    assert visibility.part_of(report, part).documents == ""
+    assert recipient_reports.part_of(report, whole).documents == CASES["claims"][1]["CLAIMS"]
+    assert recipient_reports.part_of(report, part).documents == ""
 
 
 # -- answers --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from criticizer.admin_site import by_keys
+from criticizer.admin_site import newest_matches
 from reviews import search
 from reviews.models import ReviewJob, StageRun
 from tests import factories
@@ -56,7 +56,7 @@ def test_reviews_with_an_error_are_found_behind_a_backlog(
     root: Client, backlog: list[ReviewJob], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL would read the whole backlog, which comes first in the order of the list."""
-    monkeypatch.setattr(by_keys, "WINDOWS", ())  # as for other orders
+    monkeypatch.setattr(newest_matches, "WINDOWS", ())  # as for other orders
     with CaptureQueriesContext(connection) as asked:
         assert found(root, "error:RATE_LIMITED") == {job.pk for job in backlog[-50:]}
     plan = plan_of(asked, "RATE_LIMITED")

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from criticizer.admin_site import by_keys, keyset
+from criticizer.admin_site import keyset, newest_matches
 from criticizer.admin_site.keyset import KeysetAdmin
 from criticizer.admin_site.ordering import Ordering, cursor_of, read_cursor
 from criticizer.db import query_limits
@@ -306,7 +306,7 @@ def test_pages_by_keys_are_those_of_the_whole_search(
     root: Client, monkeypatch: pytest.MonkeyPatch, windows: tuple[int, ...]
 ) -> None:
     """Times and keys differ in their order by some minutes; a window that is too small is not used."""
-    monkeypatch.setattr(by_keys, "WINDOWS", windows)
+    monkeypatch.setattr(newest_matches, "WINDOWS", windows)
     monkeypatch.setattr(type(admin.site.get_model_admin(ReviewJob)), "list_per_page", 20, raising=False)
     start = timezone.now() - timedelta(days=1)
     dead = factories.ReviewJobFactory.build(status="dead_lettered", finished_at=start)

@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 from jsonschema import Draft202012Validator
 
-from reviews.exports import FORMS
+from reviews.finding_exports import FORMS
 from reviews.models import FindingRow, ReviewJob, RuleUse
 from reviews.reviewers.base import FindingSeverity
 from tests import factories, sarif, skips

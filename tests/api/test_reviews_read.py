@@ -11,7 +11,7 @@ from rest_framework.serializers import Serializer
 from reviews.api import pagination, representations, schemas
 from reviews.api.auth import ApiClient as Client
 from reviews.models import CoverageRow, FindingRow, ReviewJob
-from reviews.recipients.scopes import scope_of_lines
+from reviews.recipients.viewing_scopes import scope_of_lines
 from reviews.states import JobStatus, Stage, StageStatus
 from tests import factories
 from tests.api.conftest import ApiClient, assert_error, review

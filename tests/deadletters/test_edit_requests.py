@@ -21,7 +21,7 @@ from notifications.delivery import operator_actions
 from notifications.models import Delivery, Digest
 from notifications.states import DeliveryStatus
 from reviews.models import JobEvent, RecipientMode, RecipientOrigin, ReviewJob
-from reviews.recipients import visibility
+from reviews.recipients import recipient_reports
 from reviews.reports import report_of
 from tests import factories
 from tests.letters import remove
@@ -344,7 +344,7 @@ def test_recipient_added_again_keeps_its_origin(settings: Any) -> None:
     job = ReviewJob.objects.get()
     factories.FindingRowFactory(job=job, file="//depot/main/a.c")
     factories.CoverageRowFactory(job=job, file="//depot/main/a.c")
-    shown = visibility.reports_for(report_of(job), job.recipients, job.recipient_origins)
+    shown = recipient_reports.reports_for(report_of(job), job.recipients, job.recipient_origins)
     assert len(shown[CAROL].findings) == 1  # two operators vouch for her
     assert len(shown[BOB].findings) == 0  # Perforce alone named him
 

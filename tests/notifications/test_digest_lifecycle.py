@@ -30,7 +30,7 @@ from notifications.models import Delivery, Digest
 from notifications.preferences import policy, unsubscribe
 from notifications.providers.base import Evidence
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
-from notifications.suppressions.reports import MailReport, record
+from notifications.suppressions.bounces import MailReport, record
 from reviews.models import JobEvent, ReviewJob
 from reviews.replay import delivery_audit
 from reviews.reports import _messages_before

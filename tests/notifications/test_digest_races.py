@@ -445,7 +445,7 @@ def test_a_row_that_is_taken_while_it_is_found_unfit_is_not_failed(
         assert elsewhere(lambda: store.claim(store.read(rows[1].pk), "maildir"))
         raise failure
 
-    monkeypatch.setattr("notifications.suppressions.reports.refuse_suppressed", suppressed)
+    monkeypatch.setattr("notifications.suppressions.bounces.refuse_suppressed", suppressed)
     (found,) = tell(jobs[:1], {"mail": asked})
     assert isinstance(found, DependencyUnavailable)
     assert states(rows) == ["sending"] * 3

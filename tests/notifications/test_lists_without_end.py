@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from criticizer.codehosts.answers import of_account
 from criticizer.codehosts.client import TokenClient, TokenConfig
+from criticizer.codehosts.error_responses import of_account
 from criticizer.resilience import exchange
 from criticizer.resilience.failures import ErrorClass, RetryableFailure, UncertainFailure
 from notifications.delivery import reconcile, store

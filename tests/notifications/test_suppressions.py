@@ -13,8 +13,8 @@ from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from notifications.delivery import operator_actions
 from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryState, DeliveryStatus, SendOutcome
-from notifications.suppressions import reports
-from notifications.suppressions.reports import MailReport
+from notifications.suppressions import bounces
+from notifications.suppressions.bounces import MailReport
 from reviews.models import ReviewJob
 from tests.notifications.scripted import (
     ANN,
@@ -66,7 +66,7 @@ def suppress(address: str = "ann@example.com") -> Suppression:
 
 def suppresses(report: MailReport) -> bool:
     before = Suppression.objects.count()
-    reports.record(report)
+    bounces.record(report)
     return Suppression.objects.count() > before
 
 
@@ -100,8 +100,8 @@ def test_a_handled_event_does_not_suppress_again_after_the_lift(
     job: ReviewJob, resend: ScriptedProvider
 ) -> None:
     (row,) = sent(job, resend, ANN)
-    reports.record(report(row))
-    assert reports.lift(Suppression.objects.get().pk, actor="ann", reason="mended")
+    bounces.record(report(row))
+    assert bounces.lift(Suppression.objects.get().pk, actor="ann", reason="mended")
     assert not suppresses(report(row))
     assert suppresses(report(row, event_id="event-2"))
 
@@ -128,7 +128,7 @@ def test_a_report_of_a_mail_that_is_not_ours_changes_nothing(
     job: ReviewJob, resend: ScriptedProvider, changes: dict[str, Any]
 ) -> None:
     (row,) = sent(job, resend, ANN)
-    reports.record(report(row, **changes))
+    bounces.record(report(row, **changes))
     row.refresh_from_db()
     assert row.delivery_state == ""
     assert not Suppression.objects.exists()
@@ -138,7 +138,7 @@ def test_a_later_report_of_less_weight_takes_nothing_back(job: ReviewJob, resend
     (row,) = sent(job, resend, ANN)
     seen = []
     for state in (S.DEFERRED, S.DELIVERED, S.DEFERRED, S.BOUNCED, S.DELIVERED, S.COMPLAINED, S.BOUNCED):
-        reports.record(report(row, state=state, reason=None))
+        bounces.record(report(row, state=state, reason=None))
         row.refresh_from_db()
         seen.append(row.delivery_state)
     assert seen == ["deferred", "delivered", "delivered", "bounced", "bounced", "complained", "complained"]
@@ -171,8 +171,8 @@ def test_after_the_lift_a_replay_sends(job: ReviewJob, resend: ScriptedProvider)
     (row,) = prepare(job, ANN)
     with pytest.raises(PermanentFailure):
         deliver(job, {"mail": resend})
-    assert reports.lift(found.pk, actor="ann", reason="the mailbox was mended")
-    assert not reports.lift(found.pk, actor="bob", reason="again")
+    assert bounces.lift(found.pk, actor="ann", reason="the mailbox was mended")
+    assert not bounces.lift(found.pk, actor="bob", reason="again")
     operator_actions.reset_failed(job.pk)
     assert deliver(job, {"mail": resend}).sent == 1
     assert outcomes(row) == [SendOutcome.ACCEPTED]
@@ -198,7 +198,7 @@ def test_an_uncertain_delivery_to_a_suppressed_address_is_reconciled(
 
 def test_other_channels_are_not_mail(db: None) -> None:
     suppress("ann@example.com")
-    reports.refuse_suppressed("webhook:https://ci.example.com/ann@example.com")
+    bounces.refuse_suppressed("webhook:https://ci.example.com/ann@example.com")
 
 
 # -- rows that are their own history -----------------------------------------------------------
@@ -207,7 +207,7 @@ def test_other_channels_are_not_mail(db: None) -> None:
 def test_a_lift_needs_a_reason(db: None) -> None:
     found = suppress()
     with pytest.raises(ValueError, match="reason is required"):
-        reports.lift(found.pk, actor="ann", reason="  ")
+        bounces.lift(found.pk, actor="ann", reason="  ")
     with pytest.raises(IntegrityError, match="suppressions_lifted_by_somebody"), transaction.atomic():
         Suppression.objects.filter(pk=found.pk).update(lifted_at=timezone.now())
 
@@ -223,6 +223,6 @@ def test_suppressions_are_neither_deleted_nor_lifted_twice(db: None) -> None:
     found = suppress()
     with pytest.raises(DatabaseError), transaction.atomic():
         Suppression.objects.filter(pk=found.pk).delete()
-    reports.lift(found.pk, actor="ann", reason="mended")
+    bounces.lift(found.pk, actor="ann", reason="mended")
     with pytest.raises(DatabaseError), transaction.atomic():
         Suppression.objects.filter(pk=found.pk).update(lift_reason="another story")

@@ -15,13 +15,13 @@ from django.utils import timezone
 from notifications.providers.payload import review_payload
 from notifications.providers.pull_requests import markdown
 from notifications.rendering.summary import summarise
-from reviews import exports, verdicts
+from reviews import finding_exports, verdicts
 from reviews.dismissals import fold_dismissed
 from reviews.extents import Extent, NotAccepted, NotAllowed
 from reviews.intake import api_keys
 from reviews.models import FindingEvent, FindingRow, ReviewJob
-from reviews.recipients import verdict_links, visibility
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients import recipient_reports, verdict_links
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.reports import report_of
 from reviews.stages.versions import keep_critical_shown
 from tests import factories
@@ -82,7 +82,7 @@ def test_a_finding_dismissed_in_another_change_is_folded_and_counted_everywhere(
     key = ApiClient(api_keys.create("r", "reviewer"))
     found = {one["file"]: one["verdict"] for one in key.get(f"/api/v1/reviews/{job.pk}/").json()["findings"]}
     assert found == {APP: "intended", "//depot/main/other.py": None}
-    assert b"Intended: ann" in exports.download(job.pk, "sarif", job.findings.all()).content
+    assert b"Intended: ann" in finding_exports.download(job.pk, "sarif", job.findings.all()).content
 
 
 def test_a_restart_stores_no_match_twice_and_undoes_no_verdict() -> None:
@@ -374,7 +374,10 @@ def test_no_viewer_reads_a_reason_or_a_path_of_files_that_they_may_not_see() -> 
         *(client.get(address).content.decode() for address in ("/", "/findings/", "/quality/")),
         client.get(f"/reviews/{job.pk}/findings/{row.pk}/").content.decode(),
         client.get(f"/reviews/{critical.job_id}/findings/{critical.pk}/").content.decode(),
-        *(client.get(f"/reviews/{job.pk}/findings.{form}").content.decode() for form in exports.FORMS),
+        *(
+            client.get(f"/reviews/{job.pk}/findings.{form}").content.decode()
+            for form in finding_exports.FORMS
+        ),
         *(
             client.get(path_of(verdict_links.link(of.pk, token, timezone.now()))).content.decode()
             for of, token in ((row, message.token), (critical, mail(critical.job).token))
@@ -386,7 +389,7 @@ def test_no_viewer_reads_a_reason_or_a_path_of_files_that_they_may_not_see() -> 
     assert all("lib.py" not in text and "//depot/..." not in text for text in said)
     assert sum("Dismissed earlier as wrong" in text for text in said) >= 5
     assert "wants to dismiss" in said[2]
-    reports = visibility.reports_for(report_of(job), [CAROL], {})
+    reports = recipient_reports.reports_for(report_of(job), [CAROL], {})
     assert [one.is_dismissed for one in reports[CAROL].findings] == [False]  # the key called it useful
 
 

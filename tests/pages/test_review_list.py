@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from reviews import search
 from reviews.models import CoverageRow, ReviewJob
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.web import review_list
 from reviews.web.review_list import Cursor, ListPage, matching
 from tests import factories

@@ -16,11 +16,11 @@ from django.utils import timezone
 from notifications.models import Delivery, Digest
 from notifications.rendering.summary import summarise
 from reviews.models import FindingRow, ReviewJob
-from reviews.recipients.scopes import EVERYTHING
+from reviews.recipients.viewing_scopes import EVERYTHING
 from reviews.reports import report_of
 from reviews.reviewers.base import Usage
 from reviews.states import ACTIVE_JOB, JobStatus
-from reviews.web import review_page
+from reviews.web import review_results
 from reviews.web.labels import state_for_readers
 from tests import factories
 from tests.pages.test_actions import reader_of_some_files
@@ -87,7 +87,7 @@ def test_results_are_sent_again_only_when_they_changed(bob: Client) -> None:
 @pytest.mark.parametrize("what", ["finding", "coverage", "delivery", "banner", "letter", "version"])
 def test_results_revision_changes_with_each_shown_row(what: str) -> None:
     job = factories.ReviewJobFactory(status="succeeded")
-    before = review_page.results_revision(job)
+    before = review_results.results_revision(job)
     match what:
         case "finding":
             factories.FindingRowFactory(job=job)
@@ -101,14 +101,14 @@ def test_results_revision_changes_with_each_shown_row(what: str) -> None:
             factories.DeadLetterFactory(job=job)
         case "version":
             factories.ReviewJobFactory(changelist_id=job.changelist_id, review_version=2)
-    assert review_page.results_revision(job) != before
+    assert review_results.results_revision(job) != before
 
 
 def test_findings_are_grouped_worst_first_and_file_findings_apart() -> None:
     job = factories.ReviewJobFactory(status="succeeded")
     for severity, line in [("low", 1), ("critical", 9), ("critical", 2), ("high", None)]:
         factories.FindingRowFactory(job=job, severity=severity, line=line)
-    results = review_page.results_of(job, EVERYTHING)
+    results = review_results.results_of(job, EVERYTHING)
     assert [(g.severity, [f.row.line for f in g.findings]) for g in results.groups] == [
         ("critical", [2, 9]),
         ("low", [1]),
@@ -119,11 +119,11 @@ def test_findings_are_grouped_worst_first_and_file_findings_apart() -> None:
 def test_too_many_findings_show_the_worst_and_count_the_rest(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(review_page, "MAX_FINDINGS", 2)
+    monkeypatch.setattr(review_results, "MAX_FINDINGS", 2)
     job = factories.ReviewJobFactory(status="succeeded")
     for severity in ("low", "low", "critical", "medium"):
         factories.FindingRowFactory(job=job, severity=severity)
-    assert [g.severity for g in review_page.results_of(job, EVERYTHING).groups] == ["critical", "medium"]
+    assert [g.severity for g in review_results.results_of(job, EVERYTHING).groups] == ["critical", "medium"]
     text = text_of(bob, job)
     assert "1 to 2 of 4 findings" in text
     assert "the API" not in text
@@ -134,7 +134,7 @@ def test_too_many_findings_show_the_worst_and_count_the_rest(
 
 
 def test_files_of_the_coverage_come_page_by_page(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(review_page, "MAX_COVERED", 2)
+    monkeypatch.setattr(review_results, "MAX_COVERED", 2)
     job = factories.ReviewJobFactory(status="succeeded")
     for name in "abc":
         factories.CoverageRowFactory(job=job, file=f"//depot/{name}.py")

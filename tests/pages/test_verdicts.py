@@ -18,7 +18,7 @@ from notifications.providers.base import Message
 from reviews import dismissals, verdicts
 from reviews.models import FindingEvent, FindingRow, ReviewJob, ViewerScope
 from reviews.recipients import verdict_links
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.reports import messages_for, report_of
 from tests import factories
 from tests.links import path_of

@@ -13,7 +13,7 @@ from reviews import linter_results
 from reviews.artifacts import redactor
 from reviews.intake import api_keys
 from reviews.models import FindingFate, FindingRow, LinterResultRow
-from reviews.reviewers.sarif import MAX_RESULTS
+from reviews.reviewers.sarif_import import MAX_RESULTS
 from reviews.states import JobStatus
 from tests import scripted
 from tests.api.conftest import ApiClient

@@ -18,8 +18,8 @@ from reviews.intake import source_events
 from reviews.intake.source_events import Event, Kind
 from reviews.models import JobEvent, RecipientOrigin, ReviewJob, Subscription, ViewerScope
 from reviews.pipeline import StageClaim
+from reviews.recipients import recipient_reports, subscriptions
 from reviews.recipients import resolve as found_recipients
-from reviews.recipients import subscriptions, visibility
 from reviews.reports import report_of
 from reviews.stages import fetch
 from reviews.states import Stage
@@ -324,7 +324,7 @@ def mixed() -> ReviewJob:
 
 
 def seen(job: ReviewJob, recipient: str, origin: str = "") -> list[str]:
-    report = visibility.reports_for(report_of(job), [recipient], {recipient: origin})[recipient]
+    report = recipient_reports.reports_for(report_of(job), [recipient], {recipient: origin})[recipient]
     return [finding.title for finding in report.findings] + list(report.status_lines)
 
 
@@ -342,7 +342,7 @@ def test_an_account_with_this_address_reads_of_its_files_and_what_is_hidden_is_c
 
 def test_an_account_that_may_read_nothing_gets_the_number_only(mixed: ReviewJob) -> None:
     account("ann")
-    report = visibility.reports_for(report_of(mixed), [ANN], {})[ANN]
+    report = recipient_reports.reports_for(report_of(mixed), [ANN], {})[ANN]
     assert (report.title, report.findings, report.coverage, report.since) == ("", (), (), None)
     assert report.status_lines == ("3 findings in files outside your viewing scope are not shown.",)
 
@@ -420,5 +420,5 @@ def test_files_that_are_hidden_without_findings_are_said_to_be() -> None:
 
 def test_the_worst_severity_is_that_of_what_is_shown(mixed: ReviewJob) -> None:
     account("ann", "//depot/main/...")
-    reports = visibility.reports_for(report_of(mixed), [ANN, BOB], {})
-    assert [visibility.worst_severity(reports[who]) for who in (ANN, BOB)] == ["medium", "critical"]
+    reports = recipient_reports.reports_for(report_of(mixed), [ANN, BOB], {})
+    assert [recipient_reports.worst_severity(reports[who]) for who in (ANN, BOB)] == ["medium", "critical"]

@@ -11,8 +11,8 @@ from notifications.providers.payload import review_payload
 from notifications.rendering import Ending, render
 from reviews.diff_places import with_places
 from reviews.models import FindingRow, ReviewJob
-from reviews.recipients import visibility
-from reviews.recipients.scopes import Scope
+from reviews.recipients import recipient_reports
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import messages_for, report_of
 from reviews.reviewers.coverage_texts import TOO_LARGE, stopped_banner
 from tests.factories import (
@@ -120,7 +120,7 @@ def test_findings_are_linked_to_where_the_review_page_shows_them() -> None:
 
 def test_fixed_findings_of_hidden_files_are_not_shown() -> None:
     whole = report_of(answered(version(1, "A", "B", file=SECRET), version(2, "C"), Ending.FIXED))
-    part = visibility.part_of(whole, Scope(prefixes=("//depot/main/",)))
+    part = recipient_reports.part_of(whole, Scope(prefixes=("//depot/main/",)))
     assert whole.since is not None
     assert len(whole.since.earlier) == 2
     assert part.since is not None
@@ -138,11 +138,11 @@ def test_the_banner_of_a_partial_review_tells_readers_of_a_part_of_their_files_o
     job.refresh_from_db()
     whole = report_of(job)
     assert whole.banner == job.banner
-    part = visibility.part_of(whole, Scope(prefixes=("//depot/main/",)))
+    part = recipient_reports.part_of(whole, Scope(prefixes=("//depot/main/",)))
     assert part.is_partial
     assert part.banner == f"{stopped_banner('timed_out')} 1 file was skipped: too large to compare (1)."
     assert "3 of 10" not in render(part, ANN, UUID(int=7)).text
-    nothing = visibility.part_of(whole, Scope(prefixes=("//depot/none/",)))
+    nothing = recipient_reports.part_of(whole, Scope(prefixes=("//depot/none/",)))
     assert nothing.banner == ""
 
 

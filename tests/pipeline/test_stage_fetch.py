@@ -31,7 +31,7 @@ from reviews import health_checks, pipeline
 from reviews.intake.review_requests import ReviewRequest, request_review
 from reviews.models import ReviewJob
 from reviews.pipeline import Due
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.stages import fetch
 from tests import changes
 from tests.acceptance.line import Line

@@ -45,7 +45,7 @@ from reviews.models import (
     StageRun,
 )
 from reviews.pipeline import Due, StageClaim, async_executor, executor
-from reviews.recipients.scopes import EVERYTHING, Scope
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.reviewers import model_calls
 from reviews.reviewers import redactor as process
 from reviews.reviewers.base import Stopped

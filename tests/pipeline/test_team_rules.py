@@ -14,12 +14,12 @@ from django.utils import timezone
 
 from reviews.intake import api_keys
 from reviews.models import AllowListEntry, FindingRow, ReviewJob, RuleUse, TeamRule
-from reviews.recipients.scopes import Scope
-from reviews.recipients.visibility import part_of
+from reviews.recipients.recipient_reports import part_of
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import report_of
 from reviews.sources.base import Rule
 from reviews.states import JobStatus
-from reviews.web.review_page import results_of
+from reviews.web.review_results import results_of
 from tests import changes
 from tests.api.conftest import ApiClient
 from tests.fakes.llm import Reply

@@ -7,16 +7,16 @@ import pytest
 from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.checks import CHECKS, MAX_FINDINGS_PER_CHECK, run_checks
 from reviews.reviewers.checks.documentation import stale_references
-from reviews.reviewers.checks.hidden import DESCRIPTION, invisible_characters, reviewer_instructions
-from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
-from reviews.reviewers.checks.secrets import added_secrets
-from reviews.reviewers.checks.stored import (
+from reviews.reviewers.checks.file_storage import (
     case_only_names,
     executable_bits,
     large_or_binary_files,
     line_ends,
     stored_types,
 )
+from reviews.reviewers.checks.hidden_text import DESCRIPTION, invisible_characters, reviewer_instructions
+from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
+from reviews.reviewers.checks.secrets import added_secrets
 from reviews.sources.base import Action, Change, FileChange, SkipReason
 from reviews.sources.diffs import FileDiff, diff_file
 from tests.reviewers.build import added, change, deleted, edited, fake_pem, fake_token, renamed

@@ -18,7 +18,7 @@ from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.prepared import Prepared
 from reviews.reviewers.prompt import request_text
 from reviews.reviewers.reported import Reported, with_reported, without_reported
-from reviews.reviewers.sarif import (
+from reviews.reviewers.sarif_import import (
     MAX_RESULTS,
     NO_RESULT,
     NOT_OPEN,

@@ -15,7 +15,7 @@ from criticizer.invisible_characters import find_misleading, name_invisible, rem
 from criticizer.redaction import redact
 from notifications.rendering.report import Report, clean
 from reviews.reviewers.checks import MAX_FINDINGS_PER_CHECK
-from reviews.reviewers.checks.hidden import invisible_characters
+from reviews.reviewers.checks.hidden_text import invisible_characters
 from reviews.reviewers.plaintext import plain
 from reviews.templatetags.review_tags import visible
 from reviews.web.highlight import excerpt_rows

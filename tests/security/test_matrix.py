@@ -218,7 +218,7 @@ API = {
     "api-dead-letter": {"GET": {"operator", "approver", "auditor"}},
 }
 OPEN = {"api-schema", "api-docs", "api-unknown", "metrics"}  # tested by name below
-# Signed requests of mail services only: tests/notifications/test_tracking.py.
+# Signed requests of mail services only: tests/notifications/test_mail_report_webhooks.py.
 OPEN |= {"mail-events-resend", "mail-events-postmark"}
 OPEN |= {"api-host-webhook"}  # signed requests of code hosts only: tests/hosts/test_webhook.py
 # The signed link is the right: tests/pages/test_verdicts.py, tests/notifications/test_unsubscribe.py.

@@ -16,8 +16,8 @@ from reviews.artifacts import reader
 from reviews.audit.history import events_of
 from reviews.intake import api_keys
 from reviews.models import ApiKey, Artifact, FindingRow, ReviewJob, ViewerScope
-from reviews.recipients.scopes import EVERYTHING, Scope, scope_of, scope_of_job, scope_of_lines
-from reviews.recipients.visibility import reports_for
+from reviews.recipients.recipient_reports import reports_for
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope, scope_of, scope_of_job, scope_of_lines
 from reviews.reports import report_of
 from reviews.states import JobStatus
 from tests import factories

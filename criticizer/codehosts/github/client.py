@@ -9,10 +9,10 @@ import httpx
 import structlog
 
 from criticizer.codehosts import fields
-from criticizer.codehosts.answers import server_time
 from criticizer.codehosts.client import PER_PAGE, Body, Page, Reply, RestClient
+from criticizer.codehosts.error_responses import server_time
 from criticizer.codehosts.events import Unreadable
-from criticizer.codehosts.github import answers
+from criticizer.codehosts.github import error_responses
 from criticizer.codehosts.github.tokens import (
     PERMISSIONS,
     AppConfig,
@@ -50,7 +50,7 @@ class GitHub(RestClient):
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(config.api_url, answers.REFUSALS, config.limits, place, clock)
+        super().__init__(config.api_url, error_responses.REFUSALS, config.limits, place, clock)
         self.config = config
         self._pause = pause
         self._slug = config.slug
@@ -177,7 +177,7 @@ class GitHub(RestClient):
             return answer
 
     def _may_be_lag(self, answer: Answer, token: Token) -> bool:
-        is_refusal = answer.status in {401, 404} or answers.is_missing_permission(answer)
+        is_refusal = answer.status in {401, 404} or error_responses.is_missing_permission(answer)
         return is_refusal and token.may_be_unknown(self._clock())
 
     def _redirected(self, method: str, url: httpx.URL, token: str, body: Body, *, acts: bool) -> Answer:

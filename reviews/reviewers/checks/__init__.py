@@ -21,17 +21,17 @@ from reviews.reviewers.checks.evasion import (
     odd_text,
     unread_size,
 )
-from reviews.reviewers.checks.hidden import invisible_characters, reviewer_instructions
-from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
-from reviews.reviewers.checks.lines import Check
-from reviews.reviewers.checks.secrets import added_secrets
-from reviews.reviewers.checks.stored import (
+from reviews.reviewers.checks.file_storage import (
     case_only_names,
     executable_bits,
     large_or_binary_files,
     line_ends,
     stored_types,
 )
+from reviews.reviewers.checks.hidden_text import invisible_characters, reviewer_instructions
+from reviews.reviewers.checks.leftovers import conflict_markers, debugger_leftovers, merge_leftovers
+from reviews.reviewers.checks.lines import Check
+from reviews.reviewers.checks.secrets import added_secrets
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from criticizer.redaction import RedactionBlocked, find_secrets
 from reviews.reviewers.base import Finding, FindingSeverity
-from reviews.reviewers.checks.hidden import DESCRIPTION
+from reviews.reviewers.checks.hidden_text import DESCRIPTION
 from reviews.reviewers.checks.lines import added_lines, check_finding, files_and_diffs
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff

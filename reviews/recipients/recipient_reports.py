@@ -18,7 +18,7 @@ from django.db.models.functions import Lower
 
 from notifications.rendering.report import SEVERITIES, Comparison, Report, ReportFinding
 from reviews.models import RecipientOrigin
-from reviews.recipients.scopes import EVERYTHING, Scope, scopes_of
+from reviews.recipients.viewing_scopes import EVERYTHING, Scope, scopes_of
 from reviews.reviewers.coverage_texts import unread_banner
 from reviews.sources import pull
 

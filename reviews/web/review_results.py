@@ -30,7 +30,7 @@ from reviews.models import (
     ReviewJob,
     RuleUse,
 )
-from reviews.recipients.scopes import Scope
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reviewers.base import SEVERITY_ORDER, CoverageStatus, FindingSeverity, Side
 from reviews.reviewers.suggestions import Part, parts
 from reviews.sources import pull

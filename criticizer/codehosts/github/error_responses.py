@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from criticizer.codehosts.answers import Refusals, is_closed, said
+from criticizer.codehosts.error_responses import Refusals, is_closed, said
 from criticizer.http_client import Answer
 from criticizer.resilience.failures import ErrorClass
 

@@ -30,8 +30,8 @@ from criticizer.security.standard_webhooks import TOLERANCE_SECONDS, decode_secr
 from notifications.models import Suppression
 from notifications.providers.email.postmark import METADATA
 from notifications.states import DeliveryState
-from notifications.suppressions import reports
-from notifications.suppressions.reports import MailReport
+from notifications.suppressions import bounces
+from notifications.suppressions.bounces import MailReport
 
 log = structlog.get_logger(__name__)
 
@@ -114,7 +114,7 @@ def _received(
         # Opened, clicked and unknown kinds are ignored.
         if state is not None:
             event.event_id = event.event_id or hashlib.sha256(body).hexdigest()
-            reports.record(report_of(event, state))
+            bounces.record(report_of(event, state))
     except (AnymailConfigurationError, AttributeError, DataError, KeyError, TypeError, ValueError) as error:
         # Authentic but of an unknown form: repeating it would not help.
         log.warning("mail_event_unreadable", provider=provider, error=type(error).__name__)

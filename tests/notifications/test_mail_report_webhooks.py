@@ -18,7 +18,7 @@ from django.test import Client
 from criticizer.security.standard_webhooks import signed_at
 from notifications.models import Delivery, Suppression
 from notifications.states import DeliveryStatus
-from notifications.suppressions import tracking
+from notifications.suppressions import webhooks
 from reviews.models import ReviewJob
 from tests.notifications.samples import SECRET_NEW, SECRET_OLD
 from tests.notifications.scripted import ANN, ScriptedProvider, deliver, prepare
@@ -259,7 +259,7 @@ def test_a_webhook_without_a_secret_is_not_found(settings: Any) -> None:
 
 
 def test_a_body_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "MAX_BODY_BYTES", 64)
+    monkeypatch.setattr(webhooks, "MAX_BODY_BYTES", 64)
     long = {"type": "x" * 100}
     assert post_resend(long).status_code == 413
     assert post_postmark(long).status_code == 413
