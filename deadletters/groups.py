@@ -23,7 +23,7 @@ from criticizer.db import prepared
 from criticizer.redaction import clean
 from deadletters import alerts
 from deadletters.fingerprint import Fingerprint
-from deadletters.models import MIN_WORDS, DeadLetterGroup, DeadLetterGroupEvent
+from deadletters.models import MIN_REASON_CHARS, DeadLetterGroup, DeadLetterGroupEvent
 from deadletters.states import GroupAction, GroupStatus
 from deadletters.types import NO_REASON, SYSTEM, LetterDraft, Result, link_problem, source_of
 
@@ -113,7 +113,7 @@ def acknowledge(group_id: int, *, actor: str, reason: str = "") -> Result:
 
 def resolve_group(group_id: int, *, actor: str, reason: str) -> Result:
     """Mark a group's failure as over. Refused while letters of it are open."""
-    if len(reason.strip()) < MIN_WORDS:
+    if len(reason.strip()) < MIN_REASON_CHARS:
         return NO_REASON
     with transaction.atomic():
         group = _locked(group_id)
@@ -126,7 +126,7 @@ def resolve_group(group_id: int, *, actor: str, reason: str) -> Result:
 
 def ignore(group_id: int, *, actor: str, reason: str) -> Result:
     """Silence a group for good. Its letters stay and count; it never reopens by itself."""
-    if len(reason.strip()) < MIN_WORDS:
+    if len(reason.strip()) < MIN_REASON_CHARS:
         return NO_REASON
     with transaction.atomic():
         allowed = (GroupStatus.OPEN, GroupStatus.ACKNOWLEDGED, GroupStatus.RESOLVED)

@@ -17,7 +17,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from criticizer.redaction import clean, clean_context
-from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent
+from deadletters.models import MIN_REASON_CHARS, DeadLetter, DeadLetterEvent
 from deadletters.states import CLOSED_LETTER, NO_STEP, LetterAction, LetterStatus
 from deadletters.types import Result, Tally, source_of
 
@@ -37,7 +37,7 @@ _ORDER = tuple(LetterStatus)
 
 def require_reason(reason: str) -> None:
     """Raise ValueError for a reason that is too short for the CHECK constraints."""
-    if len(reason.strip()) < MIN_WORDS:
+    if len(reason.strip()) < MIN_REASON_CHARS:
         raise ValueError("A reason is required: a ticket, an incident or a sentence.")
 
 

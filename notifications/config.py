@@ -75,15 +75,15 @@ def from_settings() -> ProvidersConfig:
     )
 
 
-def host(name: str, place: Component = Component.PROVIDER) -> Host:
-    """Return a code host, also without credentials and secrets. Failures of its calls are of `place`."""
-    found: Host = codehosts.made(name, _setting, place)
+def host(name: str, component: Component = Component.PROVIDER) -> Host:
+    """Return a code host, also without credentials and secrets. `component`: that of its failures."""
+    found: Host = codehosts.made(name, _setting, component)
     return found
 
 
-def connected_hosts(place: Component = Component.PROVIDER) -> dict[str, Host]:
+def connected_hosts(component: Component = Component.PROVIDER) -> dict[str, Host]:
     """Return the code hosts that we have credentials for, by name, as `host`."""
-    return {name: made for name in HOSTS if (made := host(name, place)).is_connected}
+    return {name: made for name in HOSTS if (made := host(name, component)).is_connected}
 
 
 def _setting(name: str) -> Any:

@@ -79,7 +79,7 @@ def _review_texts() -> Iterator[Sequence[str]]:
     unavailable, incomplete = ErrorClass.UPSTREAM_UNAVAILABLE, ErrorClass.SCHEMA_INVALID
     missing, late = ErrorClass.CONFIG_INVALID, ErrorClass.DEADLINE_EXCEEDED
     model, internal = Component.REVIEWER, Component.INTERNAL
-    for error_class, place, where, text in (
+    for error_class, component, where, text in (
         *((error_class, model, "coverage", text) for error_class, text in texts.NOT_REVIEWED.items()),
         (unavailable, model, "coverage", texts.UNAVAILABLE),
         (unavailable, model, "banner", texts.degraded_banner("It cannot be reached.", *_SHOWN)),
@@ -89,7 +89,7 @@ def _review_texts() -> Iterator[Sequence[str]]:
         (late, internal, "coverage", texts.UNREACHED[Stopped.TIMED_OUT]),
         (late, internal, "banner", texts.stopped_banner(JobStatus.TIMED_OUT, *_SHOWN)),
     ):
-        yield kind_of(error_class, place).code, error_class.value, where, text
+        yield kind_of(error_class, component).code, error_class.value, where, text
     # These are not failures: they have no code.
     over = Stopped.OVER_LIMIT
     limits = (LimitReached(limit, 1_000_000) for limit in TokenLimit)

@@ -62,7 +62,7 @@ def report_of(job: ReviewJob) -> Report:
         part_banner=" ".join(filter(None, [late, stopped_banner(job.stopped) if job.stopped else ""])),
         is_partial=bool(job.stopped),
         findings=tuple(as_reported(row, verdicts.get(row.identity), row.rule_text) for row in findings),
-        status_lines=(limited_to(job),) if job.series else (),
+        status_lines=(limitation_note(job),) if job.series else (),
         documents=summary(job.documents),
         footer=job.footer,
         configuration=job_configuration.lines_of(job),
@@ -102,7 +102,7 @@ def banner_within(banner: str, stopped: str, scope: Scope) -> str:
     return banner if scope.everything else stopped_banner(stopped) if stopped else ""
 
 
-def limited_to(job: ReviewJob) -> str:
+def limitation_note(job: ReviewJob) -> str:
     """Return the sentence that says to which files a scan, or a review by a key with prefixes, is limited."""
     trees = ", ".join(f"{prefix}..." for prefix in job.scope_prefixes)
     if job.kind == SCAN:

@@ -43,7 +43,13 @@ from criticizer.admin_site.ordering import Ordering, beyond, cursor, cursor_of, 
 from criticizer.admin_site.saved_views import normalized_query, views_of
 from criticizer.admin_site.search_query import Key, SearchProblem, condition_of, range_to_read
 from criticizer.db.full_text import FullTextFilter
-from criticizer.db.query_limits import ALONE, BoundedCount, StatementTimeout, bounded_count, statement_timeout
+from criticizer.db.query_limits import (
+    NO_PARALLEL_WORKERS,
+    BoundedCount,
+    StatementTimeout,
+    bounded_count,
+    statement_timeout,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -122,7 +128,7 @@ class KeysetChangeList(ChangeList):
                 self.is_cancelled = True  # until it is known to be whole
                 found = self._near(request, READ_SECONDS, read)
             else:
-                with statement_timeout(self.model_admin.page_milliseconds, ALONE):
+                with statement_timeout(self.model_admin.page_milliseconds, NO_PARALLEL_WORKERS):
                     found = self._page(request)
         except StatementTimeout:
             self.is_cancelled = True
@@ -169,7 +175,7 @@ class KeysetChangeList(ChangeList):
         with suppress(StatementTimeout):
             while True:
                 behind = Q() if start is None else Q(beyond(self.model, ordering, start, backwards=False))
-                with statement_timeout(self.model_admin.page_milliseconds, ALONE):
+                with statement_timeout(self.model_admin.page_milliseconds, NO_PARALLEL_WORKERS):
                     keys = everything.filter(behind).values_list(*ordering.names)
                     start = next(iter(keys[step - 1 : step]), None)
                     here = behind if start is None else behind & Q(up_to(self.model, ordering, start))

@@ -48,8 +48,8 @@ class Key:
     the key behind a minus, where it is not found as that of the key is.
 
     `newest`: the keys of the rows for a value, below a key unless it is None, the highest first, as an index
-    has them (`by_keys`). `reads_rows`: no index serves it, so a search by it alone reads the rows of the
-    list, a bounded number at once. `is_range`: its values are ranges in the order of the list.
+    has them (`newest_matches`). `reads_rows`: no index serves it, so a search by it alone reads the rows of
+    the list, a bounded number at once. `is_range`: its values are ranges in the order of the list.
     """
 
     condition: Callable[[str], Q]

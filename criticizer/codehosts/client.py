@@ -15,7 +15,7 @@ import structlog
 
 from criticizer.codehosts import error_responses, fields
 from criticizer.codehosts.base import Comment
-from criticizer.codehosts.error_responses import Refusals
+from criticizer.codehosts.error_responses import ErrorMeanings
 from criticizer.codehosts.fields import MAX_ID
 from criticizer.http_client import Answer, Limits, Request
 from criticizer.resilience.exchange import exchange
@@ -61,11 +61,16 @@ class RestClient:
     """
 
     def __init__(
-        self, url: str, refusals: Refusals, limits: Limits, place: Component, clock: Callable[[], float]
+        self,
+        url: str,
+        meanings: ErrorMeanings,
+        limits: Limits,
+        component: Component,
+        clock: Callable[[], float],
     ) -> None:
-        self._refusals = refusals
+        self._meanings = meanings
         self._limits = limits
-        self._place = place
+        self._component = component
         self._clock = clock
         self._base = httpx.URL(url.rstrip("/"))
 
@@ -81,14 +86,14 @@ class RestClient:
                 raise self._failure(answer, acts=False)
             rows = _rows(answer, items)
             if rows is None:
-                raise error_responses.unreadable(self._refusals, answer, self._place, acts=False)
+                raise error_responses.unreadable(self._meanings, answer, self._component, acts=False)
             link = _NEXT.search(answer.headers.get("link", ""))
             yield rows
             if link is None:
                 return
             url = self._joined(url, link[1])
             if url in seen:
-                raise error_responses.unreadable(self._refusals, answer, self._place, acts=False)
+                raise error_responses.unreadable(self._meanings, answer, self._component, acts=False)
             seen.add(url)
 
     def _sent(
@@ -101,7 +106,9 @@ class RestClient:
             content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         for _ in range(_MAX_REDIRECTS):
             request = Request(method, url, headers, content)
-            answer = exchange(request, self._limits, self._refusals.label, acts=acts, place=self._place)
+            answer = exchange(
+                request, self._limits, self._meanings.label, acts=acts, component=self._component
+            )
             if method != "GET" or answer.status not in _REDIRECTS:
                 return answer
             url = self._joined(url, answer.headers.get("location", ""))
@@ -113,9 +120,9 @@ class RestClient:
             url = url.join(reference)
             if (url.scheme, url.host, url.port) == (self._base.scheme, self._base.host, self._base.port):
                 return url
-        who = self._refusals.label
+        who = self._meanings.label
         detail = f"{who}'s answer leads to another host, where its token must not go, or to no address"
-        raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail)
+        raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._component, detail)
 
     def _with_accepted(self, secrets: RotatingSecrets[str], ask: Callable[[str], Answer]) -> Answer:
         """Ask with the secret that the host accepts: one that it refuses gives way to the next."""
@@ -132,12 +139,14 @@ class RestClient:
         if 200 <= answer.status < 300:
             content = {} if answer.status == 204 else answer.json()
             if content is None:
-                raise error_responses.unreadable(self._refusals, answer, self._place, acts=acts)
+                raise error_responses.unreadable(self._meanings, answer, self._component, acts=acts)
             return Reply(answer.status, content, *error_responses.quota_of(answer, self._clock()))
         raise self._failure(answer, acts=acts)
 
     def _failure(self, answer: Answer, *, acts: bool) -> Exception:
-        return error_responses.failure_of(self._refusals, answer, self._place, acts=acts, now=self._clock())
+        return error_responses.failure_of(
+            self._meanings, answer, self._component, acts=acts, now=self._clock()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +166,14 @@ class TokenClient(RestClient):
         config: TokenConfig,
         path: str,
         scheme: str,
-        refusals: Refusals,
-        place: Component = Component.PROVIDER,
+        meanings: ErrorMeanings,
+        component: Component = Component.PROVIDER,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(config.url.rstrip("/") + path, refusals, config.limits, place, clock)
+        super().__init__(config.url.rstrip("/") + path, meanings, config.limits, component, clock)
         self._scheme = scheme
-        self._tokens = RotatingSecrets(f"{refusals.label.lower()}_token_refused", config.tokens, "")
+        self._tokens = RotatingSecrets(f"{meanings.label.lower()}_token_refused", config.tokens, "")
         self._account = 0
         self.has_new_account = False  # since this process began
 
@@ -184,13 +193,13 @@ class TokenClient(RestClient):
             answer = self._sent("GET", self._url("/user"), self._headers(token), None, acts=False)
             number = self._judged(answer, acts=False).content.get("id")
             if not isinstance(number, int) or not 0 < number <= MAX_ID:
-                raise error_responses.unreadable(self._refusals, answer, self._place, acts=False)
+                raise error_responses.unreadable(self._meanings, answer, self._component, acts=False)
             return token, number
 
         token, account = self._tokens.call(ask)
         if self._account not in (0, account):
             self.has_new_account = True
-            log.warning("host_account_changed", host=self._refusals.label, before=self._account, now=account)
+            log.warning("host_account_changed", host=self._meanings.label, before=self._account, now=account)
         self._account = account
         return token, account
 

@@ -27,14 +27,14 @@ _MAX_MESSAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class ErrorMeanings:
     """How one host's errors are mapped. `label`: its name; `meaning`: class and remedy of a 4xx answer."""
 
     label: str
     meaning: Callable[[Answer], tuple[ErrorClass, str]]
 
 
-def of_account(label: str) -> Refusals:
+def of_account(label: str) -> ErrorMeanings:
     """Return the error meanings for a host that authenticates with an account token, `<LABEL>_TOKEN`."""
     name = label.upper()
     known = {
@@ -47,12 +47,13 @@ def of_account(label: str) -> Refusals:
         422: (ErrorClass.SCHEMA_INVALID, "it does not accept the content"),
     }
     no_api = (ErrorClass.CONFIG_INVALID, f"{name}_URL does not lead to its site")
-    return Refusals(
-        label, lambda answer: known[423] if is_closed(answer) else known.get(answer.status, no_api)
+    return ErrorMeanings(
+        label,
+        lambda answer: known[423] if is_locked_or_archived(answer) else known.get(answer.status, no_api),
     )
 
 
-def said(answer: Answer) -> str:
+def error_message(answer: Answer) -> str:
     """Return the host's own error message for the failure's context: one short line."""
     content = answer.json() or {}
     message = content.get("message") or content.get("error") or ""
@@ -60,18 +61,18 @@ def said(answer: Answer) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:_MAX_MESSAGE])
 
 
-def is_closed(answer: Answer) -> bool:
+def is_locked_or_archived(answer: Answer) -> bool:
     """Say whether nothing can be written there: the conversation is locked, or the repository archived."""
-    return answer.status == 403 and bool(_CLOSED.search(said(answer)))
+    return answer.status == 403 and bool(_CLOSED.search(error_message(answer)))
 
 
-def is_limit(answer: Answer) -> bool:
+def is_rate_limited(answer: Answer) -> bool:
     """Say whether a limit refused the request, so that it was not executed."""
     if answer.status == 429:
         return True
     if answer.status not in {403, 422}:
         return False
-    words = f"{said(answer)} {(answer.json() or {}).get('documentation_url', '')}"
+    words = f"{error_message(answer)} {(answer.json() or {}).get('documentation_url', '')}"
     if answer.status == 422:
         return "submitted too quickly" in words
     headers = answer.headers
@@ -109,40 +110,40 @@ def server_time(answer: Answer, now: float) -> float:
 
 
 def failure_of(
-    refusals: Refusals, answer: Answer, place: Component, *, acts: bool, now: float | None = None
+    meanings: ErrorMeanings, answer: Answer, component: Component, *, acts: bool, now: float | None = None
 ) -> Failure:
     """Return the failure for an error response. `acts`: if executed, it must not be repeated."""
     context = _context(answer)
-    if is_limit(answer):
+    if is_rate_limited(answer):
         seconds = limit_seconds(answer, time.time() if now is None else now)
-        detail = f"the rate limit of {refusals.label} is used up"
-        return QuotaExceeded(place, detail, seconds, context=context)
+        detail = f"the rate limit of {meanings.label} is used up"
+        return QuotaExceeded(component, detail, seconds, context=context)
     status = answer.status
     if status >= 500 or status == 408:
         kind = UncertainFailure if acts else RetryableFailure
         error_class = STATUSES.get(status, ErrorClass.UPSTREAM_INTERNAL)
-        return kind(error_class, place, f"{refusals.label} answered {status}", context=context)
+        return kind(error_class, component, f"{meanings.label} answered {status}", context=context)
     if status < 300:
-        return unreadable(refusals, answer, place, acts=acts)
+        return unreadable(meanings, answer, component, acts=acts)
     if status == 409:
-        detail = f"{refusals.label} answered 409"
-        return RetryableFailure(ErrorClass.WRITE_CONFLICT, place, detail, context=context)
-    error_class, remedy = refusals.meaning(answer)
+        detail = f"{meanings.label} answered 409"
+        return RetryableFailure(ErrorClass.WRITE_CONFLICT, component, detail, context=context)
+    error_class, remedy = meanings.meaning(answer)
     where = {ErrorClass.CONFIG_INVALID: Component.CONFIGURATION, ErrorClass.INTERNAL_BUG: Component.INTERNAL}
-    detail = f"{refusals.label} answered {status}: {remedy}"
-    return PermanentFailure(error_class, where.get(error_class, place), detail, context=context)
+    detail = f"{meanings.label} answered {status}: {remedy}"
+    return PermanentFailure(error_class, where.get(error_class, component), detail, context=context)
 
 
-def unreadable(refusals: Refusals, answer: Answer, place: Component, *, acts: bool) -> Failure:
+def unreadable(meanings: ErrorMeanings, answer: Answer, component: Component, *, acts: bool) -> Failure:
     """Return the failure for a successful response that does not have its documented form."""
     kind = UncertainFailure if acts else RetryableFailure
-    detail = f"{refusals.label} answered {answer.status} in a form that cannot be read"
-    return kind(ErrorClass.UPSTREAM_INTERNAL, place, detail, context=_context(answer))
+    detail = f"{meanings.label} answered {answer.status} in a form that cannot be read"
+    return kind(ErrorClass.UPSTREAM_INTERNAL, component, detail, context=_context(answer))
 
 
 def _context(answer: Answer) -> dict[str, object]:
     found: dict[str, object] = {"status": answer.status}
-    if words := said(answer):
+    if words := error_message(answer):
         found["host_said"] = words
     if codes := _reasons(answer):
         found["reasons"] = codes

@@ -20,16 +20,16 @@ HOSTS: Mapping[str, type[Any]] = {
 
 
 @lru_cache(maxsize=16)
-def client_of(name: str, config: Any, place: Component) -> Any:
+def client_of(name: str, config: Any, component: Component) -> Any:
     """Return one client a process, which keeps its tokens and knows which secret is accepted."""
-    return HOSTS[name](config, place=place).client
+    return HOSTS[name](config, component=component).client
 
 
-def made(name: str, setting: Callable[[str], Any], place: Component = Component.PROVIDER) -> Any:
+def made(name: str, setting: Callable[[str], Any], component: Component = Component.PROVIDER) -> Any:
     """Return a host as the settings have it now, also without credentials and secrets."""
     kind = HOSTS[name]
     config = kind.configured(setting)
-    return kind(config, setting(secrets_variable(name)), place, client_of(name, config, place))
+    return kind(config, setting(secrets_variable(name)), component, client_of(name, config, component))
 
 
 def label_of(name: str) -> str:

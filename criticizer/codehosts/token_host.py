@@ -36,12 +36,12 @@ class TokenHost(ProvenWebhooks, ABC):
         self,
         config: TokenConfig,
         secrets: Sequence[str] = (),
-        place: Component = Component.PROVIDER,
+        component: Component = Component.PROVIDER,
         client: TokenClient | None = None,
     ) -> None:
         super().__init__(secrets)
         self._config = config
-        self.client = client or TokenClient(config, self.api, self.scheme, of_account(self.label), place)
+        self.client = client or TokenClient(config, self.api, self.scheme, of_account(self.label), component)
 
     @classmethod
     def configured(cls, setting: Callable[[str], Any]) -> TokenConfig:

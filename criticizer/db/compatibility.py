@@ -24,7 +24,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RiskyOperation:
     """One operation that may break an older version."""
 
     migration: str
@@ -51,7 +51,7 @@ _HARMLESS = (
 )
 
 
-def judge(migrations: Iterable[Migration], state: ProjectState) -> Iterator[Finding]:
+def judge(migrations: Iterable[Migration], state: ProjectState) -> Iterator[RiskyOperation]:
     """Yield operations that may break an older version. `state`: before the first; changed in place."""
     for migration in migrations:
         for operation in migration.operations:
@@ -62,15 +62,15 @@ def judge(migrations: Iterable[Migration], state: ProjectState) -> Iterator[Find
 
 def _judge(
     migration: Migration, operation: Operation, before: ProjectState, after: ProjectState
-) -> Iterator[Finding]:
+) -> Iterator[RiskyOperation]:
     name = f"{migration.app_label}.{migration.name}"
     reason = _REMOVING.get(type(operation))
     if reason is not None:
-        yield Finding(name, Verdict.BREAKS, reason.format(operation))
+        yield RiskyOperation(name, Verdict.BREAKS, reason.format(operation))
     elif isinstance(operation, django.AddField):
         if not _has_default(operation.field):
             where = f"{operation.model_name}.{operation.name}"
-            yield Finding(
+            yield RiskyOperation(
                 name,
                 Verdict.BREAKS,
                 f"adds {where} without null and without db_default: rows of the older version lack it",
@@ -86,9 +86,9 @@ def _judge(
     elif isinstance(operation, django.AddConstraint):
         kind = "a check" if isinstance(operation.constraint, CheckConstraint) else "a constraint"
         reason = f"adds {kind}, {operation.constraint.name}: the older version may write rows that it refuses"
-        yield Finding(name, Verdict.UNKNOWN, reason)
+        yield RiskyOperation(name, Verdict.UNKNOWN, reason)
     elif not isinstance(operation, _HARMLESS):
-        yield Finding(name, Verdict.UNKNOWN, f"contains {operation.describe()}: check it by hand")
+        yield RiskyOperation(name, Verdict.UNKNOWN, f"contains {operation.describe()}: check it by hand")
 
 
 def _has_default(field: Field) -> bool:  # type: ignore[type-arg]
@@ -96,21 +96,21 @@ def _has_default(field: Field) -> bool:  # type: ignore[type-arg]
     return not is_column or field.null or field.db_default is not NOT_PROVIDED
 
 
-def _altered(migration: str, where: str, old: Field, new: Field) -> Iterator[Finding]:  # type: ignore[type-arg]
+def _altered(migration: str, where: str, old: Field, new: Field) -> Iterator[RiskyOperation]:  # type: ignore[type-arg]
     if type(old) is not type(new):
         kinds = f"{type(old).__name__} to {type(new).__name__}"
-        yield Finding(migration, Verdict.UNKNOWN, f"changes {where} from {kinds}")
+        yield RiskyOperation(migration, Verdict.UNKNOWN, f"changes {where} from {kinds}")
     if old.null and not new.null:
-        yield Finding(
+        yield RiskyOperation(
             migration, Verdict.BREAKS, f"refuses null in {where}, which the older version may write"
         )
     if new.unique and not old.unique:
-        yield Finding(
+        yield RiskyOperation(
             migration, Verdict.BREAKS, f"makes {where} unique; the older version may write it twice"
         )
     if old.db_default is not NOT_PROVIDED and new.db_default is NOT_PROVIDED:
-        yield Finding(
+        yield RiskyOperation(
             migration, Verdict.BREAKS, f"removes the default of {where}, which the older version needs"
         )
     if (new.max_length or 0) < (old.max_length or 0):
-        yield Finding(migration, Verdict.BREAKS, f"shortens {where} to {new.max_length} characters")
+        yield RiskyOperation(migration, Verdict.BREAKS, f"shortens {where} to {new.max_length} characters")

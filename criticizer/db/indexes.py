@@ -8,7 +8,7 @@ from django.contrib.postgres.operations import AddIndexConcurrently, NotInTransa
 from django.db.migrations import AddConstraint
 
 
-class AddIndexInService(AddIndexConcurrently):
+class AddIndexRetryably(AddIndexConcurrently):
     """Make an index without keeping writers waiting; the migration needs `atomic = False`.
 
     A build that was cut off leaves an index that serves nothing: it is dropped first, so that the migration
@@ -21,7 +21,7 @@ class AddIndexInService(AddIndexConcurrently):
         super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 
-class AddUniqueInService(NotInTransactionMixin, AddConstraint):
+class AddUniqueRetryably(NotInTransactionMixin, AddConstraint):
     """Create a conditional unique constraint (a partial unique index) in the same way."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:

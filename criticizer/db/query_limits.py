@@ -42,15 +42,15 @@ class StatementTimeout(Exception):
 
 
 # For pages, which need the first rows only: parallel workers would read thousands more before they stop.
-ALONE: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
+NO_PARALLEL_WORKERS: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
 
 
 @contextmanager
 def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
     """Cancel any statement inside that runs longer. Raises StatementTimeout.
 
-    `planner`: settings of PostgreSQL's planner inside the block, such as `ALONE`. After the block, the
-    settings of an enclosing block apply again.
+    `planner`: settings of PostgreSQL's planner inside the block, such as `NO_PARALLEL_WORKERS`. After the
+    block, the settings of an enclosing block apply again.
     """
     is_inner = connection.in_atomic_block
     limits = {"statement_timeout": str(int(milliseconds)), **planner}
@@ -76,7 +76,7 @@ def bounded_count(rows: QuerySet[Any]) -> BoundedCount:
     "many" when it takes longer than settings.COUNT_MILLISECONDS.
     """
     try:
-        with statement_timeout(settings.COUNT_MILLISECONDS, ALONE):
+        with statement_timeout(settings.COUNT_MILLISECONDS, NO_PARALLEL_WORKERS):
             number = rows.order_by().values("pk")[: MAX_COUNTED + 1].count()
     except StatementTimeout:
         return BoundedCount(MAX_COUNTED, "many")

@@ -138,7 +138,7 @@ def unavailable(error: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
     failure = classify(error)
     if reconnect.is_disconnect(error):
         reconnect.note_loss()
-    kind = failure.kind if failure.place is Component.DATABASE else classify(OperationalError()).kind
+    kind = failure.kind if failure.component is Component.DATABASE else classify(OperationalError()).kind
     body: dict[str, Any] = {
         "error": kind.error_class.value,
         "code": kind.code,

@@ -120,7 +120,7 @@ class Redactor:
         """Scan what was not read yet of a part. Where nothing changed, nothing new is found."""
         if part.own is not own:
             part.own, part.changed = own, None
-        unread = part.unread()
+        unread = part.take_unread()
         return merge(scan(read(part.data, unread), self._policy, own, self._deadline)) if unread else []
 
     def _replace(self, part: Part, finds: list[Find]) -> bool:

@@ -30,7 +30,7 @@ class Part:
     own: OwnSecrets | None = None  # what the last scan knew
     searched: object = None  # the values that were looked for in the data as they are
 
-    def unread(self) -> list[tuple[int, int]]:
+    def take_unread(self) -> list[tuple[int, int]]:
         """Return the spans of lines to scan, ordered and not adjacent, and mark them as scanned."""
         if self.changed is None:
             spans = [(0, len(self.data))]

@@ -27,7 +27,7 @@ from criticizer.redaction.rules import (
     syntax,
     tables,
 )
-from criticizer.redaction.rules.assignments import Assignments, goes_on
+from criticizer.redaction.rules.assignments import Assignments, continues_as_longer_word
 from criticizer.redaction.rules.key_names import WORDS
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.token_matching import tokens
@@ -150,7 +150,11 @@ def _words(
     done = reach = reached = 0
     unread = ((0, len(text)),) if document is None else document.unread
     for index, start, end in _hits(_WORD_AUTOMATON, lowered, work, unread, overlapping=False):
-        if start < done or (_IS_OWN[index] and goes_on(text, end)) or assignments.is_drawn(start, end):
+        if (
+            start < done
+            or (_IS_OWN[index] and continues_as_longer_word(text, end))
+            or assignments.is_inside_base64(start, end)
+        ):
             continue
         word = _WORDS[index]
         done = assignments.word(start, end, word)

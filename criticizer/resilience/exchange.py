@@ -55,7 +55,7 @@ def exchange(
     *,
     acts: bool = True,
     tls: ssl.SSLContext | None = None,
-    place: Component = Component.PROVIDER,
+    component: Component = Component.PROVIDER,
 ) -> Answer:
     """Make one request without redirects, proxies or retries; `who` names the service in failures.
 
@@ -66,16 +66,16 @@ def exchange(
     left = _until.get() - time.monotonic()
     if left <= 0:
         detail = f"{who} answers too slowly, or asks for too many requests, for one call"
-        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, place, detail)
+        raise RetryableFailure(ErrorClass.NETWORK_TIMEOUT, component, detail)
     if left < (limits.total_timeout_seconds or inf):
         limits = replace(limits, total_timeout_seconds=left)
     try:
         return http_client.exchange(request, limits, tls=tls)
     except ExchangeFailed as error:
-        raise _failure(error, who, place, acts=acts) from error
+        raise _failure(error, who, component, acts=acts) from error
 
 
-def _failure(error: ExchangeFailed, who: str, place: Component, *, acts: bool) -> Failure:
+def _failure(error: ExchangeFailed, who: str, component: Component, *, acts: bool) -> Failure:
     is_late = error.fault is Fault.TIMEOUT
     error_class = ErrorClass.NETWORK_TIMEOUT if is_late else ErrorClass.NETWORK_UNREACHABLE
     kind: type[Failure] = RetryableFailure
@@ -89,4 +89,4 @@ def _failure(error: ExchangeFailed, who: str, place: Component, *, acts: bool) -
         detail = f"the certificate of {who} is not trusted: {error.certificate}"
     else:
         detail = f"no connection to {who}"
-    return kind(error_class, place, detail, context={"cause": error.cause})
+    return kind(error_class, component, detail, context={"cause": error.cause})

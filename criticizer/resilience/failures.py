@@ -4,7 +4,7 @@ Adapters map foreign errors to these classes; no code above them parses messages
 raises `RetryableFailure`, `PermanentFailure` or `UncertainFailure`; anything else is
 `INTERNAL_BUG`, which is not retried.
 
-`TABLE` holds for each class and place its code, severity, whether it is retried, the message to the
+`TABLE` holds for each class and component its code, severity, whether it is retried, the message to the
 user and the hint to the operator. `docs/failures.md` is generated from it (`manage.py failure_table`).
 """
 
@@ -62,11 +62,11 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
-    """One row of the table: everything fixed about an error class in a place."""
+    """One row of the table: everything fixed about an error class of a component."""
 
     code: str
     error_class: ErrorClass
-    place: Component
+    component: Component
     severity: Severity
     retryable: bool
     message: str
@@ -78,7 +78,7 @@ class FailureKind:
         return {"error_class": self.error_class, "code": self.code, "severity": self.severity.value}
 
 
-PLACE_NAMES = {
+COMPONENT_NAMES = {
     Component.SOURCE: "the version control server",
     Component.REVIEWER: "the language model",
     Component.DATABASE: "the database",
@@ -121,35 +121,35 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Component, ...], Severity, bool, str, str],
      "The database is not reachable; the work is repeated when it is back.",
      "Restore PostgreSQL; workers reconnect by themselves."),
     (ErrorClass.NETWORK_TIMEOUT, _OUTSIDE, Severity.MEDIUM, True,
-     "{place} did not answer in time.",
-     "Check the load of {place} and the network in between."),
+     "{component} did not answer in time.",
+     "Check the load of {component} and the network in between."),
     (ErrorClass.NETWORK_UNREACHABLE, _OUTSIDE, Severity.MEDIUM, True,
-     "{place} could not be reached.",
-     "Check that {place} is up, its address, DNS and firewalls."),
+     "{component} could not be reached.",
+     "Check that {component} is up, its address, DNS and firewalls."),
     (ErrorClass.UPSTREAM_UNAVAILABLE, _OUTSIDE, Severity.MEDIUM, True,
-     "{place} is temporarily unavailable.",
-     "See the status page or log of {place}."),
+     "{component} is temporarily unavailable.",
+     "See the status page or log of {component}."),
     (ErrorClass.UPSTREAM_INTERNAL, _OUTSIDE, Severity.MEDIUM, True,
-     "{place} reported an error of its own.",
-     "See the status page or log of {place}."),
+     "{component} reported an error of its own.",
+     "See the status page or log of {component}."),
     (ErrorClass.RATE_LIMITED, _OUTSIDE, Severity.LOW, True,
-     "{place} asked us to slow down.",
-     "Lower the concurrency or raise the quota at {place}."),
+     "{component} asked us to slow down.",
+     "Lower the concurrency or raise the quota at {component}."),
     (ErrorClass.SCHEMA_INVALID, _OUTSIDE, Severity.HIGH, False,
-     "{place} answered in a form that cannot be used.",
+     "{component} answered in a form that cannot be used.",
      "Compare what the detail and the context say of the answer with the documented form; a wrong address"
-     " or a changed version of {place} is likely."),
+     " or a changed version of {component} is likely."),
     (ErrorClass.AUTH_DENIED, _OUTSIDE, Severity.CRITICAL, False,
-     "{place} refused our credentials.",
+     "{component} refused our credentials.",
      "Renew or rotate the credential, then replay."),
     (ErrorClass.PERMISSION_DENIED, _OUTSIDE, Severity.CRITICAL, False,
-     "{place} does not permit this operation to our account.",
+     "{component} does not permit this operation to our account.",
      "Grant the account the right named in the context, then replay."),
     (ErrorClass.NOT_FOUND, _OUTSIDE, Severity.HIGH, False,
-     "{place} does not know what was asked for.",
+     "{component} does not know what was asked for.",
      "Check the number or name; replay only if it exists now."),
     (ErrorClass.POLICY_REJECTED, (Component.REVIEWER, Component.PROVIDER), Severity.HIGH, False,
-     "{place} refused the content by its policy.",
+     "{component} refused the content by its policy.",
      "Read the refusal in the context; change the content or the provider."),
     (ErrorClass.TOKEN_LIMIT, (Component.REVIEWER,), Severity.MEDIUM, False,
      "A part of the change is larger than the language model can read.",
@@ -161,7 +161,7 @@ _ROWS: tuple[tuple[ErrorClass, tuple[Component, ...], Severity, bool, str, str],
      "A message may have been sent; it is not known whether it was.",
      "Look in the recipient's mailbox; confirm delivery, or resend and accept a possible duplicate."),
     (ErrorClass.RECIPIENT_REJECTED, (Component.PROVIDER,), Severity.HIGH, False,
-     "{place} permanently refused the recipient.",
+     "{component} permanently refused the recipient.",
      "Correct or remove the recipient, then replay."),
     (ErrorClass.WORKER_LOST, (Component.QUEUE,), Severity.MEDIUM, True,
      "A worker was lost; another one repeats the stage.",
@@ -176,18 +176,18 @@ def _build_table() -> dict[tuple[ErrorClass, Component], FailureKind]:
     table: dict[tuple[ErrorClass, Component], FailureKind] = {}
     sequence: dict[Component, int] = dict.fromkeys(Component, 0)
     for error_class, places, severity, retryable, message, hint in _ROWS:
-        for place in places:
-            sequence[place] += 1
-            name = PLACE_NAMES[place]
-            text = message.replace("{place}", name)
-            table[error_class, place] = FailureKind(
-                code=f"CRITICIZER_E{place.value}{sequence[place]:02d}",
+        for component in places:
+            sequence[component] += 1
+            name = COMPONENT_NAMES[component]
+            text = message.replace("{component}", name)
+            table[error_class, component] = FailureKind(
+                code=f"CRITICIZER_E{component.value}{sequence[component]:02d}",
                 error_class=error_class,
-                place=place,
+                component=component,
                 severity=severity,
                 retryable=retryable,
                 message=text[0].upper() + text[1:],
-                hint=hint.replace("{place}", name),
+                hint=hint.replace("{component}", name),
             )
     return table
 
@@ -195,12 +195,12 @@ def _build_table() -> dict[tuple[ErrorClass, Component], FailureKind]:
 TABLE: Mapping[tuple[ErrorClass, Component], FailureKind] = _build_table()
 
 
-def kind_of(error_class: ErrorClass, place: Component) -> FailureKind:
-    """Return the table's row for a class in a place.
+def kind_of(error_class: ErrorClass, component: Component) -> FailureKind:
+    """Return the table's row for a class of a component.
 
     A pair without a row of its own (a source that finds a path denied) has the class's first row.
     """
-    found = TABLE.get((error_class, place))
+    found = TABLE.get((error_class, component))
     if found is not None:
         return found
     return next(kind for (known, _), kind in TABLE.items() if known == error_class)
@@ -234,7 +234,7 @@ class Failure(Exception):
     def __init__(
         self,
         error_class: ErrorClass,
-        place: Component,
+        component: Component,
         detail: str = "",
         *,
         context: Mapping[str, object] | None = None,
@@ -242,14 +242,14 @@ class Failure(Exception):
     ) -> None:
         super().__init__(detail or str(error_class))
         self.error_class = error_class
-        self.place = place
+        self.component = component
         self.detail = detail
         self.context = dict(context or {})
         self.retry_after_seconds = retry_after_seconds
 
     @property
     def kind(self) -> FailureKind:
-        return kind_of(self.error_class, self.place)
+        return kind_of(self.error_class, self.component)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -272,14 +272,18 @@ class QuotaExceeded(RetryableFailure):
 
     def __init__(
         self,
-        place: Component,
+        component: Component,
         detail: str,
         retry_after_seconds: float | None,
         *,
         context: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(
-            ErrorClass.RATE_LIMITED, place, detail, context=context, retry_after_seconds=retry_after_seconds
+            ErrorClass.RATE_LIMITED,
+            component,
+            detail,
+            context=context,
+            retry_after_seconds=retry_after_seconds,
         )
 
 

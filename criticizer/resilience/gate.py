@@ -378,7 +378,7 @@ def _outcome_of(error: BaseException | None) -> _Outcome:
     if error is None:
         return _Outcome.SUCCESS
     # Our own trouble (database, configuration, a defect, a stop) says nothing about the dependency.
-    if not isinstance(error, Failure) or error.place not in _OUTSIDE:
+    if not isinstance(error, Failure) or error.component not in _OUTSIDE:
         return _Outcome.NOTHING
     if error.error_class is ErrorClass.CONFIG_INVALID or error.error_class is ErrorClass.INTERNAL_BUG:
         return _Outcome.NOTHING

@@ -128,7 +128,7 @@ class Parent:
 
 def fields_of(failure: Failure) -> list[object]:
     """Return a failure as a message may hold it."""
-    return [failure.retryable, failure.error_class, failure.place, failure.detail, dict(failure.context)]
+    return [failure.retryable, failure.error_class, failure.component, failure.detail, dict(failure.context)]
 
 
 def failure_of(fields: Sequence[Any]) -> Failure:

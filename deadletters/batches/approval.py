@@ -22,7 +22,7 @@ from deadletters.batches.store import (
     refusal,
     set_status,
 )
-from deadletters.models import MIN_WORDS, ReplayBatch
+from deadletters.models import MIN_REASON_CHARS, ReplayBatch
 from deadletters.models.batches import MAKING
 from deadletters.states import UNENDED_BATCH, BatchStatus, ItemStatus
 from deadletters.types import Result
@@ -52,7 +52,7 @@ def submit(batch_id: int, *, actor: str) -> Result:
         batch = locked(batch_id)
         if refused := refusal(batch, {BatchStatus.DRAFT}):
             return refused
-        if max(len(batch.evidence_link.strip()), len(batch.evidence_note.strip())) < MIN_WORDS:
+        if max(len(batch.evidence_link.strip()), len(batch.evidence_note.strip())) < MIN_REASON_CHARS:
             return Result(False, NO_EVIDENCE)
         if needs_approval(batch):
             set_status(batch, BatchStatus.AWAITING, actor, "", requested_by=actor[:255], needs_approval=True)

@@ -16,7 +16,7 @@ from deadletters.batches.approval import needs_approval, submit
 from deadletters.batches.closing import resolve
 from deadletters.batches.drafts import MAX_ITEMS, draft
 from deadletters.categories import suggested_category
-from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterGroup, ReplayBatch, ReplayItem
+from deadletters.models import MIN_REASON_CHARS, DeadLetter, DeadLetterGroup, ReplayBatch, ReplayItem
 from deadletters.ports import recovery
 from deadletters.states import BEFORE_REPLAY, BatchStatus, Category, ItemStatus, LetterStatus
 from deadletters.types import Result
@@ -60,7 +60,7 @@ def replay_fixed(group_id: int, *, actor: str, evidence: str) -> Started:
     nothing twice.
     """
     text = evidence.strip()
-    if len(text) < MIN_WORDS:
+    if len(text) < MIN_REASON_CHARS:
         return Started(NO_TEXT)
     with transaction.atomic():
         group = DeadLetterGroup.objects.select_for_update(no_key=True).get(pk=group_id)

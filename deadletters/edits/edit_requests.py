@@ -23,7 +23,7 @@ from django.utils import timezone
 from criticizer.db import prepared
 from criticizer.redaction import clean
 from deadletters import alerts, transitions, workflow
-from deadletters.models import MIN_WORDS, DeadLetter, DeadLetterEvent, DeadLetterPayload, LetterEdit
+from deadletters.models import MIN_REASON_CHARS, DeadLetter, DeadLetterEvent, DeadLetterPayload, LetterEdit
 from deadletters.ports import recovery
 from deadletters.states import (
     BEFORE_REPLAY,
@@ -115,7 +115,7 @@ def request(
     The job keeps its data until another operator approves. Raises WrongData for an invalid value or a
     locked field.
     """
-    if len(reason.strip()) < MIN_WORDS:
+    if len(reason.strip()) < MIN_REASON_CHARS:
         return NO_REASON
     with transaction.atomic():
         letter = transitions.locked(letter_id)
@@ -156,7 +156,7 @@ def approve(edit_id: int, *, actor: str, reason: str) -> Result:
     """
     if not settings.DEADLETTER_EDIT:
         return Result(False, OFF)
-    if len(reason.strip()) < MIN_WORDS:
+    if len(reason.strip()) < MIN_REASON_CHARS:
         return NO_REASON
     with transaction.atomic():
         edit, letter = _held(edit_id)
@@ -214,7 +214,7 @@ def withdraw(edit_id: int, *, actor: str, reason: str) -> Result:
 
 
 def _end(edit_id: int, actor: str, reason: str, to: EditStatus) -> Result:
-    if len(reason.strip()) < MIN_WORDS:
+    if len(reason.strip()) < MIN_REASON_CHARS:
         return NO_REASON
     with transaction.atomic():
         edit, letter = _held(edit_id)

@@ -5,4 +5,4 @@ from deadletters.models.edits import LetterEdit
 from deadletters.models.groups import DeadLetterGroup, DeadLetterGroupDay, DeadLetterGroupEvent
 from deadletters.models.letters import DeadLetter, DeadLetterEvent, DeadLetterPayload
 from deadletters.models.records import LetterArchive, OperatorAlert
-from deadletters.models.shared import MIN_WORDS
+from deadletters.models.shared import MIN_REASON_CHARS

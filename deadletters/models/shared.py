@@ -11,12 +11,12 @@ from django.db.models.lookups import GreaterThanOrEqual
 from criticizer.db.triggers import append_only
 from deadletters.states import EventSource
 
-MIN_WORDS = 3  # characters of a reason, a note or a resolution, by CHECK
+MIN_REASON_CHARS = 3  # characters of a reason, a note or a resolution, by CHECK
 
 
 def has_text(field: str) -> GreaterThanOrEqual:
-    """Return the condition that a text has at least MIN_WORDS characters."""
-    return GreaterThanOrEqual(Length(Trim(field)), MIN_WORDS)
+    """Return the condition that a text has at least MIN_REASON_CHARS characters."""
+    return GreaterThanOrEqual(Length(Trim(field)), MIN_REASON_CHARS)
 
 
 def status_in(*statuses: models.TextChoices) -> Q:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from criticizer.redaction import clean
 from deadletters import transitions
-from deadletters.models import MIN_WORDS, DeadLetter
+from deadletters.models import MIN_REASON_CHARS, DeadLetter
 from deadletters.states import DISCARDABLE, LetterAction, LetterStatus
 from deadletters.transitions import MAX_TEXT, Step
 from deadletters.types import Result, Tally
@@ -26,7 +26,7 @@ def _resolution(actor: str, resolution: str) -> Step:
     def refuse(letter: DeadLetter) -> str:
         if not letter.verified_at:
             return "its effect has not been verified"
-        if len(resolution.strip()) < MIN_WORDS:
+        if len(resolution.strip()) < MIN_REASON_CHARS:
             return "a resolution is required: how the incident ended"
         return ""
 

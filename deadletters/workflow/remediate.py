@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from django.utils import timezone
 
 from criticizer.redaction import clean
-from deadletters.models import MIN_WORDS
+from deadletters.models import MIN_REASON_CHARS
 from deadletters.states import LetterAction, LetterStatus
 from deadletters.transitions import MAX_TEXT, Step
 from deadletters.types import Result, Tally, link_problem
@@ -62,6 +62,6 @@ def _remediation(actor: str, link: str, note: str, checklist: Sequence[str]) -> 
 
 
 def _evidence_problem(link: str, note: str) -> str:
-    if max(len(link), len(note)) < MIN_WORDS:
+    if max(len(link), len(note)) < MIN_REASON_CHARS:
         return "evidence is required: a link to a ticket, or what was done"
     return link_problem(link, "the ticket's link")

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from criticizer.redaction import clean
 from deadletters import transitions
-from deadletters.models import MIN_WORDS, DeadLetter
+from deadletters.models import MIN_REASON_CHARS, DeadLetter
 from deadletters.ports import Recovery, recovery
 from deadletters.states import LetterAction, LetterStatus
 from deadletters.transitions import MAX_TEXT, refuse
@@ -97,7 +97,7 @@ def _validated(
     """
     failed = tuple(check for check in checks if not check.ok)
     is_hard = any(check.is_hard for check in failed)
-    overrules = bool(failed) and not is_hard and len(override_reason.strip()) >= MIN_WORDS
+    overrules = bool(failed) and not is_hard and len(override_reason.strip()) >= MIN_REASON_CHARS
     found: dict[str, Any] = {
         "context": {"failed": [check.name for check in failed], "restart": restart},
         "validation": [check.stored() for check in checks],

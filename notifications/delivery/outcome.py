@@ -93,7 +93,7 @@ class Tally:
             worst = max(found, key=lambda failure: failure.retry_after_seconds or 0.0)
             raise kind(
                 worst.error_class,
-                worst.place,
+                worst.component,
                 worst.detail,
                 context={**worst.context, **_counts(self.failures)},
                 retry_after_seconds=worst.retry_after_seconds,

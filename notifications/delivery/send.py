@@ -277,7 +277,7 @@ def _send(
         is_held_class = failure.error_class is ErrorClass.DELIVERY_UNCERTAIN  # this one is not held
         raise RetryableFailure(
             ErrorClass.NETWORK_TIMEOUT if is_held_class else failure.error_class,
-            failure.place,
+            failure.component,
             failure.detail,
             context=failure.context,
             retry_after_seconds=failure.retry_after_seconds,

@@ -24,9 +24,9 @@ class ApiErrorKind:
 
 
 def _of_class(
-    status: int, error_class: ErrorClass, place: Component = Component.INTERNAL, message: str = ""
+    status: int, error_class: ErrorClass, component: Component = Component.INTERNAL, message: str = ""
 ) -> ApiErrorKind:
-    kind = kind_of(error_class, place)
+    kind = kind_of(error_class, component)
     return ApiErrorKind(status, error_class.value, kind.code, message or kind.message)
 
 

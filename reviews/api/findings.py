@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from criticizer.codehosts.registry import in_words
-from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
+from criticizer.db.query_limits import NO_PARALLEL_WORKERS, StatementTimeout, statement_timeout
 from reviews import verdicts
 from reviews.api import representations, schemas
 from reviews.api.auth import client_of, refuse_role
@@ -114,7 +114,7 @@ class FindingList(ApiView):
         found = FindingRow.objects.filter(form.condition(), client.scope.findings(), AT_NEWEST_VERSION)
         found = found.filter(job__in=visible_jobs(request))
         try:
-            with statement_timeout(MILLISECONDS, ALONE):
+            with statement_timeout(MILLISECONDS, NO_PARALLEL_WORKERS):
                 ids = pages.ids(found.order_by("-pk"), request, self)
         except StatementTimeout:
             raise ValidationError(

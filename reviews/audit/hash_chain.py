@@ -83,7 +83,7 @@ SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_databa
 
 
 @dataclass(slots=True)
-class Audit:
+class VerificationResult:
     """The result of verifying one table. `faults` are sentences; `head` is the newest link."""
 
     table: str
@@ -130,7 +130,7 @@ def seal(table: str, settle_seconds: float = SETTLE_SECONDS) -> int:
     return count
 
 
-def verify_all(report: bool = True) -> list[Audit]:
+def verify_all(report: bool = True) -> list[VerificationResult]:
     """Compare every seal with the present rows; with `report`, faults become a security event."""
     found = [verify(table) for table in _TEXTS]
     for audit in found if report else []:
@@ -146,9 +146,9 @@ def verify_all(report: bool = True) -> list[Audit]:
     return found
 
 
-def verify(table: str) -> Audit:
+def verify(table: str) -> VerificationResult:
     """Compare the seals of one table with its rows, link by link."""
-    audit = Audit(table, head=_START)
+    audit = VerificationResult(table, head=_START)
     expected_from = 0
     keys = {key_id(key): key for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)}
     for link in AuditSeal.objects.filter(table=table).order_by("to_id").iterator():

@@ -20,7 +20,7 @@ SECONDS = 5.0  # of the processor, for one comparison
 
 
 @dataclass(slots=True)
-class Asked:
+class MissingInput:
     """Missing input: contents by digest, words to look for, paths not known to be visible."""
 
     digests: set[str] = field(default_factory=set)
@@ -52,7 +52,7 @@ class Recording:
 class RecordedTree:
     """One side of a recording (`trees.Tree`). It adds missing input to `asked`."""
 
-    def __init__(self, made: Recording, asked: Asked, *, is_before: bool) -> None:
+    def __init__(self, made: Recording, asked: MissingInput, *, is_before: bool) -> None:
         self._made, self._asked = made, asked
         chosen: dict[str, tuple[str, str] | None] = {**made.after, **(made.before if is_before else {})}
         self.entries: Mapping[str, Entry] = {
@@ -97,7 +97,7 @@ def answer(raw: bytes) -> bytes:
     fields: dict[str, Any] = json.loads(raw)
     described, is_last = fields.pop("described"), fields.pop("is_last")
     documents, kinds = frozenset(fields.pop("documents")), frozenset(map(Kind, fields.pop("kinds")))
-    made, asked = Recording(**fields), Asked()
+    made, asked = Recording(**fields), MissingInput()
     before, after = (RecordedTree(made, asked, is_before=is_before) for is_before in (True, False))
     reads = documents.__contains__
     report = compare(before, after, made.renames, reads=reads, kinds=kinds, seconds=SECONDS)

@@ -1,1 +1,1 @@
-"""Recipients of a review: resolution, subscriptions, viewing scopes, visibility."""
+"""Recipients of a review: resolution, subscriptions, viewing scopes, reports per recipient."""

@@ -154,7 +154,7 @@ class Finding:
         return cls(**{**fields, **typed})
 
     @property
-    def said_by(self) -> int:
+    def report_count(self) -> int:
         """Return how many answers report it; the checks count as one."""
         return max(
             self.said, len({(raw.part, raw.turn) for raw in (self.raw, *self.merges) if raw is not None})
@@ -225,4 +225,4 @@ class Review:
     banner: str = ""
     usage: Usage = field(default_factory=Usage)
     model: str = ""
-    asked: str = ""  # the configured name of the model that gave every answer, if one did
+    sole_model: str = ""  # configured name of the model that gave every answer, if one did

@@ -317,7 +317,7 @@ def _retryable(results: Iterable[PartResult]) -> list[Failure]:
 
 def _is_of_model(error: Failure | DependencyUnavailable) -> bool:
     """Return whether an error says only that the model cannot answer now."""
-    return not isinstance(error, Failure) or (error.retryable and error.place is Component.REVIEWER)
+    return not isinstance(error, Failure) or (error.retryable and error.component is Component.REVIEWER)
 
 
 def _worst(endings: Sequence[Failure | DependencyUnavailable]) -> Failure | DependencyUnavailable:

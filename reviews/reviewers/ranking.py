@@ -22,7 +22,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
         key=lambda f: (
             bool(f.folded),
             f.verification is Verification.UNVERIFIED,
-            -f.said_by,
+            -f.report_count,
             SEVERITY_ORDER[f.severity],
             not _is_on_change(f),
             -(f.confidence or 0),
@@ -40,7 +40,7 @@ def seconded(findings: Iterable[Finding], passes: Mapping[str, int]) -> Iterable
     """
     for finding in findings:
         count = passes.get(finding.file, 1)
-        is_alone = count >= LEAST_PASSES and finding.source == "llm" and finding.said_by == 1
+        is_alone = count >= LEAST_PASSES and finding.source == "llm" and finding.report_count == 1
         if is_alone and not finding.folded and finding.verification is not Verification.CONFIRMED:
             finding = replace(finding, folded=f"only one of {count} passes")
         yield finding

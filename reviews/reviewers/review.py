@@ -237,7 +237,7 @@ def _outcome(
         banner=" ".join(filter(None, banners)),
         usage=sum((result.usage for result in results), judged.usage + earlier.usage),
         model=", ".join(dict.fromkeys(filter(None, models))) or client.model,
-        asked="" if served else client.model,
+        sole_model="" if served else client.model,
     )
     return ReviewOutcome(
         review,

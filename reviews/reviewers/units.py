@@ -362,4 +362,4 @@ def _stored(finding: Finding, unit: Chunk, rules: Sequence[ShownRule]) -> dict[s
     for name in ("file", "raw", "merges", "carried"):
         del kept[name]
     evidence = [paths.index(path) for path in _of_context(finding)]
-    return {**kept, "evidence": evidence, "rule": cited, "said": finding.said_by}
+    return {**kept, "evidence": evidence, "rule": cited, "said": finding.report_count}

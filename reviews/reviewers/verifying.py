@@ -272,7 +272,9 @@ def _applied(findings: Sequence[Finding], judged: Mapping[RawId, _Judged], usage
             severity = _moved(finding.severity, one.severity)
             kept.append(replace(finding, severity=severity, verification=Verification.CONFIRMED))
         else:
-            is_weak = one.verdict is Verdict.UNSURE and finding.severity not in SEVERE and finding.said_by < 2
+            is_weak = (
+                one.verdict is Verdict.UNSURE and finding.severity not in SEVERE and finding.report_count < 2
+            )
             folded = NOT_VERIFIED if is_weak else ""
             kept.append(replace(finding, verification=Verification.UNVERIFIED, folded=folded))
     return replace(done, findings=tuple(kept), refuted=tuple(refuted))

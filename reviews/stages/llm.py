@@ -251,7 +251,7 @@ def _why_without(claim: StageClaim, models: Sequence[Model], error: Failure | De
         names = {model.name for model in models}
         return _AWAY if with_reconnect(lambda: dependencies.away(names)) == names else ""
     is_final = not error.retryable or claim.attempt >= claim.max_attempts
-    return error.kind.message if is_final and error.place is Component.REVIEWER else ""
+    return error.kind.message if is_final and error.component is Component.REVIEWER else ""
 
 
 def _checked(claim: StageClaim, prepared: Prepared, banner: str = NO_MODEL_BANNER) -> Written:

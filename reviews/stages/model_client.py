@@ -123,7 +123,7 @@ class Backed:
 
     async def _goes_on(self, error: Failure | DependencyUnavailable) -> bool:
         if isinstance(error, Failure):
-            is_of_server = error.place is Component.REVIEWER and error.error_class not in OF_THE_PART
+            is_of_server = error.component is Component.REVIEWER and error.error_class not in OF_THE_PART
             return is_of_server and (self.is_last_attempt or not error.retryable)
         # A rate limit ends soon.
         return await _is_away(self.models[0].name)

@@ -133,7 +133,7 @@ def stored(
                 "footer": outcome.footer,
                 "stopped": outcome.stopped or "",
                 "model": clean(review.model, 128),
-                "usage": Jsonb({**asdict(review.usage), "asked": review.asked}),
+                "usage": Jsonb({**asdict(review.usage), "asked": review.sole_model}),
                 "documents": Jsonb({"meaning": outcome.documents} if outcome.documents else {}),
             },
         )

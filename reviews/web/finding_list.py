@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Min, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from criticizer.db.id_lists import is_one_of
-from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
+from criticizer.db.query_limits import NO_PARALLEL_WORKERS, StatementTimeout, statement_timeout
 from reviews.filters import of_changes, of_findings
 from reviews.models import FindingEvent, FindingRow, ReviewJob
 from reviews.recipients.viewing_scopes import Scope
@@ -58,7 +58,7 @@ def finding_page(wanted: Mapping[str, Any], user: Any, scope: Scope, after: str 
         in_order = in_order.filter(_older(start, int(cursor["finding"])))
         jobs = jobs.filter(created_at__lte=start.created_at)
     try:
-        with statement_timeout(PAGE_MILLISECONDS, ALONE):
+        with statement_timeout(PAGE_MILLISECONDS, NO_PARALLEL_WORKERS):
             if wanted.get("verdict", "none") in OPEN_VERDICTS:
                 found = _newest(in_order, jobs, _matching(wanted, scope), PAGE_SIZE + 1)
             else:

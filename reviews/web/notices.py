@@ -15,7 +15,7 @@ from reviews.drift.wording import summary
 from reviews.models import ReviewJob
 from reviews.pipeline import why_not_acceptable
 from reviews.recipients.viewing_scopes import Scope
-from reviews.reports import banner_within, limited_to
+from reviews.reports import banner_within, limitation_note
 from reviews.states import JobStatus, Stage
 from reviews.web.rerun import newer_than
 
@@ -54,7 +54,7 @@ def notices_of(job: ReviewJob, scope: Scope, *, for_operator: bool) -> list[Noti
     if job.footer and scope.everything:
         notices.append(Notice("info", job.footer))
     if job.series:
-        notices.append(Notice("info", limited_to(job)))
+        notices.append(Notice("info", limitation_note(job)))
     notices += [
         Notice("warn", line.text) for line in job_configuration.lines_of(job) if scope.allows(line.file)
     ]

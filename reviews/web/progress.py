@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models.fields.json import KeyTransform
 
 from criticizer.models import OutboxMessage
-from criticizer.resilience.failures import PLACE_NAMES, Component, kind_with_code
+from criticizer.resilience.failures import COMPONENT_NAMES, Component, kind_with_code
 from notifications.states import DeliveryStatus
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.pipeline import AGGREGATE
@@ -84,7 +84,7 @@ def _in_words(dependency: str) -> str:
     """Return the display name of a dependency such as `llm:openai`."""
     kind = dependency.partition(":")[0]
     places = {"p4": Component.SOURCE, "llm": Component.REVIEWER, "provider": Component.PROVIDER}
-    return f"{PLACE_NAMES[places[kind]]} ({dependency})" if kind in places else dependency
+    return f"{COMPONENT_NAMES[places[kind]]} ({dependency})" if kind in places else dependency
 
 
 def _trouble(run: StageRun, attempts: Iterable[Attempt]) -> str:

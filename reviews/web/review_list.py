@@ -13,7 +13,7 @@ import structlog
 from django import forms
 from django.db.models import Count, Exists, OuterRef, QuerySet
 
-from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
+from criticizer.db.query_limits import NO_PARALLEL_WORKERS, StatementTimeout, statement_timeout
 from notifications.rendering.summary import ReadFiles
 from reviews.filters import MAX_TEXT, FindingFilter, of_reviews
 from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
@@ -131,7 +131,7 @@ def matching(
     jobs = jobs.filter(narrowed)
     is_narrowed = changelist or status or text or narrowed or not scope.everything
     try:
-        with statement_timeout(PAGE_MILLISECONDS, ALONE) if is_narrowed else nullcontext():
+        with statement_timeout(PAGE_MILLISECONDS, NO_PARALLEL_WORKERS) if is_narrowed else nullcontext():
             return _page(jobs, scope, after, before)
     except StatementTimeout:
         log.warning("reviews_list_took_too_long", text=bool(text), status=status)

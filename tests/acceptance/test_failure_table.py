@@ -44,7 +44,7 @@ def expected_use(stage: str, attempts: int) -> dict[str, int]:
 def assert_letter(job: int, case: Case, attempts: int) -> None:
     """Check the dead letter and its payload (8.4)."""
     letter = DeadLetter.objects.get(job_id=job)
-    kind = kind_of(case.error_class, case.place)
+    kind = kind_of(case.error_class, case.component)
     assert (letter.error_class, letter.stage, letter.status) == (
         case.error_class, case.stage, LetterStatus.NEW,
     )  # fmt: skip
@@ -65,7 +65,7 @@ def quick_and_long(cases: list[Case]) -> list[Any]:
     """Return the cases: `make test` runs each class and each component once, `make test-all` all of them."""
 
     def kinds(case: Case) -> set[object]:
-        return {case.error_class, case.place, ("waits", case.wait > 0)}
+        return {case.error_class, case.component, ("waits", case.wait > 0)}
 
     left = set[object]().union(*map(kinds, cases))
     quick = []
@@ -86,7 +86,7 @@ def test_a_retryable_failure_waits_and_is_repeated(world: World, case: Case) -> 
     assert used(job) == expected_use(case.stage, 1)
     (attempt,) = world.attempts(job, case.stage)
     assert (attempt.outcome, attempt.error_class) == ("failed", case.error_class)
-    assert attempt.code == kind_of(case.error_class, case.place).code
+    assert attempt.code == kind_of(case.error_class, case.component).code
     # The middle of 0 to 1 s after the first attempt, or what the upstream asked for, to the ceiling.
     delay = attempt.retry_delay_seconds
     assert delay == pytest.approx(min(max(0.5, case.wait), CEILING))
@@ -196,6 +196,6 @@ def test_the_cases_meet_every_class_that_a_stage_can_end_with() -> None:
         "REDACTION_BLOCKED",
         "TOKEN_LIMIT",  # costs a chunk, not the job
     }
-    assert {case.place for case in troubles.RETRYABLE} >= {
+    assert {case.component for case in troubles.RETRYABLE} >= {
         Component.SOURCE, Component.REVIEWER, Component.PROVIDER, Component.DATABASE,
     }  # fmt: skip

@@ -40,7 +40,7 @@ class Case:
     stage: str
     trouble: Trouble
     error_class: ErrorClass
-    place: Component
+    component: Component
     wait: float = 0.0
     retryable: bool = True
     restart: bool = False

@@ -31,8 +31,8 @@ LLM = "llm:openai"
 HOOK = "provider:webhook:ci.example.com"
 
 
-def timeout(place: Component = Component.REVIEWER) -> Failure:
-    return RetryableFailure(ErrorClass.NETWORK_TIMEOUT, place, "no answer")
+def timeout(component: Component = Component.REVIEWER) -> Failure:
+    return RetryableFailure(ErrorClass.NETWORK_TIMEOUT, component, "no answer")
 
 
 def refused() -> Failure:

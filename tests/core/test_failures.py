@@ -32,7 +32,7 @@ def test_every_class_has_a_row(error_class: ErrorClass) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in TABLE.values() if kind.place != Component.QUEUE], ids=lambda k: k.code
+    "kind", [kind for kind in TABLE.values() if kind.component != Component.QUEUE], ids=lambda k: k.code
 )
 def test_retryable_is_what_the_specification_says(kind: object) -> None:
     assert kind.retryable == (kind.error_class in RETRYABLE)  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ def test_codes_are_unique_and_name_their_place() -> None:
     codes = [kind.code for kind in TABLE.values()]
     assert len(set(codes)) == len(codes)
     for kind in TABLE.values():
-        assert re.fullmatch(rf"CRITICIZER_E{kind.place.value}\d\d", kind.code)
+        assert re.fullmatch(rf"CRITICIZER_E{kind.component.value}\d\d", kind.code)
     assert (
         TABLE[ErrorClass.SCHEMA_INVALID, Component.INTERNAL].code == "CRITICIZER_E401"
     )  # the contract's example
@@ -50,9 +50,9 @@ def test_codes_are_unique_and_name_their_place() -> None:
 
 def test_codes_count_without_gaps() -> None:
     numbers = sorted(int(kind.code[-3:]) for kind in TABLE.values())
-    for place, group in groupby(numbers, key=lambda number: number // 100):
+    for component, group in groupby(numbers, key=lambda number: number // 100):
         assert [number % 100 for number in group] == list(
-            range(1, 1 + sum(k.place == place for k in TABLE.values()))
+            range(1, 1 + sum(k.component == component for k in TABLE.values()))
         )
 
 

@@ -8,12 +8,12 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from criticizer.db.compatibility import judge
-from criticizer.db.indexes import AddIndexInService, AddUniqueInService
+from criticizer.db.indexes import AddIndexRetryably, AddUniqueRetryably
 from reviews.models import ReviewJob
 
 OPERATIONS = [
-    AddIndexInService("reviewjob", models.Index(fields=["title"], name="jobs_probe")),
-    AddUniqueInService(
+    AddIndexRetryably("reviewjob", models.Index(fields=["title"], name="jobs_probe")),
+    AddUniqueRetryably(
         "reviewjob",
         models.UniqueConstraint(
             fields=["title"], condition=models.Q(finished_at__isnull=True), name="jobs_probe"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from criticizer.db.query_limits import ALONE, StatementTimeout, statement_timeout
+from criticizer.db.query_limits import NO_PARALLEL_WORKERS, StatementTimeout, statement_timeout
 
 pytestmark = pytest.mark.django_db
 
@@ -23,8 +23,8 @@ def sleep(seconds: float) -> None:
 
 def test_behind_an_inner_limit_the_outer_one_holds_again() -> None:
     before = setting("statement_timeout")
-    with statement_timeout(300, ALONE):
-        with statement_timeout(20_000, {"work_mem": "65536", **ALONE}):
+    with statement_timeout(300, NO_PARALLEL_WORKERS):
+        with statement_timeout(20_000, {"work_mem": "65536", **NO_PARALLEL_WORKERS}):
             assert setting("work_mem") == "64MB"
         assert setting("statement_timeout") == "300ms"
         assert setting("max_parallel_workers_per_gather") == "0"

@@ -153,7 +153,7 @@ def test_a_permanent_refusal_is_a_permanent_failure_and_nothing_arrives(rig: Rig
     with pytest.raises(PermanentFailure) as refusal:
         rig.provider.send(sample(rig))
     assert rig.arrived() == []
-    assert refusal.value.place in {Component.PROVIDER, Component.CONFIGURATION}
+    assert refusal.value.component in {Component.PROVIDER, Component.CONFIGURATION}
 
 
 def test_failures_do_not_name_the_recipient(rig: Rig) -> None:

@@ -109,7 +109,7 @@ def test_each_answer_means_what_slack_says_of_it(
 ) -> None:
     failure = failure_of(workspace, act)
     assert (type(failure), failure.error_class) == (kind, error_class)
-    assert failure.place in {Component.PROVIDER, Component.CONFIGURATION}
+    assert failure.component in {Component.PROVIDER, Component.CONFIGURATION}
 
 
 def test_a_pause_that_slack_asks_for_is_kept(workspace: SlackServer) -> None:

@@ -44,7 +44,7 @@ def sealed() -> None:
     assert hash_chain.seal(EDITS, settle_seconds=-1) == 2
 
 
-def audits() -> dict[str, hash_chain.Audit]:
+def audits() -> dict[str, hash_chain.VerificationResult]:
     return {audit.table: audit for audit in hash_chain.verify_all(report=False)}
 
 

@@ -109,7 +109,7 @@ def test_each_foreign_error_becomes_its_class_and_the_next_call_works(
     with pytest.raises(Failure) as raised:
         ask(llm)
     assert type(raised.value) is kind
-    assert (raised.value.error_class, raised.value.place) == (error_class, Component.REVIEWER)
+    assert (raised.value.error_class, raised.value.component) == (error_class, Component.REVIEWER)
     assert ask(llm).text
 
 

@@ -52,7 +52,7 @@ def ask(llm: FakeLlm, text: object = None, times: int = 1, **fields: Any) -> Mod
 def failure(llm: FakeLlm, **fields: Any) -> Failure:
     with pytest.raises(Failure) as raised:
         ask(llm, **fields)
-    assert raised.value.place is Component.REVIEWER
+    assert raised.value.component is Component.REVIEWER
     return raised.value
 
 

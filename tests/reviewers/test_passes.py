@@ -87,7 +87,7 @@ def test_units_are_kept_by_their_passes() -> None:
     known = stored(first := review(prepared, Scripted()))
     second = review(prepared, model := Scripted(), known=known)
     assert (model.asked, len(second.review.findings)) == ([], 1)
-    assert [f.said_by for f in (*first.review.findings, *second.review.findings)] == [3, 3]
+    assert [f.report_count for f in (*first.review.findings, *second.review.findings)] == [3, 3]
     for passes, other in ((Passes(), None), (Passes([f"{D}...=2"]), None), (THRICE, Scripted("other"))):
         review(prepared, model := Scripted(), passes, other, known)
         assert model.asked
@@ -99,7 +99,7 @@ def test_every_other_pass_asks_the_second_model() -> None:
     )
     assert (len(first.asked), len(other.asked)) == (2, 1)
     assert (outcome.review.model, outcome.review.banner) == ("m, other", "")
-    assert [f.said_by for f in outcome.review.findings] == [3]
+    assert [f.report_count for f in outcome.review.findings] == [3]
 
 
 @dataclass
@@ -172,7 +172,7 @@ def agreement(changes: int) -> tuple[float, float, float, float]:
     prepared = prepared_of(added(PAY, "\n".join(lines) + "\n"), limits=LIMITS)
     once = [f for seed in range(changes) for f in review(prepared, Noisy(seed), Passes()).review.findings]
     found = [f for seed in range(changes) for f in review(prepared, Noisy(seed)).review.findings]
-    return *_figures(once, changes), *_figures([f for f in found if f.said_by >= 2], changes)
+    return *_figures(once, changes), *_figures([f for f in found if f.report_count >= 2], changes)
 
 
 def _figures(found: list[Finding], changes: int) -> Iterator[float]:
@@ -189,6 +189,6 @@ def test_what_two_of_three_passes_say_is_right_and_the_rest_is_folded(changes: i
     assert both_recall >= 0.4
     lines = [f"value_{n} = {n}  # {'defect' if n % 20 == 10 else 'fine'}" for n in range(60)]
     shown = review(prepared_of(added(PAY, "\n".join(lines) + "\n"), limits=LIMITS), Noisy(1)).review.findings
-    assert {f.folded for f in shown if f.said_by == 1} == {"only one of 3 passes"}
-    assert {f.folded for f in shown if f.said_by > 1} == {""}
-    assert [f.said_by for f in shown] == sorted((f.said_by for f in shown), reverse=True)
+    assert {f.folded for f in shown if f.report_count == 1} == {"only one of 3 passes"}
+    assert {f.folded for f in shown if f.report_count > 1} == {""}
+    assert [f.report_count for f in shown] == sorted((f.report_count for f in shown), reverse=True)

@@ -223,7 +223,7 @@ def test_a_chunk_that_fails_is_named_in_the_coverage_and_the_review_goes_on(
 def test_a_review_without_one_usable_answer_fails_for_good(reply: Reply, error_class: ErrorClass) -> None:
     with FakeLlm(respond=lambda _: reply) as llm, pytest.raises(PermanentFailure) as raised:
         review(llm, big(2))
-    assert (raised.value.error_class, raised.value.place) == (error_class, Component.REVIEWER)
+    assert (raised.value.error_class, raised.value.component) == (error_class, Component.REVIEWER)
 
 
 def test_an_unusable_answer_names_the_field_and_shows_its_form(llm: FakeLlm) -> None:

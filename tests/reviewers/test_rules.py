@@ -148,7 +148,7 @@ def test_the_rule_stays_with_the_finding_that_stands_for_others() -> None:
             ]
 
     outcome = run(prepared_of(rules=[of_team("r")]), Twice(), limits=LIMITS)
-    assert [(f.rule, f.severity, f.said_by) for f in outcome.review.findings] == [("r", "critical", 1)]
+    assert [(f.rule, f.severity, f.report_count) for f in outcome.review.findings] == [("r", "critical", 1)]
 
 
 def test_a_carried_finding_keeps_its_rule_under_the_path_of_its_copy() -> None:

@@ -106,7 +106,10 @@ def test_scenario_01_a_reason_names_the_call_and_nothing_that_the_model_said() -
 def test_scenario_02_wrong_structure_twice_in_every_part_is_schema_invalid() -> None:
     with FakeLlm(respond=lambda _: BAD) as llm, pytest.raises(PermanentFailure) as raised:
         review(llm, big(2))
-    assert (raised.value.error_class, raised.value.place) == (ErrorClass.SCHEMA_INVALID, Component.REVIEWER)
+    assert (raised.value.error_class, raised.value.component) == (
+        ErrorClass.SCHEMA_INVALID,
+        Component.REVIEWER,
+    )
     assert len(llm.requests) == 4
 
 

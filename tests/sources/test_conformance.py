@@ -210,7 +210,7 @@ def test_an_unknown_change_is_not_found(world: World) -> None:
     world.change(added("a", "1\n"))
     with pytest.raises(Failure) as caught:
         world.source(world.unknown_id).describe(world.unknown_id)
-    assert (caught.value.error_class, caught.value.place) == (ErrorClass.NOT_FOUND, Component.SOURCE)
+    assert (caught.value.error_class, caught.value.component) == (ErrorClass.NOT_FOUND, Component.SOURCE)
 
 
 def test_healthy_source_passes_its_health_check(world: World) -> None:

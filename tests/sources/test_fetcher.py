@@ -68,7 +68,7 @@ def p4(depot: FakeDepot) -> PerforceSource:
 
 def assert_denied(outcome: Outcome, paths: list[str]) -> None:
     assert isinstance(outcome.failure, PermanentFailure)
-    assert (outcome.failure.error_class, outcome.failure.place) == (
+    assert (outcome.failure.error_class, outcome.failure.component) == (
         ErrorClass.PATH_DENIED,
         Component.INTERNAL,
     )

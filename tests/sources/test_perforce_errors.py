@@ -138,7 +138,7 @@ def test_a_pause_is_permanent_for_the_job_and_says_so_to_the_circuit() -> None:
     assert isinstance(failure, PermanentFailure)
     assert failure.context["pause"] is True
     assert failure.context["server_message"] == "x / y"
-    assert failure.place is Component.SOURCE
+    assert failure.component is Component.SOURCE
 
 
 def test_a_transient_message_is_retryable_and_may_ask_for_patience() -> None:

@@ -45,12 +45,12 @@ class GitHub(RestClient):
     def __init__(
         self,
         config: AppConfig,
-        place: Component = Component.PROVIDER,
+        component: Component = Component.PROVIDER,
         *,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(config.api_url, error_responses.REFUSALS, config.limits, place, clock)
+        super().__init__(config.api_url, error_responses.ERROR_MEANINGS, config.limits, component, clock)
         self.config = config
         self._pause = pause
         self._slug = config.slug
@@ -80,7 +80,7 @@ class GitHub(RestClient):
                 f"GitHub does not take this code (it answered {answer.status}): it takes each once, within an"
                 " hour, and only those that it gave out itself"
             )
-            raise PermanentFailure(ErrorClass.NOT_FOUND, self._place, detail)
+            raise PermanentFailure(ErrorClass.NOT_FOUND, self._component, detail)
         content = self._judged(answer, acts=True).content
         try:
             key, secret = fields.text(content, "pem"), fields.text(content, "webhook_secret")
@@ -88,7 +88,7 @@ class GitHub(RestClient):
             return AppCredentials(fields.whole(content, "id"), fields.text(content, "slug"), key, secret)
         except Unreadable as error:
             detail = f"GitHub's answer about the new App is not readable: {error}"
-            raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail) from error
+            raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._component, detail) from error
 
     def slug(self) -> str:
         """Return the name of the App in its account's login; asked once where it is not set."""
@@ -96,7 +96,7 @@ class GitHub(RestClient):
             found = self.as_app("GET", "/app").content.get("slug")
             if not isinstance(found, str) or not found:
                 detail = "GitHub's answer about the App has no name: set GITHUB_APP_SLUG"
-                raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail)
+                raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._component, detail)
             self._slug = found
         return self._slug
 
@@ -149,7 +149,7 @@ class GitHub(RestClient):
         ahead = server_time(answer, now + self._ahead) - now
         if abs(ahead - self._ahead) <= _CLOCKS_AGREE_SECONDS or abs(ahead) > _MOST_APART_SECONDS:
             return False
-        log.warning("host_clock_differs", host=self._refusals.label, seconds=round(ahead))
+        log.warning("host_clock_differs", host=self._meanings.label, seconds=round(ahead))
         self._ahead = ahead
         return True
 
@@ -189,7 +189,7 @@ class GitHub(RestClient):
         installation = self.as_app("GET", f"/repos/{repository.name}/installation").content.get("id")
         if not isinstance(installation, int):
             detail = "GitHub's answer about the App's installation has no id"
-            raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._place, detail)
+            raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._component, detail)
         only: dict[str, object] = (
             {"repository_ids": [repository.number]}
             if repository.number
@@ -204,7 +204,7 @@ class GitHub(RestClient):
             wanted = ", ".join(f"{name}: {level}" for name, level in PERMISSIONS.items())
             raise PermanentFailure(
                 ErrorClass.PERMISSION_DENIED,
-                self._place,
+                self._component,
                 f"the App's installation does not grant {wanted}: let the owner accept them",
                 context=failure.context,
             ) from failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from criticizer.codehosts.error_responses import Refusals, is_closed, said
+from criticizer.codehosts.error_responses import ErrorMeanings, error_message, is_locked_or_archived
 from criticizer.http_client import Answer
 from criticizer.resilience.failures import ErrorClass
 
@@ -13,12 +13,12 @@ _PERMISSIONS = "x-accepted-github-permissions"
 
 
 def is_missing_permission(answer: Answer) -> bool:
-    return answer.status == 403 and "not accessible by integration" in said(answer)
+    return answer.status == 403 and "not accessible by integration" in error_message(answer)
 
 
 def _meaning(answer: Answer) -> tuple[ErrorClass, str]:
-    status, words = answer.status, said(answer)
-    if is_closed(answer):
+    status, words = answer.status, error_message(answer)
+    if is_locked_or_archived(answer):
         return ErrorClass.RECIPIENT_REJECTED, "the conversation is locked or the repository archived"
     if status == 403:
         needed = "".join(c for c in answer.headers.get(_PERMISSIONS, "")[:200] if c.isprintable())
@@ -44,4 +44,4 @@ _REFUSALS = {
     422: (ErrorClass.SCHEMA_INVALID, "it does not accept the content"),
 }
 _NO_API = (ErrorClass.CONFIG_INVALID, "GITHUB_API_URL does not lead to the API")
-REFUSALS = Refusals("GitHub", _meaning)
+ERROR_MEANINGS = ErrorMeanings("GitHub", _meaning)

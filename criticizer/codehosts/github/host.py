@@ -49,13 +49,13 @@ class GitHubHost(Webhooks):
         self,
         config: AppConfig,
         secrets: Sequence[str] = (),
-        place: Component = Component.PROVIDER,
+        component: Component = Component.PROVIDER,
         client: GitHub | None = None,
     ) -> None:
         super().__init__(secrets, config.app_id)
         self._config = config
         self.lag_pauses_seconds = config.lag_pauses_seconds
-        self.client = client or GitHub(config, place)
+        self.client = client or GitHub(config, component)
 
     @classmethod
     def configured(cls, setting: Callable[[str], Any]) -> AppConfig:

@@ -30,7 +30,7 @@ LAG_PAUSES_SECONDS = (3.0, 10.0)
 FRESH_SECONDS = 30.0  # a younger token may not be known to all of GitHub's servers
 _BACKDATED_SECONDS = 60  # the clock of the other side may run behind ours ...
 _VALID_SECONDS = 540  # ... or ahead: GitHub takes at most 600
-_SHOWN_SECONDS = 300
+_REUSED_SECONDS = 300
 _MAX_TOKENS = 1000
 
 
@@ -85,7 +85,7 @@ class AppTokens:
         """Return a token that was signed in the last five minutes. Raises as `app_token`."""
         now, digest = self._clock(), _digest(private_key)
         token, signed_at = self._tokens.get(digest, ("", 0.0))
-        if not token or not 0 <= now - signed_at < _SHOWN_SECONDS:
+        if not token or not 0 <= now - signed_at < _REUSED_SECONDS:
             token = app_token(self._app_id, private_key, now)
             self._tokens[digest] = (token, now)
         return token

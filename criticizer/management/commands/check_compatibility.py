@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from criticizer.db.compatibility import Finding, Verdict, judge
+from criticizer.db.compatibility import RiskyOperation, Verdict, judge
 from criticizer.db.folded_migrations import refuse_partly_run
 
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{len(plan)} migrations only add: machines of the version before may run on.")
 
 
-def conclusion(found: list[Finding]) -> str:
+def conclusion(found: list[RiskyOperation]) -> str:
     """Return why machines of the version before have to be stopped, or may have to; "" when they do not."""
     if any(finding.verdict is Verdict.BREAKS for finding in found):
         return "stop all machines of the version before, then migrate."

@@ -77,7 +77,7 @@ class Assignments:
         self.is_settled = False  # its value is a placeholder of ours
         self._is_masked = signs.PLACEHOLDER in text
 
-    def is_drawn(self, start: int, end: int) -> bool:
+    def is_inside_base64(self, start: int, end: int) -> bool:
         """Return whether a word is part of a base64 string, and so not a name: AAAAC3Nzpw1lZDI1."""
         text = self.text
         if not 0 < start < end < len(text) or text[start - 1] not in _DRAWN or text[end] not in _DRAWN:
@@ -135,7 +135,7 @@ class Assignments:
         head, found, tail = name
         if word in key_names.INFLECTED:
             return key_names.PASSWORD
-        if tail and goes_on(text, end):
+        if tail and continues_as_longer_word(text, end):
             return 0
         if text[begin - 1 : begin] in _OF_BASE64 and (len(word) <= 4 or _VERSION.match(text, tail_end)):
             return 0  # base64, a module of go.sum
@@ -330,7 +330,7 @@ class Assignments:
         return (not careful or self.values.is_own_key) and self.values.beside(at, stop, careful=careful)
 
 
-def goes_on(text: bytes, end: int) -> bool:
+def continues_as_longer_word(text: bytes, end: int) -> bool:
     """Return whether the word at `end` continues as a longer word than its plural: keyboard, passing."""
     after = text[end] if end < len(text) else 0
     return 97 <= after <= 122 and after != 115 and 97 <= text[end - 1] <= 122

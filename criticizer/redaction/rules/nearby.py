@@ -227,7 +227,7 @@ def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
     # What is cheap and refuses most comes first.
     is_password = strength >= key_names.PASSWORD
     chosen = is_password and is_chosen(value) and _NOT_VALUE.fullmatch(value) is None
-    if not chosen and not (_is_password(value, quoted=quoted) if is_password else _is_drawn(value)):
+    if not chosen and not (_is_password(value, quoted=quoted) if is_password else _looks_generated(value)):
         return False
     if not (quoted or is_password) and _MINIFIED.fullmatch(value) is not None:
         return False
@@ -240,11 +240,13 @@ def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
     return _UUID_OR_HASH.fullmatch(value) is None if is_password else not is_slug(value)
 
 
-def _is_drawn(value: bytes) -> bool:
+def _looks_generated(value: bytes) -> bool:
     if len(value) < 16:
         return False
-    is_drawn = is_generated(value) or (len(value) >= 20 and value.isalnum() and digit_groups(value) >= 3)
-    return is_drawn and _NOT_VALUE.fullmatch(value.strip(b"'")) is None
+    looks_generated = is_generated(value) or (
+        len(value) >= 20 and value.isalnum() and digit_groups(value) >= 3
+    )
+    return looks_generated and _NOT_VALUE.fullmatch(value.strip(b"'")) is None
 
 
 def _is_password(value: bytes, *, quoted: bool) -> bool:

@@ -282,14 +282,14 @@ def _judge_password(value: bytes, *, quoted: bool) -> bool:
     if quoted:
         # Letters only: a weak password is one too, a hyphenated phrase is not unless a part is drawn.
         if not value.isalpha():
-            return any(_is_drawn_word(part) for part in value.replace(b"_", b"-").split(b"-"))
+            return any(_is_generated_word(part) for part in value.replace(b"_", b"-").split(b"-"))
         return len(value) >= 6 and not _named(value)
     lower, upper, _ = kinds(value)
     drawn = transitions(value) >= 0.42 or _UNSPOKEN.search(value) is not None
     return value.isalpha() and lower and upper and len(value) >= 8 and drawn
 
 
-def _is_drawn_word(part: bytes) -> bool:
+def _is_generated_word(part: bytes) -> bool:
     lower, upper, _ = kinds(part)
     return part.isalpha() and lower and upper and len(part) >= 6 and transitions(part) >= 0.6
 

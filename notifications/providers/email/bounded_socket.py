@@ -46,7 +46,7 @@ class _Bounded(socket.socket):
             self.settimeout(min(self.wait_seconds, left))
 
 
-def connected(host: str, port: int, timeout_seconds: float) -> _Bounded:
+def connect(host: str, port: int, timeout_seconds: float) -> _Bounded:
     """Return a connection. Raises OSError, and UnicodeError if `host` is not a valid host name."""
     plain = socket.create_connection((host, port), timeout_seconds)
     family, kind, protocol = plain.family, plain.type, plain.proto

@@ -190,7 +190,7 @@ class _Connection(imaplib.IMAP4):
 
     def _create_socket(self, timeout: float | None) -> socket.socket:
         config = self._bounds
-        connection = bounded_socket.connected(config.host, config.port, config.connect_timeout_seconds)
+        connection = bounded_socket.connect(config.host, config.port, config.connect_timeout_seconds)
         try:
             bounded_socket.bound(connection, config.total_timeout_seconds, config.read_timeout_seconds)
             if config.security == "tls":

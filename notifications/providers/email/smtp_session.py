@@ -88,7 +88,7 @@ class Connections:
     def _connect(self, client: smtplib.SMTP, ends_at: float) -> None:
         config = self._config
         try:
-            connection = bounded_socket.connected(config.host, config.port, config.connect_timeout_seconds)
+            connection = bounded_socket.connect(config.host, config.port, config.connect_timeout_seconds)
         except UnicodeError:
             raise misconfigured("SMTP_HOST is not a host name") from None
         client.sock = connection

@@ -22,12 +22,12 @@ class MoveSource:
     revision: str
 
 
-class Ask(Protocol):
+class RunCommand(Protocol):
     def __call__(self, subcommand: str, *arguments: str, batch: Sequence[str]) -> Answer: ...
 
 
 def find_sources(
-    ask: Ask,
+    ask: RunCommand,
     moved_to: Sequence[Mapping[str, str]],
     moved_from: Mapping[str, Mapping[str, str]],
     changelist_id: str,
