@@ -12,7 +12,7 @@ import re2
 
 from criticizer.redaction import clean
 from reviews.configuration import MAX_FILE_BYTES, globs
-from reviews.configuration.loading import Misread, Node, said
+from reviews.configuration.loading import Misread, Node, in_words
 from reviews.configuration.wording import is_quotable, quoted
 from reviews.reviewers.checks import OPTIONAL_CHECKS
 
@@ -90,9 +90,9 @@ class Whole:
         if isinstance(value, bool) or not isinstance(value, int):
             raise _wrong_type(self.accepts, value)
         if value > self.high:
-            raise Invalid("out_of_range", f"{said(value)} exceeds maximum of {self.high}")
+            raise Invalid("out_of_range", f"{in_words(value)} exceeds maximum of {self.high}")
         if value < self.low:
-            raise Invalid("out_of_range", f"{said(value)} is below minimum of {self.low}")
+            raise Invalid("out_of_range", f"{in_words(value)} is below minimum of {self.low}")
         return value
 
     def schema(self) -> dict[str, Any]:

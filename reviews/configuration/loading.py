@@ -165,7 +165,7 @@ def _put(into: _Open, node: Node, event: yaml.NodeEvent, slips: list[Slip]) -> N
         return
     key, into.key = into.key, None
     if not isinstance(key.value, str):
-        slips.append(Slip("wrong_type", said(key.value), key.line, key.column))
+        slips.append(Slip("wrong_type", in_words(key.value), key.line, key.column))
     elif key.value in collection:
         slips.append(Slip("duplicate", key.value, key.line, key.column))
     else:
@@ -173,7 +173,7 @@ def _put(into: _Open, node: Node, event: yaml.NodeEvent, slips: list[Slip]) -> N
         collection[key.value] = node
 
 
-def said(value: object) -> str:
+def in_words(value: object) -> str:
     """Return what a value is, in words: a short number as it stands, nothing else of the file."""
     if isinstance(value, bool):
         return str(value).lower()

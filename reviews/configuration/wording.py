@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from criticizer.redaction import clean
-from reviews.configuration.loading import said
+from reviews.configuration.loading import in_words
 
 _QUOTABLE = re.compile(r"[A-Za-z][A-Za-z_-]{0,19}(?: [A-Za-z_-]{1,20}){0,3}")
 
@@ -20,7 +20,7 @@ def quoted(value: object) -> str:
     """Return a value for a warning."""
     if isinstance(value, str):
         return f'text "{value}"' if is_quotable(value) else "text"
-    return said(value)
+    return in_words(value)
 
 
 def named(key: str, line: int) -> str:

@@ -127,7 +127,7 @@ class Assignments:
                 match if match is not None and _CHANGES.search(text, low, self.begin) is not None else None
             )
         if match is not None:
-            self.values.said(match.end(), stop)
+            self.values.stated(match.end(), stop)
 
     def _alone(self, end: int, word: bytes, name: tuple[bytes, bytes, bytes], strength: int) -> int:
         """Return the strength of the name around a word, whatever stands beside the name."""

@@ -95,7 +95,7 @@ def paired(text: bytes, start: int, end: int) -> list[Span]:
     )
 
 
-def said(text: bytes, start: int, end: int) -> list[Span]:
+def stated(text: bytes, start: int, end: int) -> list[Span]:
     """the pass for the vpn is x."""
     match = _SAID.match(text, end - 4, window_end(text, end, 120))
     return taken(text, match, "password", is_likely_word, b".!")
@@ -207,7 +207,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
         b"auth_basic|sst_auth|auth=|auth =|auth: "
         b"|failed for|connect as|connecting as|account (|user (|admin (|login (",
     ),
-    (said, b"the pass |pass for |pass is |phrase is |secret is |login is |phrase: "),
+    (stated, b"the pass |pass for |pass is |phrase is |secret is |login is |phrase: "),
     (with_user, b"/ pass |, pass |; pass |& pass |and pass |/ pw |, pw |; pw |and pw "),
     (spoken_to_server, b"pass |auth "),
     (

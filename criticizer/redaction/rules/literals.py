@@ -222,7 +222,7 @@ class Literals:
             good and self._judge(self.text[at:end], strength, quoted=True) and self.add(at, end, "password")
         )
 
-    def said(self, at: int, stop: int) -> bool:
+    def stated(self, at: int, stop: int) -> bool:
         """Take a password that a sentence names, without the marks around it."""
         at += len(self.text[at:stop]) - len(self.text[at:stop].lstrip(_MARKS))
         end = self._word_end(at, stop)
