@@ -34,8 +34,8 @@ BREAKING = [
     (migrations.AlterField("thing", "kind", models.CharField(max_length=8)), "the default of thing.kind"),
 ]  # fmt: skip
 UNKNOWN = [
-    (migrations.RunSQL("SELECT 1"), "read it"),
-    (migrations.RunPython(migrations.RunPython.noop), "read it"),
+    (migrations.RunSQL("SELECT 1"), "check it by hand"),
+    (migrations.RunPython(migrations.RunPython.noop), "check it by hand"),
     (migrations.AlterField("thing", "name", models.TextField()), "from CharField to TextField"),
     (
         migrations.AddConstraint("thing", models.CheckConstraint(condition=~models.Q(name=""), name="named")),
