@@ -43,7 +43,7 @@ SELECT * FROM jsonb_populate_recordset(NULL::dead_letter_payloads, %(rows)s::jso
 _THERE = "it already exists"
 _REFUSED_BY = {
     "dead_letters_one_open_per_stage": "its job has another open dead letter of this stage",
-    "dead_letters_one_successor": "another letter is the next generation of the one before it",
+    "dead_letters_one_successor": "another dead letter is the next generation of the one before it",
     "dead_letters_pkey": _THERE,
     "dead_letter_payloads_pkey": _THERE,
 }
