@@ -16,7 +16,7 @@ from deadletters.types import Failed
 from reviews.artifacts import store
 from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob
 from reviews.replay.adapter import JobRecovery
-from reviews.reviewers import redactor
+from reviews.reviewers import redactor_child as child
 from tests.acceptance import stages
 from tests.acceptance.world import World
 from tests.fakes.p4.server import added
@@ -184,9 +184,8 @@ def test_a_value_known_from_a_file_is_taken_out_of_title_author_names_and_findin
 def test_a_change_that_takes_too_much_ends_at_its_first_attempt_with_an_event(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = redactor.redact_change
     with monkeypatch.context() as patch:
-        patch.setattr(redactor, "redact_change", lambda *args: real(*args, memory_bytes=60_000_000))
+        patch.setattr(child, "MEMORY_BYTES", 60_000_000)
         text = "value = compute()\n" * 15_000
         job = world.job(
             world.depot.submit(*(added(f"//depot/main/{n}.py", text) for n in range(9))), world.hook
