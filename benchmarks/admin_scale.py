@@ -1,4 +1,4 @@
-"""How fast the console's pages are with a million jobs and two hundred thousand dead letters.
+"""Speed of the admin's pages with a million jobs and two hundred thousand dead letters.
 
 Server time: a request through the whole middleware, in this process, to the end of its rendering.
 The peer is the stock admin (`benchmarks.stock_admin`) on the same rows in the same run.

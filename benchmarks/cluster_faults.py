@@ -1,4 +1,4 @@
-"""What the cluster drill does to its machines, and how long each fault was felt.
+"""Faults of the cluster drill, and how long each was felt.
 
 machine_vanishes     all its processes and its cable are gone; it comes back with the next power
 machine_partitioned  its cable is off for longer than a lease; it comes back believing that it holds work

@@ -1,4 +1,4 @@
-"""How often the mapping of a change finds the section that describes it, on this repository's own documents.
+"""Share of changes whose describing section is found, on this repository's own documents.
 
     python -m benchmarks.drift_mapping
 

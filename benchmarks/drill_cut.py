@@ -1,4 +1,4 @@
-"""What a drill is at: its phases, the processor time they took, and the order to end early."""
+"""Phases of a drill, the processor time they took, and the order to end early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the drill breaks, and when: a pure value of the seed.
+"""Schedule of the drill's faults: a pure value of the seed.
 
 The seed fixes kinds, order, moments and lengths of the faults. Which of several processes is hit,
 and what it is doing then, is up to the machine.

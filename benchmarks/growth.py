@@ -1,4 +1,4 @@
-"""What history and backlog cost: the same work on a full database and on an empty one, in turns.
+"""Cost of history and backlog: the same work on a full and on an empty database, in turns.
 
 A database of its own is filled (`admin_load`): `--history` jobs, the newest `--queued` of them active, each
 with its message. The empty one has as many active jobs as are claimed. Then, in turns with the empty one:

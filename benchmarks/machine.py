@@ -1,4 +1,4 @@
-"""What processes cost: CPU time and memory of whole trees, by pid."""
+"""Cost of processes: CPU time and memory of whole trees, by pid."""
 
 from __future__ import annotations
 

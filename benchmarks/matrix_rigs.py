@@ -1,4 +1,4 @@
-"""What stands behind each provider in the matrix.
+"""Servers behind each provider in the matrix.
 
 Servers are doubles of documented protocols (`tests.fakes`), an SMTP server and Dovecot.
 """

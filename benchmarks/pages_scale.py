@@ -1,4 +1,4 @@
-"""How fast the pages that people live in are: a large review, a million findings, both lists, the admin.
+"""Speed of reviewers' pages: a large review, a million findings, both lists, the admin.
 
 Server time as in `admin_scale`, and the first paint in Chromium from the product's web server, where
 Playwright is installed. `--data DIR` keeps the database there, so that a second run measures at once.

@@ -1,4 +1,4 @@
-"""What the peers write per stage: the product's tables and state changes, without its outbox.
+"""SQL of the peers per stage: the product's tables and state changes, without its outbox.
 
 Each is one statement and one commit, prepared, like the product's own; leases, fencing and the
 check for open deliveries are left out. The tables bring their constraints and triggers along.

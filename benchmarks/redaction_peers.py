@@ -1,4 +1,4 @@
-"""What a peer of the redactor finds in texts. Stands alone: it runs in the peers' own environment.
+"""Findings of a redaction peer in texts; runs alone, in the peers' own environment.
 
 `python redaction_peers.py TOOL < texts.json`: a list of texts in, and out `{"texts": …, "seconds": …}`,
 the texts without what the tool found in them, and the processor time that it took.

@@ -1,4 +1,4 @@
-"""How long the worst `.criticizer.yml` takes to read, of files made to take long.
+"""Time to read the worst `.criticizer.yml`, of files made to take long.
 
 Processor time, the least of some readings. `tests/configuration/test_resolving.py` bounds the calls and the
 memory of the same files.

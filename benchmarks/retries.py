@@ -1,4 +1,4 @@
-"""How a job asks for a retry: by the name of its changelist, "retry-in:2.5:7" after 2.5 s."""
+"""Retries by the name of a changelist: "retry-in:2.5:7" asks for one after 2.5 s."""
 
 from __future__ import annotations
 

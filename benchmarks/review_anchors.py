@@ -1,4 +1,4 @@
-"""Which quotes of a change's lines are found on their line: real lines, quoted in many ways."""
+"""Share of quotes found on their line: real lines, quoted in many ways."""
 
 from __future__ import annotations
 

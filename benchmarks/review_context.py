@@ -1,4 +1,4 @@
-"""What a request shows of the definitions that added lines use, measured without a model.
+"""Definitions that a request shows of those that added lines use, measured without a model.
 
 On this repository's own history: each change is fetched, with its context, and prepared as ever. A
 "remark" is an added line that uses names which the repository defines; it rests on all of them. Names

@@ -1,4 +1,4 @@
-"""What the pipeline keeps of what a model gives, measured without a model.
+"""Share of a model's answers that the pipeline keeps, measured without a model.
 
 Answers: forms in which models write one review of three findings. Anchors: real lines of this
 repository's own changes, quoted in many ways. Duplicates: recorded remarks of twelve reviewers,

@@ -1,4 +1,4 @@
-"""What a second version of a change costs, measured without a model.
+"""Cost of a second version of a change, measured without a model.
 
 Shelves are put together of this repository's own changes that show 2,000 to 12,000 characters: 40 files,
 of which 3 get another line for the second version. (A file that is half of a shelf costs half of it

@@ -1,4 +1,4 @@
-"""Where findings stand for a host's inline comments: in a pull request's diff, or at their own lines.
+"""Places of findings for inline comments: in a pull request's diff, or at their own lines.
 
 A host takes comments at changed lines and a few around them, in its own diff of the head. Ours is the stored
 redacted change; a finding elsewhere is in the summary only (guarantee G311).

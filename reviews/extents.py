@@ -1,4 +1,4 @@
-"""How far a dismissal reaches, and who may let it reach so far (guarantees G411, G413)."""
+"""Extent of a dismissal, and who may let it reach so far (guarantees G411, G413)."""
 
 from __future__ import annotations
 

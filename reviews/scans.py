@@ -1,4 +1,4 @@
-"""What scans of documentation found, counted from the rows of their documents, and who may see it."""
+"""Results of scans of documentation, from their documents' rows, and who may see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many characters a token of a model has, by what its server reported lately (guarantee G187)."""
+"""Characters per token of a model, as its server reported lately (guarantee G187)."""
 
 from __future__ import annotations
 

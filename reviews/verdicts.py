@@ -1,4 +1,4 @@
-"""What people say about findings: verdicts, which hold for every version of a finding, and comments."""
+"""Verdicts on findings, which hold for every version of a finding, and comments."""
 
 from __future__ import annotations
 

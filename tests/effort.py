@@ -1,4 +1,4 @@
-"""How much work a function does, in a unit that a busy machine does not change."""
+"""Work of a function, in a unit that a busy machine does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tables are emptied between transactional tests.
+"""Empty the tables between transactional tests.
 
 Django's own way truncates every table and makes content types, permissions and roles anew. Here
 only the tables that have rows are emptied, and the rows that migrations made come back from a

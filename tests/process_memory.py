@@ -1,4 +1,4 @@
-"""What a process of the product remembers, forgotten before each test: none depends on those before it."""
+"""Memory of a process of the product, forgotten before each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What webhooks of code hosts are read as."""
+"""Events that webhooks of code hosts are read as."""
 
 from __future__ import annotations
 

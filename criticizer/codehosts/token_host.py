@@ -1,4 +1,4 @@
-"""What code hosts have in common that know us by the token of an account."""
+"""Base of the code hosts that know us by the token of an account."""
 
 from __future__ import annotations
 

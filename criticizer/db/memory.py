@@ -1,4 +1,4 @@
-"""How much memory the embedded PostgreSQL keeps of its tables: a share of the machine's, in bounds."""
+"""Shared buffers of the embedded PostgreSQL: a share of the machine's memory, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What variables must be set, or not, together with others."""
+"""Rules about variables that must be set, or not, together with others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the five lists of dead letters share: open rows first, pages of one row, actions on one row."""
+"""Shared base of the five lists of dead letters: open rows first, row pages and row actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do about a dead letter's failure, and the paths or recipients that it is about."""
+"""Advice about a dead letter's failure, and the paths or recipients that it is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs an operator now, the likely cause first: each with one next action. (guarantee G272)
+"""List what needs an operator now, the likely cause first, each with one next action (G272).
 
 Every list is bounded and read through an index, so that the page costs the same in an outage; rows
 outside the user's viewing scope and permissions are left out.

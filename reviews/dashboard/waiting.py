@@ -1,4 +1,4 @@
-"""What waits for a dependency that may not be called now."""
+"""Work that waits for a dependency that may not be called now."""
 
 from __future__ import annotations
 

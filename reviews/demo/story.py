@@ -1,4 +1,4 @@
-"""What happens in the demo with recorded answers: versions, a timeout, dead letters, a replay and a scan."""
+"""Story of the demo: versions, a timeout, dead letters, a replay and a scan, all recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change makes untrue: verdicts before and after it, and findings for the difference.
+"""Find claims that a change makes untrue, by verdicts before and after it.
 
 Only documents that the change touches, or that hold a name which it takes away, are read for claims: no other
 claim can have changed its verdict.

@@ -1,4 +1,4 @@
-"""What a source file says, by its language; one that does not parse confirms and refutes nothing."""
+"""Facts of a source file by its language; one that does not parse settles nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one source file says, in the words of claims: names, defaults, routes and symbols."""
+"""Facts of one source file in the terms of claims: names, defaults, routes and symbols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What source of other languages says, read by its grammar: names, defaults, routes and exports."""
+"""Facts of source in other languages, read by grammar: names, defaults, routes, exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What build files say: the scripts one can run, and the versions of dependencies. Nothing is run."""
+"""Scripts and versions of dependencies in build files. Nothing is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change takes away: the words of which a document must hold one to be made untrue by it."""
+"""Words that a change removes: only documents with one of them can become untrue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks like a claim and is none: placeholders, examples, history, plans, other people's names."""
+"""Filter of false claims: placeholders, examples, history, plans, other people's names."""
 
 from __future__ import annotations
 

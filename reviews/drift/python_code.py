@@ -1,4 +1,4 @@
-"""What Python source says, read by `ast`: names, defaults, routes and symbols of a module."""
+"""Facts of Python source, read by `ast`: names, defaults, routes and symbols of a module."""
 
 from __future__ import annotations
 

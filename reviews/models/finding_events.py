@@ -1,4 +1,4 @@
-"""What people say about findings."""
+"""Verdicts and comments on findings."""
 
 from __future__ import annotations
 

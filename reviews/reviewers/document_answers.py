@@ -1,4 +1,4 @@
-"""What a model says of a section: read, bounded, and believed as far as its quotes stand in what was sent."""
+"""Answers about sections: read, bounded, and kept as far as their quotes were sent."""
 
 from __future__ import annotations
 

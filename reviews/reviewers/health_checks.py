@@ -1,4 +1,4 @@
-"""What a model server is asked besides reviews, with nothing of a change in it: health and window."""
+"""Requests to a model server beside reviews, without a change: health and window."""
 
 from __future__ import annotations
 

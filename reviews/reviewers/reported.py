@@ -1,4 +1,4 @@
-"""What linters of the team reported about a change: shown to the model as known, never found again (G433).
+"""Findings of the team's linters: shown to the model as known, not found again (G433).
 
 results on changed lines ─► lines of their part's request, "already reported"
                         └─► a finding that says the same near the same line is dropped

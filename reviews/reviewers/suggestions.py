@@ -1,4 +1,4 @@
-"""What a suggestion replaces: the lines that a model names, or those of a finding with one block of code.
+"""Lines that a suggestion replaces: those the model names, or those of its finding.
 
     replace + with ─┐
     a block of code ─┴─► lines shown to the model, found once ─► Edit ─► `edit_proofs`, on the whole file

@@ -1,4 +1,4 @@
-"""What a verifying model says: the JSON schema that is asked for, and the verdicts of what came back.
+"""Verdicts of a verifying model, with the JSON schema it is asked for.
 
 The text is as untrusted as any of a model. What is no verdict is left out: its finding then counts
 as not verified, and stays.

@@ -1,4 +1,4 @@
-"""What mirrors of code hosts' repositories take on the disk (guarantee G314).
+"""Disk space of the mirrors of code hosts' repositories (guarantee G314).
 
 Everyone who can open a pull request adds to a mirror, each head its own pack. Above MAX_PACKS, heads but the
 newest MAX_VERSIONS are let go and the rest is packed as one. A mirror that is still above MAX_MIRROR_BYTES is

@@ -1,4 +1,4 @@
-"""How often a model is asked about the files of some paths: a second opinion, or more."""
+"""Number of passes over the files of some paths: a second opinion, or more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a review: its artifacts, findings, coverage, banner and fates, and the alerts about it."""
+"""Store a review: artifacts, findings, coverage, banner and outcomes, with their alerts."""
 
 from __future__ import annotations
 

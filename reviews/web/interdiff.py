@@ -1,4 +1,4 @@
-"""What differs between two versions of one file, from the two diffs that were stored of it.
+"""Difference between two versions of one file, from the diffs that were stored of it.
 
 The file itself is not stored, only what each version changed and a few lines around it. So lines are
 matched by their text: those that one version added and the other does not have, and those that only one

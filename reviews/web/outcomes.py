@@ -1,4 +1,4 @@
-"""How reviews ended, in a reader's words: more than a status where an operator is involved."""
+"""Outcomes of reviews in a reader's words: more than a status where an operator is needed."""
 
 from __future__ import annotations
 

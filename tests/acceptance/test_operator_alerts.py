@@ -1,4 +1,4 @@
-"""What an operator finds in the mailbox: alerts of the real pipeline, through a real SMTP server."""
+"""Alerts in an operator's mailbox: of the real pipeline, through a real SMTP server."""
 
 from __future__ import annotations
 

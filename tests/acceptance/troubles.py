@@ -1,4 +1,4 @@
-"""What goes wrong outside or inside, each made for real; every trouble returns how it ends."""
+"""Troubles outside or inside, each made for real; every trouble returns how it ends."""
 
 from __future__ import annotations
 

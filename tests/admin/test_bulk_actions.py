@@ -1,4 +1,4 @@
-"""What is said of an action on many rows."""
+"""Messages about an action on many rows."""
 
 from __future__ import annotations
 

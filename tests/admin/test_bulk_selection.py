@@ -1,4 +1,4 @@
-"""What people complain about in other consoles of failed work: one test for each complaint."""
+"""Complaints about other consoles of failed work: one test for each."""
 
 # ruff: noqa: F811  the fixtures of another room are imported by name
 

@@ -1,4 +1,4 @@
-"""What a page is looked at for when all of it is there: structure, width, axe-core's rules, a picture.
+"""Checks of a complete page: structure, width, axe-core's rules, a picture.
 
 A click ends when the next page begins to arrive. Whoever measures it or asks what is *not* on
 it waits until it has arrived: everything here does; a test's own measurements begin with

@@ -1,4 +1,4 @@
-"""What the console's pages look like between a telephone and a wide screen, measured in a browser."""
+"""Layout of the admin's pages from a telephone to a wide screen, measured in a browser."""
 
 from __future__ import annotations
 

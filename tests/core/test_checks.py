@@ -1,4 +1,4 @@
-"""What the system checks say of an installation, and which commands they may stop."""
+"""System checks of an installation, and the commands that they may stop."""
 
 from __future__ import annotations
 

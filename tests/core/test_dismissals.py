@@ -1,4 +1,4 @@
-"""Which findings a dismissal is about: the same in other words and near by, and no other defect there."""
+"""Findings that a dismissal is about: the same in other words and near by, no other defect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the machine's memory the embedded PostgreSQL takes."""
+"""Share of the machine's memory that the embedded PostgreSQL takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who answers for a batch: who drafted, configured and submitted it, and who may approve it."""
+"""Answerable people of a batch: drafter, submitter, and who may approve it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes between a batch's looks at its letters: a cancel, another look, an answer that is late."""
+"""Events between a batch's looks at its letters: a cancel, another look, a late answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes two failures the same, and what does not."""
+"""Fingerprints: failures that are the same, and failures that are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a letter's validation says of circuits: rows and what answers now, with what to do."""
+"""Circuits in a letter's validation: rows and current answers, with what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a change is reported: held before, refuted after; or new and refuted at once."""
+"""Claims of a change that are reported: true before and untrue after, or new and untrue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks like a claim and is none (guarantee G472)."""
+"""Texts that look like claims and are none (guarantee G472)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doubles of the hosted mail services share: an HTTP server that misbehaves on demand.
+"""Base of the doubles of hosted mail services: an HTTP server that misbehaves on demand.
 
 with ResendService() as service:
     service.script(Act(status=500, accept=True))

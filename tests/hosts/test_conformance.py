@@ -1,4 +1,4 @@
-"""What every code host does with its webhooks, its ids and its git server: one suite for all of them."""
+"""Webhooks, ids and git server of every code host: one suite for all of them."""
 
 from __future__ import annotations
 

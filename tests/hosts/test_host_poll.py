@@ -1,4 +1,4 @@
-"""What GitHub never delivers again: lost webhooks are found by asking, once, within its limits."""
+"""Webhooks that GitHub never delivers again are found by asking, once, within its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every provider promises, checked against each over a real file system or socket.
+"""Promises of every provider, checked against each over a real file system or socket.
 
 What is expected after doubt is decided from the capabilities alone, by the product's own
 `choices`: a provider that promises too much fails here.

@@ -1,4 +1,4 @@
-"""What every channel says of a partial review, of missing evidence, and of rules (G385, G387, G452)."""
+"""Partial reviews, missing evidence and rules on every channel (G385, G387, G452)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a review ended stands in a column of its own, whichever version of the product wrote its state."""
+"""The column of how a review ended, whichever version of the product wrote its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recipients are told of a review: compared with the version before, as an answer to it."""
+"""Reports for recipients: compared with the version before, as an answer to it."""
 
 from __future__ import annotations
 

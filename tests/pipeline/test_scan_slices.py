@@ -1,4 +1,4 @@
-"""How long a scan works on a document, and when it gives way: by a clock and messages of a script."""
+"""Slices of a scan's work, and when it gives way: by a scripted clock and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What spares the redactor work says the same as the plain rule that it stands for (guarantee G350)."""
+"""Quick checks of the redactor agree with the plain rules they stand for (guarantee G350)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a review did not read is named where people look, never arranged in silence (guarantee G162)."""
+"""Files that a review did not read are named where people look (guarantee G162)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What model servers say of their windows, as vLLM, llama.cpp, Ollama and LM Studio answer (documented)."""
+"""Windows that model servers report: vLLM, llama.cpp, Ollama and LM Studio, as documented."""
 
 from __future__ import annotations
 

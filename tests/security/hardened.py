@@ -1,4 +1,4 @@
-"""What every answer must carry, and what no page may contain."""
+"""Headers that every answer must carry, and texts that no page may contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for all of the product's code, read from its source."""
+"""Rules for all of the product's code, read from its source."""
 
 from __future__ import annotations
 

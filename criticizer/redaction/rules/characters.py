@@ -1,4 +1,4 @@
-"""What a token's characters say: their kinds, how often they change, whether they look drawn."""
+"""Characters of a token: their kinds, how often they change, whether they look random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program runs is not taken out, whatever name stands beside it (guarantee G190).
+"""Recognise code that runs: it stays, whatever name stands beside it (guarantee G190).
 
 A value in a literal may hold code (`f"{run(cmd)}"`, `$(cmd)`), and a value that was found in one
 place may read like code in another. Both stay visible: a reviewer has to see them.

@@ -1,4 +1,4 @@
-"""What joins a name to its value: what closes the name, blanks, and a sign of an assignment."""
+"""Signs between a name and its value: closing quotes, blanks, and assignments."""
 
 from __future__ import annotations
 

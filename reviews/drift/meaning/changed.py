@@ -1,4 +1,4 @@
-"""What a change does to a file of code, in the names and words that a document may have for it."""
+"""Names and words of a change to code that a document may have for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is open at a place of a program's line: a literal, a comment, or nothing."""
+"""State of a program's line at a place: within a literal, a comment, or neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What survives of generated rows, by class, and the smallest text that still shows a failure."""
+"""Surviving generated rows by class, and the smallest text that still shows a failure."""
 
 from __future__ import annotations
 
