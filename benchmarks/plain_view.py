@@ -29,7 +29,7 @@ from criticizer.urls import urlpatterns as product
 from deadletters.models import DeadLetter
 from deadletters.states import OPEN_LETTER
 from notifications.models import Delivery
-from reviews.models import ApiKey, CoverageRow, FindingRow, ReviewJob, StageRun
+from reviews.models import CoverageRow, FindingRow, ReviewJob, StageRun
 from reviews.states import STAGE_ORDER, Stage, StageStatus
 
 
@@ -125,8 +125,6 @@ class JobSerializer(serializers.ModelSerializer[ReviewJob]):
 
 
 class ShortView(APIView):
-    roles: ClassVar[dict[str, tuple[str, ...]]] = {"POST": (ApiKey.Role.TRIGGER,)}
-
     def post(self, request: Request) -> Response:
         form = ShortSerializer(data=request.data)
         form.is_valid(raise_exception=True)
@@ -148,7 +146,8 @@ class PlainView(ShortView):
 
 
 urlpatterns = [
-    path("api/v1/reviews/", PlainView.as_view()),
-    path("short/api/v1/reviews/", ShortView.as_view()),
+    # The name decides which roles may post.
+    path("api/v1/reviews/", PlainView.as_view(), name="api-reviews"),
+    path("short/api/v1/reviews/", ShortView.as_view(), name="api-reviews"),
     *product,
 ]
