@@ -23,8 +23,8 @@ def in_turns(connection: BaseDatabaseWrapper, on_wait: Callable[[str], None]) ->
     """Let each statement of the block try for its locks again and again, with others between (G586).
 
     PostgreSQL grants the locks of a table in the order of asking: a change that waits for one long reader
-    would hold up every request that comes after it. What its transaction has locked before stays locked
-    meanwhile. An index that is made CONCURRENTLY keeps no one waiting, and waits as long as it has to.
+    would hold up every request that comes after it. Locks that its transaction already holds stay held.
+    An index made CONCURRENTLY blocks no other session, so its statement has no time limit.
     `on_wait` is called with the text of each statement that has to wait, once.
     """
 
