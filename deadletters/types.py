@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
 
+from criticizer.inert_links import web_link
 from deadletters.states import EventSource
 
 if TYPE_CHECKING:
@@ -211,6 +212,6 @@ class Change:
 
 def link_problem(link: str, name: str) -> str:
     """Return why a stripped link cannot be kept, or an empty string."""
-    if not link or link.startswith(("https://", "http://")):
+    if not link or web_link(link):
         return ""
     return f"{name} must begin with https:// or http://"

@@ -58,7 +58,7 @@ from notifications.rendering.summary import summarise
 from reviews.configuration.keys import rank
 from reviews.job_configuration import blocks_at
 from reviews.models import HostCheck, HostVersion, ReviewJob
-from reviews.pipeline.base import ACTIVE
+from reviews.pipeline.base import statement
 from reviews.reports import report_of
 from reviews.reviewers.base import CoverageStatus
 from reviews.states import ACTIVE_JOB, JobStatus, Stage
@@ -80,14 +80,14 @@ _NAMESPACE = UUID("0c5f6c1e-9d0b-5c53-8a4e-2f4b7a1d6e90")  # never change it, li
 
 # No check run is created for a review that was cancelled or superseded. GitHub itself closes check runs that
 # are older than 14 days.
-_DUE = f"""
+_DUE = statement("""
 WITH behind AS MATERIALIZED (  -- few: only for them is looked for newer reviews
 SELECT v.id, v.head_sha, p.host, p.repository_id, c.due_at
   FROM host_versions v JOIN jobs j ON j.id = v.job_id JOIN host_changes p ON p.id = v.change_id
   LEFT JOIN host_checks c ON c.version_id = v.id
  WHERE v.created_at > statement_timestamp() - interval '13 days'
    AND p.host = ANY(%(hosts)s) AND p.state <> 'removed'
-   AND coalesce(c.told, '') <> CASE WHEN j.status IN {ACTIVE} THEN 'active' ELSE j.status END
+   AND coalesce(c.told, '') <> CASE WHEN j.status IN $ACTIVE THEN 'active' ELSE j.status END
    AND (c.due_at IS NULL OR c.due_at <= statement_timestamp())
    AND (c.id IS NOT NULL OR j.status NOT IN ('cancelled', 'superseded'))
    AND j.series = '')  -- what a key with prefixes requests is of a part of the files
@@ -99,7 +99,7 @@ SELECT v.id FROM behind v
      LEFT JOIN host_checks c ON c.version_id = n.id
     WHERE n.head_sha = v.head_sha AND n.id > v.id AND p.host = v.host AND p.repository_id = v.repository_id
       AND j.series = '' AND (c.id IS NOT NULL OR j.status NOT IN ('cancelled', 'superseded')))
- ORDER BY v.due_at NULLS FIRST, v.id LIMIT %(limit)s"""  # noqa: S608
+ ORDER BY v.due_at NULLS FIRST, v.id LIMIT %(limit)s""")
 
 
 @dataclass(frozen=True, slots=True)

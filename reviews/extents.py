@@ -58,7 +58,7 @@ def check_extent(finding: FindingRow, extent: Extent) -> None:
         raise NotAccepted(f"Not saved: {extent.scope[:20]!r} is no scope. Accepted: {accepted}.")
     if extent.until is not None and extent.until < timezone.now().date():
         raise NotAccepted("Not saved: the last day has passed. Choose today or a later day.")
-    if not extent.seen.everything and not extent.seen.prefixes:
+    if extent.seen.is_empty:
         raise NotAllowed("Not saved: no file is visible to you.")
     if not extent.is_wide:
         if extent.paths:
@@ -98,7 +98,7 @@ def with_second_person(last: FindingEvent | None, actor: str, extent: Extent) ->
     if not is_same and extent.scope != DismissalScope.FINDING:
         return {"is_proposal": True}
     both = extent.seen & (Scope(prefixes=tuple(last.within)) if last.within else EVERYTHING)
-    if not both.everything and not both.prefixes:  # nothing that both see
+    if both.is_empty:
         return {"is_proposal": True}
     until = min(filter(None, [last.until, extent.until]), default=None)
     return {"until": until, "within": list(both.prefixes)}

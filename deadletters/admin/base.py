@@ -239,6 +239,10 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
             "live_query": urlencode({name: request.GET.get(name, "") for name in self.live_query}),
         }
 
+    def live_rows(self, request: HttpRequest) -> Any:
+        """Return the rows that may be asked for, with what their parts read besides."""
+        return self.get_queryset(request)
+
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Return the parts as they are now, 204 when the page has them; while they change, when to ask again.
 
@@ -247,7 +251,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        parts = self.live_parts(request, get_object_or_404(self.get_queryset(request), pk=pk))
+        parts = self.live_parts(request, get_object_or_404(self.live_rows(request), pk=pk))
         html = self._live_html(request, parts)
         return live_answer(request, html, BUSY_SECONDS if parts["goes_on"] else 0, digest(html))
 

@@ -28,7 +28,7 @@ from criticizer.admin_site.viewing_scope import RowScope, Visible, visible_to
 from criticizer.security import reauthentication
 from criticizer.wording import plural_count
 from deadletters import batches
-from deadletters.admin.base import DeadLetterPages, RowAction, events_since
+from deadletters.admin.base import DeadLetterPages, RowAction
 from deadletters.admin.batch_page import (
     approval_in_list,
     dry_run_sentence,
@@ -241,7 +241,7 @@ class ReplayBatchAdmin(DeadLetterPages):
             return self.back(request, pk)
         form, version = BatchSettingsForm(request.POST), RowVersion(request.POST)
         if not version.is_valid() or version.cleaned_data["row_version"] != batch.row_version:
-            return self.row_page(request, batch, form, changed=events_since(batch, version))
+            return self.changed_page(request, batch, version, form)
         if not form.is_valid():
             return self.row_page(request, batch, form)
         actor, is_check = request.user.get_username(), request.POST.get("do") == "check"

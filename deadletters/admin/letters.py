@@ -292,6 +292,9 @@ class DeadLetterAdmin(DeadLetterPages):
         }
         return self.render(request, "change_form.html", context, status=200 if changed is None else 409)
 
+    def live_rows(self, request: HttpRequest) -> Any:
+        return super().live_rows(request).select_related("job")
+
     def live_parts(
         self, request: HttpRequest, row: DeadLetter, form: AdminForm | None = None, at: str = ""
     ) -> dict[str, Any]:

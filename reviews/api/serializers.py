@@ -125,9 +125,11 @@ class StrictSerializer(serializers.Serializer[Any]):
         return value
 
 
-def validated(shape: type[serializers.Serializer[Any]], data: Any) -> dict[str, Any]:
-    """Return the values of a body or a query. Raises ValidationError."""
+def validated(shape: type[serializers.Serializer[Any]], data: Any, *required: str) -> dict[str, Any]:
+    """Return the values of a body or a query, with its `required` fields. Raises ValidationError."""
     form = shape(data=data)
+    for name in required:
+        form.fields[name].required = True
     form.is_valid(raise_exception=True)
     return dict(form.validated_data)
 

@@ -123,10 +123,7 @@ def validated_with_key(shape: type[forms.StrictSerializer], request: Request) ->
                 {"idempotency_key": ["The field and the Idempotency-Key header differ. Send one of them."]}
             )
         body = {**body, "idempotency_key": header}
-    form = shape(data=body)
-    form.fields["idempotency_key"].required = True  # the body holds the header by now
-    form.is_valid(raise_exception=True)
-    return dict(form.validated_data)
+    return forms.validated(shape, body, "idempotency_key")  # the body holds the header by now
 
 
 def _review_request(request: Request) -> ReviewRequest:

@@ -7,8 +7,9 @@ import math
 import posixpath
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import TypeVar
 
 from reviews.drift import code, manifests, noise
 from reviews.drift.claims import Reason
@@ -17,6 +18,8 @@ from reviews.drift.extraction import is_document, page_of
 from reviews.drift.manifests import Fact, Scripts
 from reviews.drift.page import Page
 from reviews.drift.trees import Tree, View, above
+
+T = TypeVar("T")
 
 MAX_MANIFESTS = 60
 # With versions of their own.
@@ -136,11 +139,15 @@ class Index(View):
                 path = posixpath.join(folder, name)
                 if path not in self.entries:
                     continue
-                text = self.text(path)
-                said = manifests.scripts_in(name, runner, text) if text is not None else None
-                if said is None and text is not None:
-                    self.unparsed.add(path)
-                found.append((path, said))
+                found.append((path, self._manifest(path, partial(manifests.scripts_in, name, runner))))
+        return found
+
+    def _manifest(self, path: str, read: Callable[[str], T | None]) -> T | None:
+        """Return what `read` makes of a manifest's text; note one that it cannot read."""
+        if (text := self.text(path)) is None:
+            return None
+        if (found := read(text)) is None:
+            self.unparsed.add(path)
         return found
 
     @cached_property
@@ -159,10 +166,7 @@ class Index(View):
         """Map names of dependencies and runtimes to what lock files, or else manifests, say, and the file."""
         found: dict[str, list[tuple[int, Fact, str]]] = {}
         for path in self._version_files():
-            text = self.text(path)
-            facts = manifests.versions_in(posixpath.basename(path), text) if text is not None else []
-            if facts is None:
-                self.unparsed.add(path)
+            facts = self._manifest(path, partial(manifests.versions_in, posixpath.basename(path)))
             for fact in facts or ():
                 found.setdefault(fact.name, []).append((path.count("/"), fact, path))
         result = {}

@@ -21,7 +21,6 @@ from reviews.states import ACTIVE_JOB, ENDED_JOB, UNFINISHED_STAGE, WAITING_STAG
 
 AGGREGATE = "stage_run"
 MESSAGE = "run_stage"
-ACTIVE = prepared.sql_list(ACTIVE_JOB)
 # From then on a stage run `s` of a job `j` calls no model where it has results (guarantee G385). What is left
 # is for the calls in flight and for notifications; never more than half of the time.
 _SOFT_DEADLINE = (
@@ -36,7 +35,7 @@ HOLD_PATH = (
 _HAS_ANSWERS = "(s.stage = 'llm' AND s.progress <> '{}')"
 _NOTIFY_SECONDS = 60.0
 _CONSTANTS = {
-    "ACTIVE": ACTIVE,
+    "ACTIVE": prepared.sql_list(ACTIVE_JOB),
     "ENDED": prepared.sql_list(ENDED_JOB),
     "UNFINISHED": prepared.sql_list(UNFINISHED_STAGE),
     "WAITING": prepared.sql_list(WAITING_STAGE),

@@ -39,6 +39,11 @@ class Scope:
     everything: bool = False
     prefixes: tuple[str, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file may be seen."""
+        return not self.everything and not self.prefixes
+
     def __and__(self, other: Scope) -> Scope:
         """Return the scope of the files that both allow."""
         if self.everything or other.everything:

@@ -97,10 +97,10 @@ class ModelReview:
         self.asked_keys = {n: key for n, key in enumerate(keys) if key not in around.known}
         parts = packed(prepared, list(self.asked_keys), limits.context_share)
         self.chunks = chunks = tuple(self._with_reported(chunk) for chunk in parts)
-        passes = [around.passes.of(path) for path in prepared.paths]  # how often asked about (guarantee G423)
+        self.passes = {path: around.passes.of(path) for path in prepared.paths}  # asked about so often (G423)
         self._parts = first = [Part(chunks, index) for index in range(len(chunks))]
-        for turn in range(2, max(passes, default=1) + 1):
-            wanted = {file for file, count in enumerate(passes) if count >= turn}
+        for turn in range(2, max(self.passes.values(), default=1) + 1):
+            wanted = {file for file, path in enumerate(prepared.paths) if self.passes[path] >= turn}
             self._parts = [*self._parts, *turned(first, turn, wanted)]
         self._splits_left = limits.max_calls
         self._cut: list[int] = []  # characters of the parts that the server cut

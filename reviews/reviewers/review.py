@@ -220,8 +220,7 @@ def _outcome(
 ) -> ReviewOutcome:
     """Put a review together; `reported` are the fates of what linters had found already."""
     prepared, client = asking.prepared, asking.client
-    passes = {path: asking.around.passes.of(path) for path in prepared.paths}
-    findings = within_budget(seconded(judged.findings, passes), asking.limits.page_budget)
+    findings = within_budget(seconded(judged.findings, asking.passes), asking.limits.page_budget)
     earlier, spared, first = asking.carried, _spared(asking), _first(results)
     asked = [(result.part.chunk, result.reason) for result in first]
     served = Counter(result.model for result in first if result.by_fallback)

@@ -80,14 +80,16 @@ class _HostedSource(GitSource):
 
     def look_up(self, changelist_id: str) -> str:
         """Fetch the commit and return its id. Raises as `Mirror.fetched`."""
-        sha = self._sha_of(changelist_id)
+        sha = self._wanted_sha(changelist_id)
         self._git.output("cat-file", "-e", sha)
         return sha
 
-    def _sha_of(self, changelist_id: str) -> str:
+    def _wanted_sha(self, changelist_id: str) -> str:
         if changelist_id != self._id:
             raise not_found(f"this is another {self.unit}")
         return self._wanted[0]
+
+    _sha_of = _wanted_sha
 
 
 class CommitSource(_HostedSource):
@@ -98,9 +100,7 @@ class CommitSource(_HostedSource):
 
     def _sha_of(self, changelist_id: str) -> str:
         """Return the commit's id once the mirror has shown that it still holds it: a scan takes long."""
-        sha = super()._sha_of(changelist_id)
-        self._git.output("cat-file", "-e", sha)
-        return sha
+        return self.look_up(changelist_id)
 
 
 class PullSource(_HostedSource):

@@ -75,7 +75,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
         "page": page,
         "is_filtered": bool(wanted) or not form.is_valid(),
         "live_seconds": BUSY_SECONDS if page.has_active else IDLE_SECONDS if page.is_first else 0,
-        "sees_no_file": not scope.everything and not scope.prefixes,
+        "sees_no_file": scope.is_empty,
         "base_url": settings.BASE_URL.rstrip("/"),
         "example_changelist": _example_changelist(),
     }

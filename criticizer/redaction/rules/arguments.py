@@ -9,7 +9,15 @@ from typing import Final
 
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import holds, looks_random
-from criticizer.redaction.rules.commands import WORD, flag, line_end, literal, printed_before, user_flag
+from criticizer.redaction.rules.commands import (
+    WORD,
+    flag,
+    line_end,
+    line_start,
+    literal,
+    printed_before,
+    user_flag,
+)
 from criticizer.redaction.rules.handlers import (
     Handler,
     by_word,
@@ -31,7 +39,7 @@ _BESIDE_USER = compiled(rb"[ \t](?:-p|-P|-w|-pw|-pass|--pass|/p(?:w|ass)?)(?:[ \
 def of_user(text: bytes, start: int, end: int) -> list[Span]:
     """-u bob -p x of any command, on either side of each other, and --user bob:x."""
     stop = line_end(text, end)
-    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
+    low = line_start(text, start)
     found = user_flag(text, start, start)
     for match in _BESIDE_USER.finditer(text, low, stop) if _OF_USER.search(text, low, stop) else ():
         found += literal(text, match)
@@ -73,7 +81,7 @@ _TAKES_SECRET = compiled(rb"(?i)pass|pw|secret|ssh-add|luks|login|auth|key|token
 
 def fed(text: bytes, start: int, end: int) -> list[Span]:
     """podman secret create db - <<< "x", rsync --password-file=<(echo x)."""
-    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
+    low = line_start(text, start)
     match = _FED.match(text, end, line_end(text, end))
     if match is None or _TAKES_SECRET.search(text, low, start) is None:
         return []

@@ -66,6 +66,12 @@ _SECURE_STRING = compiled(
 )
 
 
+def line_start(text: bytes, at: int, most: int = 300) -> int:
+    """Return where the line of `at` begins, at most so many bytes before."""
+    low = max(at - most, 0)
+    return max(text.rfind(b"\n", low, at) + 1, low)
+
+
 def line_end(text: bytes, at: int) -> int:
     end = text.find(b"\n", at, at + WINDOW)
     return end if end >= 0 else min(at + WINDOW, len(text))
@@ -111,7 +117,7 @@ def echoed(text: bytes, start: int, end: int) -> list[Span]:
 
 def printed_before(text: bytes, start: int) -> tuple[int, int] | None:
     """Return where the word stands that is printed to the command at `start`."""
-    low = max(text.rfind(b"\n", max(start - 300, 0), start) + 1, start - 300, 0)
+    low = line_start(text, start)
     span = group_span(_ECHOED.search(text[low:start]))
     return None if span is None else (low + span[0], low + span[1])
 
