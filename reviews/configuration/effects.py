@@ -1,4 +1,4 @@
-"""Obeying a resolved configuration: which files a model gets, which checks read them, what is shown."""
+"""Rules of a resolved configuration: files for the model, checks that run, findings shown."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Values = Mapping[str, Any]
 
 
 class FileRules:
-    """What a configuration says about the files below its root.
+    """Rules of a configuration for the files below its root.
 
-    `is_llm_the_operators`: the value of `llm` is the installation's, of which the review says all there is.
+    `is_llm_the_operators`: the value of `llm` is the installation's. Where that is off, the review itself
+    says so, and its files need not.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class FileRules:
 
 
 class DocumentRules:
-    """What a configuration says about the documents below its root."""
+    """Rules of a configuration for the documents below its root."""
 
     def __init__(self, root: str, values: Values, *, case_sensitive: bool = True) -> None:
         self._root, self.is_on = root, values["docs.enabled"]
@@ -70,12 +71,12 @@ class DocumentRules:
 
 
 def relative(root: str, path: str) -> str:
-    """Return the raw name of a file below a root, whose case the server may ignore."""
+    """Return the raw name of a file below a root; letter case of the root is ignored."""
     return decode_path(path[len(root) :] if path[: len(root)].casefold() == root.casefold() else path)
 
 
 class FindingRules:
-    """What a configuration says about findings. Those of the checks that protect are always shown."""
+    """Rules of a configuration for findings; those of the checks that protect are always shown."""
 
     def __init__(
         self, root: str, values: Values, today: datetime.date, *, case_sensitive: bool = True
@@ -111,7 +112,7 @@ class _Rule:
         self._pattern = compiled(fields.get("pattern", ""))
 
     def matches(self, finding: Finding, name: str, path: str) -> bool:
-        """Say whether all fields match."""
+        """Return whether all fields match a finding, given the name of its check and its path."""
         fields = self._fields
         return (
             fields.get("check", name) == name
@@ -122,6 +123,6 @@ class _Rule:
 
 
 def strictest(several: Sequence[Values], name: str) -> str:
-    """Return the value of a review-wide severity that asks for most: the lowest that is set."""
+    """Return the strictest value of a key with severities: the lowest one set, or "none"."""
     set_ones = [values[name] for values in several if values[name] != "none"]
     return str(min(set_ones, key=rank)) if set_ones else "none"

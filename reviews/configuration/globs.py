@@ -1,8 +1,8 @@
 """Globs of paths: `*` within a folder, `**` over folders; matched in linear time.
 
-Against the path below the root, with its case where the source knows cases: `*` any run without `/`, `**`
-as a whole segment any number of segments, `?` one character but `/`, `[a-z]`, `[!a]`; a trailing `/`
-means all below.
+A glob is matched against the path below the root; letter case counts where the source knows cases. `*` is any
+run without `/`, `**` as a whole segment any number of segments, `?` one character but `/`. `[a-z]` and `[!a]`
+are classes. A trailing `/` means all below.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Globs:
         self._patterns = [_compiled(glob, case_sensitive) for glob in globs]
 
     def match(self, path: str) -> bool:
-        """Say whether one of them matches a path below the root, as its raw name is written."""
+        """Return whether one of them matches a path below the root, given as its raw name."""
         text = path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return any(pattern.fullmatch(text) is not None for pattern in self._patterns)
 
@@ -61,7 +61,10 @@ def _compiled(glob: str, case_sensitive: bool) -> re2._Regexp:
 
 
 def _expression(segments: Sequence[str]) -> str:
-    """Return the expression of all segments. A `**` takes the slash after it; the last one needs a name."""
+    """Return the expression of all segments.
+
+    A `**` takes the slash after it. A `**` at the end matches one name or more.
+    """
     parts = []
     last = len(segments) - 1
     for place, segment in enumerate(segments):

@@ -29,9 +29,10 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. `protects`: a value that cannot be read takes its strict reading, not its default.
+    """One key of the table.
 
-    `limit` returns the operator's value, which is default and maximum at once; None: there is none.
+    `protects`: a value that cannot be read takes its strict reading, not its default. `limit` returns the
+    operator's value, which is default and maximum at once; None: there is none.
     """
 
     path: str
@@ -117,5 +118,5 @@ SECTIONS = frozenset(path[:at] for path in KEYS for at, char in enumerate(path) 
 
 
 def rank(severity: str) -> int:
-    """Return the place of a severity, the least first."""
+    """Return a number that is higher for a higher severity."""
     return -SEVERITY_ORDER[FindingSeverity(severity)]

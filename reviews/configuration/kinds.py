@@ -1,4 +1,4 @@
-"""Types of values in `.criticizer.yml`: what each accepts, reads and says to JSON Schema."""
+"""Types of values in `.criticizer.yml`, each with its reader and its JSON Schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CATEGORY = re.compile(r"[a-z][a-z_-]{0,31}")
 
 @dataclass
 class Invalid(Exception):
-    """A value that cannot be used. `reason` quotes short words of it at most."""
+    """Raised for a value that cannot be used; `reason` quotes short words of it at most."""
 
     kind: str
     reason: str
@@ -32,7 +32,7 @@ class Invalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An entry of a list that cannot be used: the others can. `number` counts from 1."""
+    """An entry of a list that cannot be used, while the others can; `number` counts from 1."""
 
     number: int
     line: int
@@ -55,11 +55,14 @@ class Kind(Protocol):
     def accepts(self) -> str: ...
 
     def read(self, node: Node, dropped: list[Dropped]) -> Any:
-        """Return the value as JSON has it. Raises Invalid; entries that are left out go to `dropped`."""
+        """Return the value as JSON has it, and add entries that are left out to `dropped`.
+
+        Raises Invalid where nothing of the value can be used.
+        """
         ...
 
     def schema(self) -> dict[str, Any]:
-        """Return what JSON Schema says of it."""
+        """Return its JSON Schema."""
         ...
 
 
@@ -147,7 +150,7 @@ class GlobList:
 
 @dataclass(frozen=True, slots=True)
 class RuleList:
-    """The entries of `suppress`."""
+    """The type of `suppress`: a list of rules."""
 
     @property
     def accepts(self) -> str:
@@ -189,12 +192,15 @@ FIELDS = {
 
 
 def _entries(node: Node, accepts: str, most: int, dropped: list[Dropped]) -> list[tuple[int, Node]]:
-    """Return the entries with their numbers, without those that may not be stored in plain (G443)."""
+    """Return the entries with their numbers.
+
+    Those that may not be stored in plain text go to `dropped` (G443). Raises Invalid.
+    """
     if not isinstance(node.value, list):
         raise _wrong_type(accepts, node.value)
     if len(node.value) > most:
         raise Invalid("out_of_range", f"{len(node.value)} entries exceed maximum of {most}")
-    # One reading of all: one of each entry would take too long.
+    # All texts are cleaned in one call: a call for each entry would take too long.
     texts = [" ".join(_texts(entry)).replace("\n", " ") for entry in node.value]
     cleaned = clean("\n".join(texts), 2 * MAX_FILE_BYTES).split("\n")
     found = []
@@ -208,7 +214,7 @@ def _entries(node: Node, accepts: str, most: int, dropped: list[Dropped]) -> lis
 
 
 def _texts(node: Node) -> Iterator[str]:
-    """Return the texts that an entry is kept with."""
+    """Return the texts of an entry that would be stored."""
     values = node.value.values() if isinstance(node.value, dict) else [node]
     return (each.value for each in values if isinstance(each.value, str))
 
@@ -224,7 +230,10 @@ def _text(node: Node, most: int, fault_of: Callable[[str], str] = lambda text: "
 
 
 def _rule(node: Node) -> dict[str, str]:
-    """Return one rule. Raises Invalid: a rule that lost a condition would hide more."""
+    """Return one rule.
+
+    Raises Invalid for any fault: a rule that lost a condition would hide more.
+    """
     if not isinstance(node.value, dict):
         raise _wrong_type("a mapping", node.value)
     rule: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Reading of YAML that others wrote: a tree with lines, within bounds (guarantee G440).
+"""Reads YAML that others wrote into a tree with lines, within bounds (guarantee G440).
 
 The parser's events are counted while they come, and the tree is built from them in a loop: no depth
 ends the process, no alias multiplies anything, no tag makes an object.
@@ -22,7 +22,7 @@ _MAX_TYPED_CHARS = 40  # a longer plain text is text
 _MAX_SAID_CHARS = 10  # a longer number may be a secret
 _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-# libyaml's parser keeps its state on the heap. What dies of depth is the composer, which is not used.
+# libyaml's parser keeps its state on the heap. Only its composer overflows the stack, and it is not used.
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 
@@ -37,7 +37,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """A plain text that YAML takes for a number which does not look like it, such as 1:30 for 90."""
+    """A plain text that YAML reads as a number, but not one in plain digits, such as 1:30 (90)."""
 
     text: str
 
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """A key that cannot be used. `kind`: `duplicate`, or `wrong_type` of a key that is no text."""
+    """A key that cannot be used; its `kind` is `duplicate`, or `wrong_type` if it is no text."""
 
     kind: str
     key: str
@@ -71,7 +71,10 @@ class Loaded:
 
 
 def load(raw: bytes) -> Loaded:
-    """Return the mapping that a file holds; an empty file holds an empty one. Raises Unreadable only."""
+    """Return the mapping that a file holds; an empty file holds an empty one.
+
+    Raises Unreadable, and nothing else.
+    """
     if len(raw) > MAX_FILE_BYTES:
         raise Unreadable(f"the file is larger than {MAX_FILE_BYTES} bytes", kind="too_large")
     try:
@@ -102,14 +105,17 @@ def _place(mark: Any) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection that has not ended. `key`: of a mapping, the key whose value comes next."""
+    """A list or mapping that has not ended; `key` of a mapping waits for its value."""
 
     node: Node
     key: Node | None = None
 
 
 def _tree(events: Iterator[yaml.Event], slips: list[Slip]) -> Node | None:
-    """Return the root of a document. Raises Unreadable at what is refused, before it is built."""
+    """Return the root of a document.
+
+    Raises Unreadable for an event that is refused, before a node is made of it.
+    """
     root: Node | None = None
     stack: list[_Open] = []
     nodes = documents = 0
@@ -174,7 +180,7 @@ def _put(into: _Open, node: Node, event: yaml.NodeEvent, slips: list[Slip]) -> N
 
 
 def in_words(value: object) -> str:
-    """Return what a value is, in words: a short number as it stands, nothing else of the file."""
+    """Return words for a value: a short number as it stands, nothing else of the file."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:
@@ -191,7 +197,7 @@ def _short(number: str) -> str:
 
 
 def _typed(text: str) -> object:
-    """Return a plain scalar as YAML 1.1 reads it."""
+    """Return the value of a plain scalar as YAML 1.1 reads it."""
     if len(text) > _MAX_TYPED_CHARS:
         return text
     tag = _tag_of(text)

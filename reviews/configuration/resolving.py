@@ -1,4 +1,4 @@
-"""Resolving of `.criticizer.yml`: for every byte string values, warnings and where each value is from.
+"""Resolves `.criticizer.yml`: gives any file values, warnings and the source of each value.
 
 A key that cannot be read takes its default. Where one that protects may have lost something, the values of
 the last valid file hold as well; without such a file no language model is called (guarantee G441). The
@@ -36,7 +36,7 @@ _NO_MODEL = "No language model reads this change, as no valid file came before."
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a file. `text` is the warning: it quotes plain words at most."""
+    """One fault of a file; its `text` is the warning, which quotes plain words at most."""
 
     code: str
     kind: str
@@ -62,16 +62,17 @@ class Resolved:
     hidden: int = 0
 
     def protecting(self) -> dict[str, Any]:
-        """Return what the next file falls back on where it cannot be read."""
+        """Return the values on which the next file falls back where it cannot be read."""
         return {path: self.values[path] for path in PROTECTING}
 
 
 def resolve(
     raw: bytes | Unreadable | None, ceiling: Ceiling, last_good: Mapping[str, Any] | None = None
 ) -> Resolved:
-    """Return the configuration that a file gives; `raw` is None where there is no file. Raises nothing.
+    """Return the configuration that a file gives. Raises nothing.
 
-    Unreadable: why nobody could read it. `last_good` is `Resolved.protecting` of the last valid file.
+    `raw` is None where there is no file, and Unreadable where there is one that was not read.
+    `last_good` is `Resolved.protecting` of the last valid file.
     """
     state = _State(ceiling, last_good)
     if isinstance(raw, Unreadable):
@@ -93,11 +94,11 @@ def _check_version(loaded: Loaded) -> None:
 
 
 class _State:
-    """A file while it is read."""
+    """The values, sources and warnings of a file while it is read."""
 
     def __init__(self, ceiling: Ceiling, last_good: Mapping[str, Any] | None) -> None:
         self._ceiling = ceiling
-        # What an older version of the product stored may lack a key; it knew none of `agent`.
+        # Values stored by an older version of the product may lack a key; `agent` is then off.
         known = None if last_good is None else {"agent": False, **last_good}
         self._last_good = known if known is not None and set(known) >= PROTECTING else None
         self._consequence = _NO_MODEL if self._last_good is None else _HELD
@@ -121,7 +122,7 @@ class _State:
         )
 
     def _hold(self) -> None:
-        """Let nothing that is in doubt loosen a review."""
+        """Keep keys in doubt from loosening a review."""
         if self._doubtful and self._last_good is None:
             self._values["llm"], self._sources["llm"] = False, STRICT
             return
@@ -217,10 +218,10 @@ class _State:
             text += f" {self._consequence}"
         self._warn(INVALID_VALUE, entry.kind, key.path, entry, text)
 
-    # -- what is wrong -----------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def _invalid(self, path: str, node: Node, fault: Invalid) -> None:
-        """Warn about the value of a key, or of a section, that cannot be used."""
+        """Warn that the value of a key or of a section cannot be used."""
         lost = _protecting(path)
         self._doubtful |= lost
         default = f"default value `{_shown(self._values[path])}`" if path in KEYS else "the default values"
@@ -263,7 +264,10 @@ class _State:
         self._warn(INVALID_VALUE, slip.kind, "", slip, text)
 
     def _is_full(self) -> bool:
-        """Count a fault instead of naming it, where there are many: it may be of a key that protects."""
+        """Return whether there are as many warnings as fit; if so, only count the fault.
+
+        A fault that is not named may be of any key, so all keys that protect are then in doubt.
+        """
         is_full = len(self._warnings) >= MAX_WARNINGS
         if is_full:
             self._hidden += 1
@@ -290,7 +294,7 @@ class _State:
 
 
 def _protecting(path: str) -> set[str]:
-    """Return the keys that protect among a key, or those of a section."""
+    """Return the keys that protect: a key itself, or those of a section."""
     return {one for one in PROTECTING if one == path or one.startswith(f"{path}.")}
 
 

@@ -1,4 +1,4 @@
-"""Words of warnings: what of a file may be quoted (guarantee G443), and which key was probably meant."""
+"""Words of warnings: quotes of a file (guarantee G443), and the key that was probably meant."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ _QUOTABLE = re.compile(r"[A-Za-z][A-Za-z_-]{0,19}(?: [A-Za-z_-]{1,20}){0,3}")
 
 
 def is_quotable(text: str) -> bool:
-    """Say whether a value is a few plain words, which hide no secret."""
+    """Return whether a value is a few plain words, which hide no secret."""
     return _QUOTABLE.fullmatch(text) is not None and clean(text) == text
 
 
 def quoted(value: object) -> str:
-    """Return a value for a warning."""
+    """Return a value as a warning shows it: a text only if it is quotable."""
     if isinstance(value, str):
         return f'text "{value}"' if is_quotable(value) else "text"
     return in_words(value)
 
 
 def named(key: str, line: int) -> str:
-    """Return a key of a file for a warning: by its line only, where it is long or may be a secret."""
+    """Return a key of a file as a warning names it.
+
+    A key that is long or may be a secret is named by its line only.
+    """
     is_plain = key.isascii() and key.replace("_", "").replace(".", "").replace("-", "").isalpha()
     return f"`{key}`" if is_plain and len(key) <= 40 and clean(key) == key else f"in line {line}"
 
