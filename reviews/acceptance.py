@@ -1,8 +1,9 @@
-"""Whether findings were acted upon, read from the version that follows: nobody has to click (guarantee G414).
+"""Rates of findings that were acted upon, without anybody's click (guarantee G414).
 
-A finding was likely accepted if its lines changed in the next version and it is not reported again. It was
-not if its lines stood, or it is still reported. Where nothing followed, or the file was not read again or
-left the change, nothing is known. A submit after its shelf is a next version too.
+They are read from the version that follows. A finding was likely accepted if its lines changed in the next
+version and it is not reported again. It was not if its lines stood, or it is still reported. Where nothing
+followed, or the file was not read again or left the change, nothing is known. A submit after its shelf is a
+next version too.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _TREE = Func(F("file"), Value(r"^//[^/]+/(?:[^/]+/)?"), function="substring", ou
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many of the findings of one kind whose fate is `known` were accepted.
+    """Rate of acceptance: of the findings of one kind, `known` have a known fate.
 
-    `by` is rule, category, path, model or verdict.
+    `by` is rule, category, path, model or verdict; `accepted` counts those that were acted upon.
     """
 
     by: str
@@ -76,10 +77,10 @@ class Rate:
 
 
 def rates(findings: Any, path: str, scope: Scope, within: Callable[[], Any]) -> list[Rate]:
-    """Return the rates of `findings`, each at its newest version; the most frequent of each kind first.
+    """Return the rates of `findings`, each finding counted at its newest version.
 
-    `path` is the tree that they are narrowed to, or ""; `scope` is what their reader may see, and `within`
-    limits the time of a statement.
+    The most frequent of each kind come first. `path` is the tree that they are narrowed to, or ""; `scope`
+    is what their reader may see, and `within` limits the time of a statement.
     """
     counts = {"accepted": Count("pk", filter=ACCEPTED), "known": Count("pk")}
     known = findings.filter(KNOWN).order_by()
@@ -121,7 +122,10 @@ def _kinds(row: dict[str, Any], scope: Scope) -> Iterable[tuple[str, str]]:
 
 
 def _folded(path: str, scope: Scope) -> set[tuple[str, str]]:
-    """Return the rules and categories that a standing dismissal covers in what a reader sees of a tree."""
+    """Return the rules and categories that a standing dismissal covers.
+
+    It has to cover all that the reader sees of the tree `path`.
+    """
     trees = [""] if scope.everything else scope.prefixes
     seen = [max(path, tree, key=len) for tree in trees if path.startswith(tree) or tree.startswith(path)]
     wide = FindingEvent.objects.newest().filter(
@@ -140,7 +144,9 @@ def pattern_of(path: str) -> Sequence[str]:
 
 
 def fold(rate: Rate, findings: Any, path: str, actor: str, rights: Extent) -> FindingRow:
-    """Apply a proposal: dismiss the newest of the findings, and from now on all that its scope covers.
+    """Apply a proposal: dismiss the newest of the findings with the scope of its kind.
+
+    So all findings that this scope covers are dismissed from now on.
 
     Raises NotAccepted: it is no proposal any more, or nothing is left to give the verdict on.
     """

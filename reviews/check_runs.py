@@ -104,7 +104,10 @@ SELECT v.id FROM behind v
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a check run shows. `state`: of its review; `conclusion`: "" until the review has ended."""
+    """State that a check run shows.
+
+    `state` is that of its review; `conclusion` is "" until the review has ended.
+    """
 
     state: str
     title: str
@@ -124,7 +127,10 @@ def run_due() -> Pause:
 
 
 def run() -> int:
-    """Tell every check run that is behind its review; return how many were. Lets database errors through."""
+    """Tell every check run that is behind its review; return how many were told.
+
+    Lets database errors through.
+    """
     hosts, told = connected_hosts(), 0
     until = time.monotonic() + RUN_SECONDS
     own = [name for name, host in hosts.items() if host.has_own_checks]
@@ -186,7 +192,10 @@ def _check_of(version_id: int) -> HostCheck | None:
 
 
 def token_of(version: HostVersion) -> UUID:
-    """Return the external id of a version's check run: the same for the version that replaces a lost one."""
+    """Return the external id of a version's check run.
+
+    It is the same for the version that replaces a lost one.
+    """
     job = version.job
     about = [version.change.host, version.change.repository_id, version.head_sha, job.changelist_id]
     return uuid5(_NAMESPACE, json.dumps([*about, job.review_version, job.series]))
@@ -248,7 +257,7 @@ def _check_time(began: float) -> None:
 
 
 def told_of(job: ReviewJob) -> Told:
-    """Return what the check run of a job is to be told. Counts only: no text of a change."""
+    """Return what the check run of a job is to show: counts only, no text of a change."""
     if job.status in ACTIVE_JOB:
         return Told(HostCheck.ACTIVE, "The review is in progress", "Its results appear on the pull request.")
     if job.status == JobStatus.SUCCEEDED:
@@ -275,7 +284,7 @@ def _result(job: ReviewJob) -> Told:
 
 
 def _failure(job: ReviewJob) -> Told:
-    """Return what a check run says of a review that stopped, by its newest dead letter."""
+    """Return what a check run shows of a review that stopped, by its newest dead letter."""
     letter = (
         DeadLetter.objects.filter(job=job.pk).order_by("-id").only("code", "error_class", "stage").first()
     )

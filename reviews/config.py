@@ -82,8 +82,9 @@ def is_enabled_repository(host: str, full_name: str) -> bool:
 
 
 def source_of_job(job: ReviewJob) -> Source:
-    """Return the source of a job's change. Raises as `registry.source_for`, and NOT_FOUND for a pull request
-    that no host reported.
+    """Return the source of a job's change.
+
+    Raises as `registry.source_for`, and NOT_FOUND for a pull request that no host reported.
     """
     if (root := pull.commit_prefix(job.changelist_id)) is not None:
         if (change := hosted_at(root)) is None:
@@ -118,7 +119,10 @@ def mirror_of(change: HostChange) -> MirrorConfig:
 
 
 def hosted_at(folder: str) -> HostChange | None:
-    """Return the newest pull request of the enabled hosted repository that a depot folder is in, or None."""
+    """Return the newest pull request of the hosted repository that a depot folder is in.
+
+    None where there is none, or the repository is not enabled.
+    """
     host, *names = folder.strip("/").split("/")
     if host not in HOSTS:
         return None
@@ -171,8 +175,10 @@ def source_dependency(changelist_id: str) -> str:
 
 
 def delete_unused_mirrors() -> int:
-    """Delete mirrors when the raw artifacts of their last fetch are deleted, or sooner where all of them are
-    too large. Run by maintenance.
+    """Delete the mirrors that are not needed any more. Run by maintenance.
+
+    A mirror is deleted when the raw artifacts of its last fetch are deleted, or sooner where all mirrors
+    together are too large.
     """
     days, gigabytes = settings.ARTIFACT_RAW_TTL_DAYS, settings.MIRRORS_MAX_GB
     return delete_unused(settings.DATA_DIR / MIRRORS, days * 86_400, gigabytes * 1_000_000_000)
@@ -201,7 +207,7 @@ def model_dependency() -> str:
 
 
 def fallback_dependency() -> str:
-    """Return the name of the circuit of the model server that takes over: `llm:fallback:<provider>`."""
+    """Return the name of the circuit of the model that takes over: `llm:fallback:<provider>`."""
     return name_of("llm", "fallback", settings.LLM_FALLBACK_PROVIDER)
 
 
@@ -229,10 +235,10 @@ def allow_list() -> AllowList:
 
 
 def record_ceiling() -> None:
-    """Write a security event when DEPOT_ALLOW_LIST is not what the last process saw (guarantee G173).
+    """Write a security event when DEPOT_ALLOW_LIST has changed (guarantee G173).
 
-    Once a process, by the maintenance or before the ceiling is first used. Processes that start at the same
-    time write one event.
+    It is compared with what the last process saw, once a process: by the maintenance or before the ceiling
+    is first used. Processes that start at the same time write one event.
     """
     global _recorded
     ceiling = list(settings.DEPOT_ALLOW_LIST)
@@ -285,7 +291,7 @@ def skipped_paths(source: Source) -> SkippedPaths:
 
 
 def default_recipients() -> tuple[str, ...]:
-    """Return the recipients of reviews for which no others were named or found (DEFAULT_RECIPIENTS)."""
+    """Return the recipients of reviews that have no others (DEFAULT_RECIPIENTS)."""
     return tuple(dict.fromkeys(normalise(recipient) for recipient in settings.DEFAULT_RECIPIENTS))
 
 
@@ -301,7 +307,10 @@ def record_violation(violation: SecurityViolation) -> None:
 
 
 def models() -> dict[str, LlmConfig]:
-    """Return the configured models by their circuits' names: the first, then the one that takes over."""
+    """Return the configured models by the names of their circuits.
+
+    The first model comes before the one that takes over.
+    """
     found = {model_dependency(): model(), fallback_dependency(): fallback_model()}
     return {name: llm for name, llm in found.items() if llm is not None}
 

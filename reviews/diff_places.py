@@ -33,7 +33,7 @@ MAX_CLOSED = 500  # comments of a series; more are closed with the next versions
 
 
 def with_places(job: ReviewJob, reports: Mapping[str, Report]) -> dict[str, Report]:
-    """Return the reports, those for a pull request or P4 Code Review with the places of their findings.
+    """Return the reports; those for pull requests or P4 Code Review with places of findings.
 
     Left out is the recipient of inline comments where there are none to make. A finding that stands there
     from the version before has no place. Raises RetryableFailure while the stored change cannot be read.
@@ -64,7 +64,7 @@ def _diffs(job_id: int) -> Mapping[str, FileDiffText]:
 
 
 def _has_inline_comments(job: ReviewJob) -> bool:
-    """Say whether the version that this one was compared with has its inline comments."""
+    """Return whether the version that this one was compared with has its inline comments."""
     if job.compared_with is None:
         return False
     return Delivery.objects.filter(
@@ -74,7 +74,7 @@ def _has_inline_comments(job: ReviewJob) -> bool:
 
 
 def _fixed(job: ReviewJob) -> tuple[str, ...]:
-    """Return the identities of findings that a version fixed and none has reported since, newest first.
+    """Return the identities of fixed findings that no version reported since, newest first.
 
     Of all versions: a message about one of them may never have been sent.
     """
@@ -87,9 +87,9 @@ def _fixed(job: ReviewJob) -> tuple[str, ...]:
 
 
 def _at_lines(report: Report, fixed: Sequence[str]) -> Report:
-    """Return the report with its findings at their own lines: P4 Code Review takes comments on any line.
+    """Return the report with its findings at their own lines, for P4 Code Review.
 
-    Closed there are comments on what is `fixed` or dismissed.
+    It takes comments on any line. Comments on what is `fixed` or dismissed are closed there.
     """
 
     def placed(finding: ReportFinding) -> ReportFinding:
@@ -119,7 +119,10 @@ def _placed(report: Report, diffs: Mapping[str, FileDiffText], done: bool) -> Re
 
 
 def place_of(finding: ReportFinding, diff: FileDiffText, prefix: str) -> DiffPlace | None:
-    """Return the finding's lines as far as one hunk of the diff has them; None where no line is in it."""
+    """Return the finding's lines as far as one hunk of the diff has them.
+
+    None where no line of the finding is in the diff.
+    """
     path = decode_path(diff.path.removeprefix(prefix))
     if finding.line is None or not diff.path.startswith(prefix) or "<REDACTED" in path:
         return None
@@ -139,7 +142,10 @@ def place_of(finding: ReportFinding, diff: FileDiffText, prefix: str) -> DiffPla
 
 
 def _old_number(diff: FileDiffText, number: int) -> int:
-    """Return the number of an unchanged line on the old side; 0 where a hunk before it may be missing."""
+    """Return the number of an unchanged line on the old side.
+
+    0 where a hunk before it may be missing.
+    """
     shift = 0
     for line in (line for hunk in diff.hunks for line in hunk):
         if line.kind == " " and line.number == number:
@@ -149,7 +155,10 @@ def _old_number(diff: FileDiffText, number: int) -> int:
 
 
 def _windows(hunks: Iterable[Sequence[DiffLine]], *, with_context: bool) -> Iterator[list[DiffLine]]:
-    """Yield runs of lines that a host shows together: ours may reach up to the head of a definition."""
+    """Yield the runs of lines that a host shows together.
+
+    Our hunks are cut to them: they may reach up to the head of a definition.
+    """
     for hunk in hunks:
         changed = [at for at, line in enumerate(hunk) if line.kind != " "]
         around = range(-CONTEXT_LINES, CONTEXT_LINES + 1) if with_context else (0,)

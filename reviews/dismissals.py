@@ -1,4 +1,4 @@
-"""Matches the findings of a review to dismissals that people gave on others (guarantees G410, G412).
+"""Matching of findings to dismissals that people gave on other ones (guarantees G410, G412).
 
 A match is stored as an event that repeats the dismissal, with its commit: the finding is folded and counted,
 never left out, and a verdict on the finding itself comes after the match and so replaces it.
@@ -34,7 +34,7 @@ _BATCH = 1_000  # matches that are read and renewed at once
 
 
 def facts_of(finding: FindingRow, of_file: Iterable[FindingRow]) -> dict[str, Any]:
-    """Return what is stored with a dismissal of a finding, for later findings to be compared with.
+    """Return what is stored with a dismissal of a finding, to compare later findings with.
 
     `of_file` are the findings of the review in its file.
     """
@@ -72,15 +72,19 @@ def fold_dismissed(job_id: int, findings: Sequence[FindingRow]) -> int:
 
 
 def hold_verdicts(identities: Iterable[UUID]) -> None:
-    """Wait for verdicts that are being given on findings, and let none be given before this commit ends."""
+    """Let no verdict be given on findings before this commit ends.
+
+    Waits for those that are being given.
+    """
     if held := sorted(set(identities)):
         sql.rows("SELECT id FROM findings WHERE identity = ANY(%s) ORDER BY id FOR SHARE", [held])
 
 
 def _candidates(findings: Sequence[FindingRow]) -> tuple[set[UUID], list[FindingEvent]]:
-    """Return which findings have a verdict, also one that was taken back, and what may match the others.
+    """Return which findings have a verdict of their own, and the dismissals for the others.
 
-    Verdicts past their last day are left out; the dismissals come newest first.
+    A verdict that was taken back is one's own too. Verdicts past their last day are left out; the dismissals
+    come newest first.
     """
     own = STANDING & Q(identity__in={row.identity for row in findings})
     of_category = Q(category__in={row.category for row in findings})
@@ -129,7 +133,10 @@ class _Compared:
 
 
 def _compared(rows: Iterable[FindingRow]) -> Iterator[_Compared]:
-    """Yield findings of one review with their fingerprints: path, category, code, and which of equal ones."""
+    """Yield the findings of one review with their fingerprints.
+
+    A fingerprint is made of path, category and code, and of the position among equal ones.
+    """
     seen: Counter[str] = Counter()
     for row in sorted(rows, key=lambda row: (row.file, row.line or 0, row.pk or 0)):
         code = code_of(_reported(row))
@@ -182,7 +189,10 @@ def matched(
 
 
 def _keys(row: FindingRow) -> Iterator[tuple[str, str]]:
-    """Yield the file and the wide scopes whose dismissals may be about a finding, each with what of it."""
+    """Yield the keys under which dismissals may be about a finding.
+
+    A key is the file or a wide scope, with the category or rule.
+    """
     yield row.file, row.category
     yield DismissalScope.PATH, row.category
     yield DismissalScope.RULE, row.rule_name
@@ -190,7 +200,10 @@ def _keys(row: FindingRow) -> Iterator[tuple[str, str]]:
 
 
 def _rank(compared: _Compared, dismissal: FindingEvent, words: frozenset[str]) -> tuple[int, int] | None:
-    """Return how close a finding is to a dismissal, the closest first; None: it is about another one."""
+    """Return how close a finding is to a dismissal: the closest has the lowest rank.
+
+    None: the dismissal is about another finding.
+    """
     row = compared.row
     if not _is_allowed(row, dismissal):
         return None
@@ -214,9 +227,10 @@ def _rank(compared: _Compared, dismissal: FindingEvent, words: frozenset[str]) -
 
 
 def _is_allowed(row: FindingRow, dismissal: FindingEvent) -> bool:
-    """Return whether a dismissal may hold for a finding: its giver saw all of it, and two agreed if critical.
+    """Return whether a dismissal may hold for a finding.
 
-    A dismissal of a critical finding counts only once two people gave it (`verdicts.give`).
+    Its giver must see every file of the finding. A critical finding needs the dismissal of a critical one,
+    which counts only once two people gave it (`verdicts.give`).
     """
     critical = FindingSeverity.CRITICAL
     if row.severity == critical != dismissal.severity:
@@ -236,9 +250,10 @@ def _parsed(pattern: str) -> AllowListLine:
 
 
 def renew_matches(verdict: FindingEvent) -> None:
-    """Repeat a new dismissal in what matches earlier ones of its finding; take back what it is not about.
+    """Repeat a new dismissal in what matched earlier ones of its finding.
 
-    Part of the verdict's commit. A match that another verdict came after stays as it is.
+    What it is not about is taken back. Part of the verdict's commit. A match that another verdict came after
+    stays as it is.
     """
     earlier = FindingEvent.objects.newest().filter(
         matches__identity=verdict.identity, matches__lt=verdict.pk, pk__lt=verdict.pk

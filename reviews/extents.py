@@ -27,10 +27,10 @@ class NotAllowed(NotAccepted):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far a dismissal reaches: see `DismissalScope`.
+    """Reach of a dismissal: see `DismissalScope`.
 
-    `paths` is a depot pattern such as `//depot/main/...`, empty for every file; `until` the last day.
-    `seen` is what its giver may see: it never reaches beyond. `may_be_wide`: they may choose a wide scope.
+    `paths` is a depot pattern such as `//depot/main/...`, empty for every file; `until` the last day. `seen`
+    is what its giver may see: it never reaches beyond. `may_be_wide`: they may choose a wide scope.
     """
 
     scope: str = DismissalScope.FINDING
@@ -86,9 +86,10 @@ def _check_paths(finding: FindingRow, extent: Extent) -> None:
 
 
 def with_second_person(last: FindingEvent | None, actor: str, extent: Extent) -> dict[str, Any]:
-    """Return what is stored of a dismissal of a critical finding: a proposal, or what both people said.
+    """Return what is stored of a dismissal of a critical finding.
 
-    The second person agrees to the same reach, or to this finding only.
+    That is a proposal, or what both people said. The second person agrees to the same reach, or to this
+    finding only.
     """
     if actor.startswith(KEY):
         raise NotAllowed("Not saved: a critical finding is dismissed by two people, not by a key.")

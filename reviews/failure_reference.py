@@ -1,4 +1,4 @@
-"""The reference of failure codes and their texts: `docs/failures.md` and the admin's list come from it."""
+"""Reference of failure codes and their texts, for `docs/failures.md` and the admin's list."""
 
 from __future__ import annotations
 

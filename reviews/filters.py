@@ -1,4 +1,7 @@
-"""Filters of findings and of reviews, for pages, feeds and the API: one declaration, two conditions."""
+"""Filters of findings and of reviews, for pages, feeds and the API.
+
+One declaration of the fields, and two conditions made of it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _PATH = re.compile(r"(?P<path>//.*?)(?::[0-9]{1,9}(?:[-\u2013][0-9]{1,9})?)?", r
 
 
 class FindingFilter(forms.Form):
-    """What narrows findings, and reviews to those that have such findings. Empty fields do not."""
+    """Filter of findings, and of reviews that have such findings. Empty fields filter nothing."""
 
     text = forms.CharField(
         max_length=MAX_TEXT,
@@ -56,7 +59,10 @@ class FindingFilter(forms.Form):
     mine = forms.BooleanField(required=False, label="Only my changes")
 
     def wanted(self) -> dict[str, Any]:
-        """Return the filters that are set, a pasted path as one; none where the form is not valid."""
+        """Return the filters that are set; none where the form is not valid.
+
+        A path that was pasted into the words is a filter of paths.
+        """
         found = self.cleaned_data if self.is_valid() else {}
         wanted = {name: value for name, value in found.items() if value}
         pasted = _PATH.fullmatch(wanted.get("text", ""))
@@ -82,7 +88,7 @@ class FindingFilter(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The path, the file and the author that a page is about; `query` leads to the same on other pages."""
+    """Subject of a page: its path, file and author. `query` leads to the same on other pages."""
 
     text: str
     query: str

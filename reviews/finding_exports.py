@@ -1,4 +1,7 @@
-"""Findings as files for other tools: SARIF, JSON, reviewdog's rdjson, GitLab's code quality, CSV (G431)."""
+"""Files of findings for other tools (G431).
+
+SARIF, JSON, reviewdog's rdjson, GitLab's code quality, CSV.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,10 @@ def _rdjson(rows: Sequence[FindingRow]) -> str:
 
 
 def _suggestions(row: FindingRow) -> dict[str, Any]:
-    """Return the proven edit of a finding: without columns a range is of whole lines, the last included."""
+    """Return the proven edit of a finding, as a range of whole lines.
+
+    A range without columns is one of whole lines, the last included.
+    """
     edit = row.proven_edit
     if edit is None:
         return {}

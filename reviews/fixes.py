@@ -67,7 +67,10 @@ def replacement_of(row: FindingRow) -> str:
 
 
 def diff_rows(edit: Edit) -> Iterator[tuple[int | None, str, str]]:
-    """Yield the lines of an edit as an excerpt has them: number of the reviewed side or None, kind, text."""
+    """Yield the lines of an edit as an excerpt has them.
+
+    Each is its number on the reviewed side or None, its kind and its text.
+    """
     for at, text in enumerate(edit.lines[: edit.end]):
         yield edit.start + at, " " if at < edit.first else "-", text
     yield from ((None, "+", text) for text in edit.new)
@@ -75,7 +78,10 @@ def diff_rows(edit: Edit) -> Iterator[tuple[int | None, str, str]]:
 
 
 def patch_of(row: FindingRow) -> str:
-    """Return a unified diff that applies the suggestion to the reviewed file; "" where none is proven."""
+    """Return a unified diff that applies the suggestion to the reviewed file.
+
+    "" where no edit is proven.
+    """
     edit = row.proven_edit
     if edit is None:
         return ""

@@ -58,7 +58,10 @@ def dependencies_to_retry() -> frozenset[str]:
 
 
 def small_windows() -> Iterator[CheckMessage]:
-    """Yield a warning for each model server whose window holds less than a request and its answer."""
+    """Yield a warning for each model server whose window is too small.
+
+    It must hold a request and its answer.
+    """
     needed = settings.LLM_MAX_INPUT_TOKENS + settings.LLM_MAX_OUTPUT_TOKENS
     for llm in config.models().values():
         if 0 < (window := window_of(llm)) < needed:

@@ -1,7 +1,8 @@
-"""Invitations: a person, their groups and what they may read in one commit, then a mail with a link.
+"""Invitations: a person, their groups and what they may read, then a mail with a link.
 
-The person sets the password, by Django's own token: it works once, for PASSWORD_RESET_TIMEOUT seconds, and
-never for an account that has a password. No password and no link is stored or logged. (guarantee G273)
+The first are one commit. The person sets the password, by Django's own token: it works once, for
+PASSWORD_RESET_TIMEOUT seconds, and never for an account that has a password. No password and no link is
+stored or logged. (guarantee G273)
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def create_person(
     actor: str,
     origin: Mapping[str, str],
 ) -> User:
-    """Create an account without a password, with its groups, its team and the team's depot trees.
+    """Create an account without a password, with its groups, its team and the team's trees.
 
-    One commit with its line among the security events. The caller has checked the values, and records
-    the edits of the viewing scopes (`pghistory.context`).
+    One commit with its line among the security events. The caller has checked the values, and records the
+    edits of the viewing scopes (`pghistory.context`).
     """
     with transaction.atomic():
         user = User(username=username, email=mail, is_staff=is_staff)
@@ -109,12 +110,12 @@ def send_link(user: User) -> str:
 
 
 def may_invite(user: User | AnonymousUser) -> bool:
-    """Say whether a user may make accounts, with their roles and what their team may read."""
+    """Return whether a user may make accounts, with their roles and what their team may read."""
     return user.has_perms(("auth.add_user", "auth.change_user", "auth.add_group", "reviews.add_viewerscope"))
 
 
 def may_be_invited(user: User) -> bool:
-    """Say whether a link may be sent to an account, and may set its password."""
+    """Return whether a link may be sent to an account, and may set its password."""
     return user.is_active and bool(user.email) and not user.has_usable_password()
 
 

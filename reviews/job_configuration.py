@@ -1,4 +1,4 @@
-"""The configuration that a review was made by: what it hides, and what of it is shown to whom."""
+"""Configuration that a review was made by: what it hides, and what readers see of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def _path_of(kept: Mapping[str, Any]) -> str:
 
 
 def hidden_by_configuration(job_id: int, outcome: ReviewOutcome) -> ReviewOutcome:
-    """Return the outcome without the findings that the repository hides; the ledger keeps them (G445)."""
+    """Return the outcome without the findings that the repository hides.
+
+    The ledger keeps them (G445).
+    """
     job = ReviewJob.objects.only("configuration").get(pk=job_id)
     today = timezone.now().date()
     rules = {
@@ -109,7 +112,7 @@ def suppressed_in(job: ReviewJob) -> int:
 
 
 def wants_agents(job: ReviewJob) -> bool:
-    """Return whether a repository of the change has it read by its own agents, in place of our model."""
+    """Return whether agents of its repository read the change, in place of our model."""
     return any(values.get("agent", False) for values in _values(job))
 
 

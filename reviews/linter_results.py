@@ -1,10 +1,10 @@
-"""Results of a team's own linters: stored by a program, placed on the change, given to the model (G433).
+"""Results of a team's own linters: stored, placed on the change, given to the model (G433).
 
     SARIF ─► redacted ─► stored, once each ─► change known? ─► those on changed lines ─► page, API
                                                                               └─► the model, as known
 
-A result waits until its change is fetched. The request that stores it looks for the change after its commit,
-and so does the llm stage when it begins: one of the two sees both.
+A program posts them. A result waits until its change is fetched. The request that stores it looks for the
+change after its commit, and so does the llm stage when it begins: one of the two sees both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Place = LinterResultRow.Place
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of posted results: new rows, those that were there, and how many are over the limit."""
+    """Counts of posted results: new rows, those that were there, and those over the limit."""
 
     added: int
     repeated: int
@@ -139,7 +139,10 @@ class _Files:
 
 
 def _same_end(reported: Sequence[str], own: Sequence[str]) -> bool:
-    """Return whether one path ends with the whole of the other: a linter may run above its tree or inside."""
+    """Return whether one path ends with the whole of the other.
+
+    A linter may run above the root of its tree or inside of it.
+    """
     length = min(len(reported), len(own))
     return list(reported[-length:]) == list(own[-length:])
 

@@ -84,7 +84,10 @@ def _pull_request(job: ReviewJob) -> PullRequest | None:
 
 
 def _ended(job: ReviewJob) -> tuple[EarlierFinding, ...]:
-    """Return the earlier findings that this version does not repeat: fixed ones first, then the worst."""
+    """Return the earlier findings that this version does not repeat.
+
+    Fixed ones come first, then the worst.
+    """
     entries = [
         EarlierFinding(replace(as_reported(row), is_new=None), Ending(row.ending))
         for row in job.ended_findings.all()
@@ -95,15 +98,19 @@ def _ended(job: ReviewJob) -> tuple[EarlierFinding, ...]:
 
 
 def banner_within(banner: str, stopped: str, scope: Scope) -> str:
-    """Return a job's banner as a reader may see it: it counts files and parts of the whole change.
+    """Return a job's banner as a reader may see it.
 
-    A reader who may not see every file sees that the review is partial, without numbers.
+    The banner counts files and parts of the whole change. A reader who may not see every file sees that the
+    review is partial, without numbers.
     """
     return banner if scope.everything else stopped_banner(stopped) if stopped else ""
 
 
 def limitation_note(job: ReviewJob) -> str:
-    """Return the sentence that says to which files a scan, or a review by a key with prefixes, is limited."""
+    """Return the sentence that says to which files a job is limited.
+
+    The job is a scan, or a review by a key with prefixes.
+    """
     trees = ", ".join(f"{prefix}..." for prefix in job.scope_prefixes)
     if job.kind == SCAN:
         return f"This scan is limited to the documents of {trees}: no file elsewhere was looked at."

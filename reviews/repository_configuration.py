@@ -1,4 +1,4 @@
-"""The configuration that a repository brings: read before the change, resolved once, kept with the job.
+"""Configuration that a repository brings: read before the change, resolved once, frozen.
 
     roots of the changed files ─► read before the change ─► resolve ─► marks on the files, frozen with the job
 
@@ -49,7 +49,10 @@ def ceiling() -> Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class RootConfiguration:
-    """The configuration of one root. `name`: of its file, "" without one; `proposed`: of the change's own."""
+    """Configuration of one root.
+
+    `name` is the path of its file, "" without one; `proposed` is what the change's own file would set.
+    """
 
     root: str
     name: str
@@ -63,7 +66,10 @@ class RootConfiguration:
 
 
 class Configurations:
-    """The configurations that a change is reviewed by, each read when a file of its root is asked about."""
+    """Configurations that a change is reviewed by.
+
+    Each is read when a file of its root is asked about.
+    """
 
     def __init__(
         self,
@@ -73,7 +79,10 @@ class Configurations:
         *,
         is_before: bool = True,
     ) -> None:
-        """A job that was fetched before keeps what it was reviewed by. `is_before`: not at the change."""
+        """Keep what a job that was fetched before was reviewed by.
+
+        `is_before`: files are read before the change, not at it.
+        """
         self._source, self._allow_list, self._is_before = source, allow_list, is_before
         self._branch = branch_of(job) if job else ""
         self._kept = {each["root"]: _thawed(each) for each in job.configuration} if job else {}
@@ -94,15 +103,15 @@ class Configurations:
         return self._read(root)[0]
 
     def may_send(self, path: str) -> bool:
-        """Say whether a model may read a file outside the change. Raises what reading raises."""
+        """Return whether a model may read a file outside the change. Raises what reading raises."""
         return not self._rules(path).unsent_reason(path)
 
     def is_excluded(self, path: str) -> bool:
-        """Say whether the configuration of its root excludes a file. Raises what reading raises."""
+        """Return whether the configuration of its root excludes a file. Raises what reading raises."""
         return self._rules(path).is_excluded(path)
 
     def rules(self) -> dict[str, tuple[FileRules, DocumentRules]]:
-        """Return what the configurations of the changed files say of files and of documents, by root."""
+        """Return by root the rules for files and for documents, of the changed files' roots."""
         return {
             each.root: (
                 self._found[each.root][1],
@@ -118,9 +127,10 @@ class Configurations:
         return [self._read(root)[0] for root in roots]
 
     def remember(self, job: ReviewJob) -> None:
-        """Store what was read for its page, and what the next file falls back on. Runs in a transaction.
+        """Store what was read, for its page and for the next file to fall back on.
 
-        An older state, or an older review of one state, replaces nothing that a newer one has seen.
+        Runs in a transaction. An older state, or an older review of one state, replaces nothing that a newer
+        one has seen.
         """
         if self._order is None:
             return

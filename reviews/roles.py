@@ -57,7 +57,7 @@ READS_REPOSITORIES = ("reviews.view_hostinstallation", "reviews.view_all_files")
 
 
 def _edits(table: str) -> tuple[str, ...]:
-    """Return the permissions to add, change and delete rows of a table of ours, such as `teamrule`."""
+    """Return the permissions to add, change and delete rows of a table such as `teamrule`."""
     return tuple(f"reviews.{verb}_{table}" for verb in ("add", "change", "delete"))
 
 

@@ -23,12 +23,13 @@ CONCLUSIONS = ("success", "neutral", "failure")
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """`total` claims, of which `verified` have a verdict; `counts` are by verdict; `unread` documents.
+    """Counts of what a scan found.
 
-    Claims of a document that could not be verified are in no count. `documents` and `unread` include those
-    beyond the limit of a scan, which have no rows; `left_out` are statements beyond other limits, `cut` long
-    sentences of which the beginning was read; `unfetched` are revisions of files that a depot was not
-    asked for, or did not give.
+    `total` claims, of which `verified` have a verdict; `counts` are by verdict; `unread` documents. Claims
+    of a document that could not be verified are in no count. `documents` and `unread` include those beyond
+    the limit of a scan, which have no rows. `left_out` are statements beyond other limits, `cut` long
+    sentences of which the beginning was read. `unfetched` are revisions of files that a depot was not asked
+    for, or did not give.
     """
 
     total: int = 0
@@ -57,15 +58,16 @@ class ScanResult:
 
 
 def is_scan(job_id: int) -> bool:
-    """Say whether a job is a scan, not the review of a change."""
+    """Return whether a job is a scan, not the review of a change."""
     return ReviewJob.objects.filter(pk=job_id, kind=SCAN).exists()
 
 
 def relate(job_id: int, findings: Sequence[FindingRow]) -> Callable[[], None]:
-    """Give the unsaved findings of a scan the identities that they have in every scan of the path.
+    """Give the findings of a scan the identities that they have in every scan of the path.
 
-    So each is listed once, and a verdict on it holds for later scans. Return the function that ends those
-    that are not reported any more, within the commit of the scan; of documents that it did not verify, none.
+    The findings are not saved yet. So each is listed once, and a verdict on it holds for later scans. Return
+    the function that ends those that are not reported any more, within the commit of the scan; of documents
+    that it did not verify, none.
     """
     job = ReviewJob.objects.only("series", "documents").get(pk=job_id)
     for row in findings:
@@ -98,7 +100,10 @@ def relate(job_id: int, findings: Sequence[FindingRow]) -> Callable[[], None]:
 
 
 def targets_in(scope: Scope) -> QuerySet[ScanTarget]:
-    """Return the scanned paths of which a reader may see every file: a verdict can rest on any of them."""
+    """Return the scanned paths of which a reader may see every file.
+
+    A verdict can rest on any of the files.
+    """
     return ScanTarget.objects.filter(scope.within("path"))
 
 
@@ -134,7 +139,10 @@ def results_of(scans: Collection[int]) -> dict[int, ScanResult]:
 
 
 def conclusion_of(job: ReviewJob, result: ScanResult) -> str | None:
-    """Return one of CONCLUSIONS, None while active. Neutral: not all was verified, or nothing decided."""
+    """Return one of CONCLUSIONS, None while the scan is active.
+
+    Neutral: not all was verified, or nothing was decided.
+    """
     if job.status in ACTIVE_JOB:
         return None
     if job.status != JobStatus.SUCCEEDED or not result.is_whole or result.health is None:
@@ -143,7 +151,7 @@ def conclusion_of(job: ReviewJob, result: ScanResult) -> str | None:
 
 
 def drop_old_claims(job_id: int) -> int:
-    """Drop the claims of all but the newest scans of the same path; return of how many documents."""
+    """Drop the claims of all but the newest scans of the path; return of how many documents."""
     target = Scan.objects.values_list("target", flat=True).get(pk=job_id)
     newest = Scan.objects.filter(target=target).order_by("-job_id").values_list("pk", flat=True)[:KEPT_SCANS]
     older: Any = ScanDocument.objects.filter(scan__target=target, scan__lt=min(newest)).exclude(claims=[])

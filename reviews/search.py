@@ -58,12 +58,12 @@ AT_NEWEST_VERSION = ~Exists(FindingRow.objects.filter(identity=OuterRef("identit
 
 
 def words_of_jobs(words: Sequence[str], also: Sequence[int] = ()) -> Q:
-    """Return the condition that each word begins a word of the title or the author. Runs queries.
+    """Return the condition that each word begins a word of the title or the author.
 
-    `also`: ids of jobs that are found whatever their words.
+    Runs queries. `also`: ids of jobs that are found whatever their words.
 
-    PostgreSQL estimates all words as equally common, and would read a million titles for one that does
-    not occur. So common words are searched among the newest jobs, and rare ones in the index first.
+    PostgreSQL estimates all words as equally common, and would read a million titles for one that does not
+    occur. So common words are searched among the newest jobs, and rare ones in the index first.
     """
     expression = match(("title", "author"), words)
     found = Q(expression)
@@ -77,7 +77,10 @@ def words_of_jobs(words: Sequence[str], also: Sequence[int] = ()) -> Q:
 
 
 def words_of_findings(words: Sequence[str]) -> Q:
-    """Return the condition that each word begins a word of a finding, or the one word is its changelist."""
+    """Return the condition that each word begins a word of a finding.
+
+    A single word may also be the changelist of the finding.
+    """
     found = _words_of_findings(words)
     of_change = _of_change(words)
     return found | Q(job__in=of_change) if of_change else found
@@ -123,7 +126,10 @@ def _words_of_findings(words: Sequence[str]) -> Q:
 
 
 def jobs_with_findings(matching: Q) -> Q:
-    """Return the condition on reviews that they have such a finding. Runs queries, as `words_of_jobs`."""
+    """Return the condition on reviews that they have such a finding.
+
+    Runs queries, as `words_of_jobs`.
+    """
     such = FindingRow.objects.filter(without_index(matching), job=OuterRef("pk"))
     found = Q(Exists(such))
     if not _is_common(found):
@@ -139,7 +145,10 @@ def without_index(condition: Q) -> Q:
 
 
 def with_facets(facets: Mapping[str, str]) -> Q:
-    """Return the condition on findings of these facets: `severity`, `category`, `source` (llm or check)."""
+    """Return the condition on findings that they have these facets.
+
+    A facet is `severity`, `category` or `source` (llm or check).
+    """
     wanted = [f"{name} {value}" for name, value in facets.items()]
     return Q(DataContains(FINDING_FACETS, Value(wanted, ArrayField(TextField())))) if wanted else Q()
 
@@ -155,7 +164,10 @@ def ids_through_index(rows: QuerySet[FindingRow], field: str = "pk") -> list[int
 
 
 def named(word: str) -> Q:
-    """Return the condition on a changelist by its name, or by its commit's hash as pages shorten it."""
+    """Return the condition on a changelist by its name.
+
+    A commit may also be named by its hash as pages shorten it.
+    """
     commit = _COMMIT.fullmatch(word)
     if commit is None:
         return Q(changelist_id=word)
@@ -180,11 +192,12 @@ def in_states(states: Sequence[str]) -> Q:
 
 
 def jobs_with_stages(stages: QuerySet[StageRun]) -> Q:
-    """Return the condition on reviews that they have one of the stages, which an index serves. Runs a query.
+    """Return the condition on reviews that they have one of the stages. Runs a query.
 
-    PostgreSQL takes matches for evenly spread, and reads the list in its order until it has a page of them: a
-    backlog without a match comes first there. Unless there are many it looks them up, and sorts. It takes the
-    elements of an unknown array for few, and finds them in one walk through the index of ids.
+    PostgreSQL takes matches for evenly spread, and reads the list in its order until it has a page of them:
+    a backlog without a match comes first there. Unless there are many it looks them up in an index, and
+    sorts. It takes the elements of an unknown array for few, and finds them in one walk through the index of
+    ids.
     """
     found = stages.order_by().values("job_id")
     if found[: _MOST_RARE_STAGES + 1].count() > _MOST_RARE_STAGES:
@@ -193,7 +206,10 @@ def jobs_with_stages(stages: QuerySet[StageRun]) -> Q:
 
 
 def newest_with_stages(stages: QuerySet[StageRun], below: int | None) -> QuerySet[StageRun, int]:
-    """Return the ids of reviews with one of the stages, below an id unless it is None, the highest first."""
+    """Return the ids of reviews with one of the stages, the highest first.
+
+    Below the id `below`, unless it is None.
+    """
     found = stages if below is None else stages.filter(job_id__lt=below)
     return found.order_by("-job_id").values_list("job_id", flat=True)
 

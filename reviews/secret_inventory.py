@@ -73,7 +73,10 @@ def _days(since: datetime | None, now: datetime) -> int | None:
 
 
 def _uses() -> dict[str, str]:
-    """Return the current use of each configured secret, such as which of two keys is tried first."""
+    """Return the current use of each configured secret.
+
+    For example, which of two keys is tried first.
+    """
     keys = settings.ARTIFACT_KEYS
     sealed = {row["key"]: row["stored"] for row in prepared.rows(_SEALED)}
     parts = []

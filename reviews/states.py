@@ -120,7 +120,7 @@ AGENT_TASK_TRANSITIONS: tuple[tuple[AgentTaskStatus, AgentTaskStatus], ...] = (
 
 
 class AgentTaskType(models.TextChoices):
-    """What an agent is asked to do."""
+    """Type of a task for an agent."""
 
     REVIEW_CHUNK = "review_chunk", "Review of a part of a change"
     CLAIM_EXTRACTION = "claim_extraction", "Claims of a document"
@@ -129,7 +129,7 @@ class AgentTaskType(models.TextChoices):
 
 
 class SubmissionVerdict(models.TextChoices):
-    """What became of one submission of a result."""
+    """Verdict on one submission of a result."""
 
     ACCEPTED = "accepted", "Accepted"
     ACCEPTED_AS_FAILED = "accepted_as_failed", "Accepted as a failure: the second that could not be used"
@@ -165,7 +165,7 @@ class FindingEventKind(models.TextChoices):
 
 
 class DismissalScope(models.TextChoices):
-    """The findings that a dismissal is about, besides the one it is given on (`reviews.dismissals`)."""
+    """Scope of a dismissal: the findings it is about besides its own (`reviews.dismissals`)."""
 
     FINDING = "finding", "This finding"
     FILE = "file", "The same, anywhere in this file"

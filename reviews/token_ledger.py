@@ -1,4 +1,4 @@
-"""The token ledger: a call to a model reserves its estimate, and is settled by what the provider reports.
+"""Token ledger: a call to a model reserves its estimate, and is settled by what it used.
 
     reserve ─► call ─► settle: what the provider reported; nothing for a call that it did not serve
        │          └──► no report: the estimate stays
@@ -145,7 +145,10 @@ def limits() -> dict[TokenLimit, int]:
 
 
 def source_of(changelist_id: str) -> str:
-    """Return the source whose limit a changelist counts for: `perforce`, `git:name`, `github:owner/name`."""
+    """Return the source whose limit a changelist counts for.
+
+    That is `perforce`, `git:name` or `github:owner/name`.
+    """
     return re.split("[@#!]", changelist_id)[0] if ":" in changelist_id else "perforce"
 
 

@@ -89,7 +89,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What people say about a finding, as far as a reader may see it.
+    """Verdict and comments on a finding, as far as a reader may see them.
 
     `proposal` is a dismissal of a critical finding that a second person has not agreed to.
     """
@@ -103,7 +103,10 @@ NOTHING_SAID = Said()
 
 
 def said_about(identities: Iterable[UUID], scope: Scope) -> dict[UUID, Said]:
-    """Return what is said about findings, by their identity, in one query; nothing about the others."""
+    """Return what is said about findings, by their identity, in one query.
+
+    Findings about which nothing is said are left out.
+    """
     wanted = set(identities)
     if not wanted:
         return {}
@@ -163,7 +166,10 @@ def severity_or_dismissed() -> Case:
 
 
 def of_findings() -> dict[str, Combinable]:
-    """Return annotations of findings for answers: the verdict that counts, by whom and when, or null."""
+    """Return annotations of findings for answers: the verdict that counts, by whom and when.
+
+    All are null without a verdict.
+    """
     newest = FindingEvent.objects.verdicts().filter(identity=OuterRef("identity")).order_by("-pk")
     columns = {"verdict": "kind", "verdict_by": "actor", "verdict_at": "created_at"}
     # Taken back or past its last day: no verdict, as if none had been given.
@@ -175,20 +181,23 @@ def of_findings() -> dict[str, Combinable]:
 
 
 def thread(finding: FindingRow, scope: Scope) -> list[FindingEvent]:
-    """Return what was said about a finding in every version, oldest first, as far as a reader may see."""
+    """Return what was said about a finding in every version, oldest first.
+
+    A reader sees what `scope` allows.
+    """
     events = FindingEvent.objects.filter(scope.findings(), identity=finding.identity)
     return list(events.select_related("job").order_by("-pk")[:MAX_EVENTS])[::-1]
 
 
 def give(finding: FindingRow, kind: str, actor: str, reason: str = "", extent: Extent = ONLY_THIS) -> None:
-    """Store a verdict, or with `undone` take the present one back. Repeating the last one changes nothing.
+    """Store a verdict, or with `undone` take the present one back.
 
-    A dismissal of a finding that is critical in any version is stored as a proposal until a second person
-    agrees (G411).
+    Repeating the last one changes nothing. A dismissal of a finding that is critical in any version is
+    stored as a proposal until a second person agrees (G411).
 
     Raises NotAccepted: an unknown kind, a reason that is too long, an extent without sense, nothing to take
-    back, or too many changes by one actor; NotAllowed: a wide scope, or a critical finding, for whom may not
-    dismiss these.
+    back, or too many changes by one actor. Raises NotAllowed: a wide scope, or a critical finding, for those
+    who may not dismiss these.
     """
     if kind not in (*VERDICTS, Kind.UNDONE):
         raise NotAccepted(f"Not saved: {kind[:20]!r} is no verdict. Accepted: {', '.join(VERDICTS)}, undone.")
@@ -249,7 +258,10 @@ def comment(finding: FindingRow, actor: str, text: str) -> None:
 
 
 def _lock(finding: FindingRow) -> None:
-    """One at a time: a double click is one verdict, and two people agree in whatever version they see."""
+    """Lock the finding's oldest row: one verdict at a time.
+
+    So a double click is one verdict, and two people agree in whatever version they see.
+    """
     rows = FindingRow.objects.filter(identity=finding.identity).select_for_update()
     list(rows.order_by("pk").only("pk")[:1])
 

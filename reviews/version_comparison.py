@@ -1,8 +1,8 @@
-"""Compares the findings of two versions: which are new, and what became of the others.
+"""Comparison of the findings of two versions: which are new, and how the others ended.
 
-Lines move and a model words the same finding differently each time, so findings are matched by file,
-then code and title, then place. A finding is fixed only if its quoted lines are no longer in the change:
-a model that does not repeat itself has fixed nothing.
+Lines move and a model words the same finding differently each time, so findings are matched by file, then
+code and title, then place. A finding is fixed only if its quoted lines are no longer in the change: a model
+that does not repeat itself has fixed nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ Lines = Mapping[tuple[str, str], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`partners[i]` is the index of the earlier finding that finding `i` repeats.
+    """Result of a comparison.
 
-    `endings` say what became of the earlier findings without a partner, by their index.
+    `partners[i]` is the index of the earlier finding that finding `i` repeats. `endings` say what became of
+    the earlier findings without a partner, by their index.
     """
 
     partners: Mapping[int, int]
@@ -46,11 +47,12 @@ def compared(
     lines: Lines,
     dismissed: Collection[int] = frozenset(),
 ) -> Compared:
-    """Compare the findings of a version with those of the newest `earlier` one that was reviewed.
+    """Compare the findings of a version with those of the version before.
 
-    `coverage` maps each file of the version to its status, `lines` each file and side to the lines of
-    the change that the model was shown (`lines_of`). `dismissed` are indexes of earlier findings that
-    people dismissed: only a finding that says the same is their partner (guarantee G261).
+    `earlier` are those of the newest version that was reviewed. `coverage` maps each file of the version to
+    its status, `lines` each file and side to the lines of the change that the model was shown (`lines_of`).
+    `dismissed` are indexes of earlier findings that people dismissed: only a finding that says the same is
+    their partner (guarantee G261).
     """
     partners = _partners(findings, earlier, dismissed)
     matched = set(partners.values())
@@ -65,7 +67,10 @@ def compared(
 
 
 def lines_of(prepared: Prepared) -> Lines:
-    """Return the lines on each `(file, side)` of a prepared change, of the files that it shows completely."""
+    """Return the lines on each `(file, side)` of a prepared change.
+
+    Only of the files that it shows completely.
+    """
     hunks: dict[int, list[ShownHunk]] = {index: [] for index in range(len(prepared.paths))}
     for hunk in (hunk for chunk in prepared.chunks for hunk in chunk.hunks):
         hunks[hunk.file].append(hunk)
@@ -85,9 +90,9 @@ def lines_of(prepared: Prepared) -> Lines:
 def _partners(
     findings: Sequence[ReportFinding], earlier: Sequence[ReportFinding], dismissed: Collection[int]
 ) -> dict[int, int]:
-    """Match findings of two versions; the strongest criteria come first and each has one partner.
+    """Match findings of two versions; each has one partner.
 
-    So a weak match cannot take the partner of a strong one.
+    The strongest criteria come first, so a weak match cannot take the partner of a strong one.
     """
     partners: dict[int, int] = {}
     free = set(range(len(earlier)))
@@ -135,14 +140,20 @@ def _place(finding: ReportFinding) -> tuple[str, int, str]:
 
 
 def _alike(one: ReportFinding, other: ReportFinding) -> bool:
-    """Return whether two findings are worded alike: another defect of the same lines is not dismissed."""
+    """Return whether two findings are worded alike.
+
+    So another defect of the same lines is not dismissed.
+    """
     mine, its = (telling_words(f"{finding.title} {finding.message}") for finding in (one, other))
     return shared(mine, its) >= MIN_ALIKE
 
 
 @dataclass(frozen=True, slots=True)
 class _Criterion:
-    """Findings with the same `key` may be the same; None matches nothing. `is_weak`: whatever they say."""
+    """Criterion of a match: findings with the same `key` may be the same; None matches nothing.
+
+    `is_weak`: they may be the same whatever they say.
+    """
 
     key: Callable[[ReportFinding], Hashable | None]
     is_near: bool = False
@@ -176,13 +187,19 @@ def _words(title: str) -> tuple[str, ...]:
 
 
 def code_of(finding: ReportFinding) -> str | None:
-    """Return the lines that a finding is about, without regard to spaces; None: too short to tell."""
+    """Return the lines that a finding is about, without regard to spaces.
+
+    None: too short to tell findings apart.
+    """
     code = " ".join(word for row in finding.excerpt if finding.covers(row) for word in row.text.split())
     return code if len(code) >= MIN_CODE else None
 
 
 def _ending(finding: ReportFinding, status: str | None, lines: Lines) -> Ending:
-    """Return what became of a finding that the version does not repeat; `status` is its file's coverage."""
+    """Return how a finding that the version does not repeat has ended.
+
+    `status` is the coverage of its file.
+    """
     if status is None:
         return Ending.GONE
     is_check = finding.source.startswith("check:")
@@ -199,7 +216,10 @@ def _ending(finding: ReportFinding, status: str | None, lines: Lines) -> Ending:
 
 
 def _changed_lines(finding: ReportFinding) -> Iterator[str]:
-    """Yield the lines of a finding that its version changed; unchanged ones may just be out of sight."""
+    """Yield the lines of a finding that its version changed.
+
+    Unchanged ones may just be out of sight.
+    """
     for row in finding.excerpt:
         if finding.covers(row) and row.kind != " " and (text := _normal(row.text)):
             yield text
