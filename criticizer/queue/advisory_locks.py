@@ -1,4 +1,4 @@
-"""PostgreSQL advisory locks: every number that the project uses, once."""
+"""PostgreSQL advisory locks, with every number that the project uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from criticizer.db import prepared
 
 @unique
 class Lock(IntEnum):
-    """Work that one process does at a time; the locks of digests have a key each."""
+    """Advisory locks by their numbers.
+
+    The work of a lock is done by one process at a time; a digest's locks also have a key.
+    """
 
     SWEEP = 7_100_001
     SOURCE_POLL = 7_100_002
@@ -26,7 +29,7 @@ class Lock(IntEnum):
     TOKEN_LIMITS = 7_103  # one key; reservations are made one after another
     FIRST_LOGIN = 7_104  # one key; machines that start together create one account
     ALLOW_LIST = 7_105  # one key; what an edit opens or denies is decided by the lines before it
-    CEILING = 7_102  # one key; processes that start together record one change of the ceiling
+    CEILING = 7_102  # one key; of processes that start together, one records a change of the ceiling
 
 
 TRY = "SELECT pg_try_advisory_lock(%(lock)s) AS got, pg_backend_pid() AS pid"
@@ -34,7 +37,7 @@ _POLL_SECONDS = 0.2
 _UNLOCK = "SELECT pg_advisory_unlock(%(lock)s)"
 _TRY_ONE = "SELECT pg_try_advisory_lock(%(lock)s, hashint8(%(key)s))"
 _UNLOCK_ONE = "SELECT pg_advisory_unlock(%(lock)s, hashint8(%(key)s))"
-# The session that a lock waits for. A number of 64 bits has its upper half in `classid`.
+# The session that has a lock. The upper half of a 64-bit number is in `classid`.
 _HOLDER = """
 SELECT l.pid, host(a.client_addr) AS address, a.backend_start
   FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
@@ -46,7 +49,10 @@ _TAKE_ONE = "SELECT pg_advisory_xact_lock(%(lock)s, hashtext(%(key)s))"
 
 @contextmanager
 def held(lock: Lock, key: int | None = None) -> Iterator[bool]:
-    """Hold a lock in the block unless another session has it; yield whether it is held. Never waits."""
+    """Hold a lock in the block unless another session has it; yield whether it is held.
+
+    Never waits.
+    """
     parameters = {"lock": lock.value, "key": key}
     if not prepared.value(TRY if key is None else _TRY_ONE, parameters):
         yield False
@@ -72,9 +78,10 @@ class Holder:
 
 @contextmanager
 def awaited(lock: Lock, on_wait: Callable[[Holder], None] = lambda _: None) -> Iterator[None]:
-    """Wait for a lock and hold it in the block. Calls `on_wait` with each session that has it before.
+    """Wait for a lock and hold it in the block.
 
-    Waits between statements, not in one: an index that is created concurrently waits for every statement.
+    Calls `on_wait` with each session that has the lock meanwhile. Waits between statements, not in one:
+    CREATE INDEX CONCURRENTLY waits for every running statement.
     """
     known = None
     while not prepared.value(TRY, {"lock": lock.value}):

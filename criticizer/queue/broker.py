@@ -37,7 +37,7 @@ _Task = tuple[None, str]
 
 
 def connect() -> psycopg.Connection[dict[str, Any]]:
-    """Open a connection outside Django's per-thread ones: autocommit."""
+    """Open a connection with autocommit, apart from Django's connection of this thread."""
     parameters = connections["default"].get_connection_params()
     for name in ("cursor_factory", "context", "prepare_threshold", "client_encoding"):
         parameters.pop(name, None)
@@ -47,7 +47,7 @@ def connect() -> psycopg.Connection[dict[str, Any]]:
 
 
 class OutboxBroker(Broker):  # type: ignore[misc]
-    """Claims from `outbox_messages` for the queue named by the cluster (`list_key`)."""
+    """Broker that claims messages of one queue, which the cluster names (`list_key`)."""
 
     def __init__(self, list_key: str | None = None) -> None:
         super().__init__(list_key)

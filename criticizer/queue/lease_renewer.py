@@ -1,4 +1,4 @@
-"""Lease renewer: keeps the leases of running work, from a thread of the worker process."""
+"""Lease renewer: a thread of the worker process that renews the leases of running work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LeaseRenewer:
 
     @contextmanager
     def holding(self, token: UUID) -> Iterator[None]:
-        """Renew the lease `token` for the duration of the block."""
+        """Renew the lease `token` while the block runs."""
         self._ensure_thread()
         with self._lock:
             self._held.add(token)

@@ -26,9 +26,9 @@ from criticizer.db import prepared, reconnect
 LEASE_SECONDS = 30.0  # delay of work whose worker was killed, however long the stage
 RENEW_SECONDS = 10.0  # three chances before a lease runs out
 RESCUE_SECONDS = 10.0  # after a database loss, before work with expired leases is rescued
-STALL_SECONDS = 8.0  # claimed but not started for so long: the cluster is wedged
-YIELD_SECONDS = 1.0  # what waits behind work of so long is claimed again, in the turn it then has
-WAKE_PER_SECOND = 20.0  # work that waited for a dependency
+STALL_SECONDS = 8.0  # a cluster that has not started claimed work for so long is wedged
+YIELD_SECONDS = 1.0  # without a free worker for so long, waiting claims are released, to be claimed by turn
+WAKE_PER_SECOND = 20.0  # messages that waited for a dependency
 FLOW_WINDOW = 32  # flows that one claim compares; the next claim continues after them
 SYSTEM, REPLAYS = "system", "replays"  # flows of work that no requester made
 
@@ -69,9 +69,9 @@ class Claimed:
 # `flows` steps along the index outbox_fair, over `window` flows after the flow `after`, so the cost
 # grows neither with the messages nor with the flows. A message's turn is its place within its flow,
 # behind what the flow has in work: the lowest turns are claimed, and the oldest of equal ones. Work whose
-# worker was lost is first in its flow: it had its turn, and its lease ended after what waits became due.
-# Candidates are more than `limit`, as another claimer may have locked some. Limits are constants of the
-# text: without them the planner expects many rows, sorts them, and plans each call again.
+# worker was lost is first in its flow: it had its turn already, but became due again later than the others.
+# There are more candidates than `limit`, as another claimer may have locked some. Limits are constants in
+# the text: with parameters the planner expects many rows, sorts them, and plans each call again.
 _CLAIM = """
 WITH RECURSIVE flows AS (
   SELECT 0 AS place, %(after)s::varchar AS flow
@@ -113,13 +113,13 @@ SELECT last.flow AS examined, claimed.*
  ORDER BY turns.turn, turns.available_at, turns.id"""
 
 
-# A plan that was made for an empty queue reads the whole table, until it is analyzed: 50,000 messages made a
-# claim take 1.9 s instead of 2 ms. Every statement of the claim has an index.
+# A plan made for an empty queue reads the whole table until the table is analyzed: with 50,000 messages
+# a claim took 1.9 s instead of 2 ms. There is an index for every statement of the claim.
 BY_INDEX = "SELECT set_config('enable_seqscan', 'off', false)"
 
 
 def rows_by_index(sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Run one statement in a transaction of its own, with plans that read no whole table."""
+    """Run one statement in a transaction of its own, planned without sequential scans."""
     with transaction.atomic():
         prepared.rows(BY_INDEX.replace("false", "true"))  # until the end of the transaction
         return prepared.rows(sql, parameters)
@@ -157,7 +157,7 @@ woken AS (
 SELECT queue, count(*) AS woken, min(id) AS first, pg_notify('criticizer_' || queue, '')
   FROM woken GROUP BY queue"""
 
-# Back to its place: behind what became due meanwhile, a busy cluster would let everybody pass it, each time.
+# To their old places: in a busy cluster, newer messages would otherwise overtake them each time.
 RELEASE = """
 UPDATE outbox_messages SET available_at = least(created_at, now()), lease_token = NULL
  WHERE lease_token = ANY(%(tokens)s) AND started_at IS NULL"""
@@ -189,10 +189,11 @@ SELECT pg_notify('criticizer_' || queue, '') FROM made"""
 
 
 def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = rows_by_index) -> list[Claimed]:
-    """Lease up to `limit` due messages, in their turns; `run` executes the statement. Never waits.
+    """Lease up to `limit` due messages in turns of their flows; never waits.
 
-    Flows take turns: next is the flow with the fewest messages in work, of equal ones the one whose
-    message was due first; within a flow work whose worker was lost, then the oldest message (guarantee G140).
+    The next flow is the one with the fewest messages in work, of equal ones the one whose message was
+    due first. Within a flow, work whose worker was lost comes first, then the oldest message (guarantee
+    G140). `run` executes the statement.
     """
     asked = {"queue": queue, "lease": scaled(LEASE_SECONDS), "rescue": may_rescue()}
     starts = int(not _after.get(queue))
@@ -207,9 +208,9 @@ def claim(queue: str, limit: int, run: Callable[..., list[dict[str, Any]]] = row
 
 
 def may_rescue() -> bool:
-    """Say whether work whose lease ran out may be taken over.
+    """Return whether work whose lease ran out may be taken over.
 
-    Not right after this process lost the database: no worker could renew its lease then. Workers
+    False right after this process lost the database, as no worker could renew its lease then. Workers
     that still run renew theirs within a second.
     """
     return reconnect.seconds_since_loss() > max(scaled(RESCUE_SECONDS), 2.0)
@@ -248,21 +249,22 @@ SELECT pg_notify('criticizer_' || queue, '') FROM due"""
 
 
 def make_due(aggregate_type: str, aggregate_id: int, message_type: str) -> None:
-    """Make a message due that waits, unless a worker has it. Part of the caller's transaction."""
+    """Make a waiting message due, unless a worker has it. Part of the caller's transaction."""
     named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "message_type": message_type}
     prepared.rows(_MAKE_DUE, named)
 
 
 def wake(dependency: str, *, limit: int | None = None) -> int:
-    """Make messages that wait for `dependency` due, WAKE_PER_SECOND of them; return their number.
+    """Make the messages that wait for `dependency` due; return their number.
 
-    `limit`: at most so many, in the order in which they were due. Part of the caller's transaction.
+    WAKE_PER_SECOND become due each second, and `limit` at most, in the turns of their flows. Part of the
+    caller's transaction.
     """
     return sum(int(row["woken"]) for row in _woken(dependency, limit))
 
 
 def wake_first(dependency: str) -> int | None:
-    """Make the message due whose turn it is of those that wait for `dependency`; return its id."""
+    """Make the first of the messages that wait for `dependency` due; return its id."""
     found = _woken(dependency, 1)
     return int(found[0]["first"]) if found else None
 
@@ -274,16 +276,16 @@ def _woken(dependency: str, limit: int | None) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class _Work:
-    """A message that a thread works on, what is called with its id at the end, and its flow once known."""
+    """The message that a thread works on."""
 
     message_id: int
-    at_end: set[Callable[[int], None]] = field(default_factory=set)
-    flow: str | None = None
+    at_end: set[Callable[[int], None]] = field(default_factory=set)  # called with the id
+    flow: str | None = None  # None: not known yet
 
 
 @contextmanager
 def working_on(message_id: int) -> Iterator[None]:
-    """Say in the block which message this thread works on, for what is reserved for it."""
+    """Note in the block which message this thread works on, for slots that are reserved for it."""
     work = _Work(message_id)
     known = _in_work.set(work)
     try:
@@ -295,7 +297,7 @@ def working_on(message_id: int) -> Iterator[None]:
 
 
 def in_work() -> int | None:
-    """Return the message that this thread works on, None outside of `working_on`."""
+    """Return the id of the message that this thread works on, None outside of `working_on`."""
     work = _in_work.get()
     return work.message_id if work else None
 
@@ -307,15 +309,15 @@ def flow_in_work() -> str | None:
 
 
 def note_flow(flow: str) -> None:
-    """Say which flow the message has that this thread works on. Does nothing outside of `working_on`."""
+    """Note the flow of the message that this thread works on; does nothing without one."""
     if (work := _in_work.get()) is not None:
         work.flow = flow
 
 
 def at_end_of_work(act: Callable[[int], None]) -> None:
-    """Call `act`, which must not raise, once with the message that this thread works on, when it ends.
+    """Call `act` once with the id of this thread's message when work on it ends.
 
-    Does nothing outside of `working_on`.
+    `act` must not raise. Does nothing outside of `working_on`.
     """
     if (work := _in_work.get()) is not None:
         work.at_end.add(act)
@@ -324,7 +326,8 @@ def at_end_of_work(act: Callable[[int], None]) -> None:
 def hold(message_id: int, token: UUID, *, seconds: float = LEASE_SECONDS) -> bool:
     """Start work on a leased message, or renew its lease, for `seconds` (scaled here).
 
-    It no longer waits for a dependency. False, with nothing changed, when the lease was lost.
+    The message no longer waits for a dependency. Returns False, with nothing changed, when the lease
+    was lost.
     """
     return prepared.row(_HOLD, {"id": message_id, "token": token, "lease": scaled(seconds)}) is not None
 
@@ -332,10 +335,11 @@ def hold(message_id: int, token: UUID, *, seconds: float = LEASE_SECONDS) -> boo
 def put_back(
     message_id: int, token: UUID, *, seconds: float, waiting_for: str = "", has_failed: bool = False
 ) -> bool:
-    """Give up a leased message: due again in `seconds`, or when `wake` is called for its dependency.
+    """Give up a leased message, which is due again in `seconds`.
 
-    `has_failed` adds one to `retry_count`. Part of the caller's transaction. False, with nothing
-    changed, when the lease was lost.
+    It is due earlier when `wake` is called for the dependency `waiting_for`. `has_failed` adds one to
+    `retry_count`. Part of the caller's transaction. Returns False, with nothing changed, when the lease
+    was lost.
     """
     parameters = {
         "id": message_id,
@@ -350,7 +354,7 @@ def put_back(
 def done(message_id: int, token: UUID) -> bool:
     """Delete a leased message whose work is done. Part of the caller's transaction.
 
-    False, with nothing changed, when the lease was lost.
+    Returns False, with nothing changed, when the lease was lost.
     """
     return prepared.row(_DONE, {"id": message_id, "token": token}) is not None
 

@@ -1,6 +1,6 @@
-"""Periodic tasks: one outbox message each, due again by the commit that ends a run.
+"""Periodic tasks: each is one outbox message, made due again by the commit that ends a run.
 
-A worker runs it, not the watchdog; a run that dies is repeated when its lease has expired.
+A worker runs the task, not the watchdog. A run that dies is repeated when its lease has expired.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _ONLY_ID = 0  # the one message's aggregate_id
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """When the next run is due: in `seconds`, or once the dependency `waiting_for` can be called."""
+    """The time until the next run."""
 
     seconds: float
-    waiting_for: str = ""
+    waiting_for: str = ""  # a dependency: the run is due earlier, once it can be called
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """`aggregate` and `message` name the one outbox message; `message` is a key of settings.TASKS."""
+    """A task with one outbox message, which `aggregate` and `message` name."""
 
     aggregate: str
-    message: str
+    message: str  # a key of settings.TASKS
     queue: str = "stages"
 
     def ensure(self, *, is_enabled: bool) -> None:
@@ -44,7 +44,7 @@ class PeriodicTask:
             OutboxMessage.objects.filter(aggregate_type=self.aggregate, lease_token=None).delete()
 
     def run_now(self) -> None:
-        """Make the next run due now, unless a worker has it. Part of the caller's transaction, if any."""
+        """Make the next run due now, unless a worker has it. Part of any transaction around it."""
         outbox.make_due(self.aggregate, _ONLY_ID, self.message)
 
     def run(
@@ -54,10 +54,11 @@ class PeriodicTask:
         work: Callable[[], Pause],
         holding: Callable[[UUID], AbstractContextManager[None]],
     ) -> None:
-        """Run `work` for a leased message and make the next run due. Never raises, refuses a lost lease.
+        """Run `work` for a leased message, then make the next run due. Never raises.
 
-        `holding` renews the lease meanwhile. Where it is lost all the same, the worker that has it ends the
-        run; where `work` fails, the lease expires and the next run starts from the rows.
+        Does nothing when the lease was lost before. `holding` renews it meanwhile; when it is lost all
+        the same, the worker that has it now ends the run. When `work` fails, the lease expires and the
+        next run starts from the rows.
         """
         try:
             if not outbox.hold(outbox_id, token):
