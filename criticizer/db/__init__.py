@@ -1,1 +1,1 @@
-"""PostgreSQL: prepared statements, reconnecting, limits, privileges, triggers, the embedded server."""
+"""PostgreSQL: statements, reconnecting, limits, privileges, triggers, embedded server."""

@@ -15,12 +15,15 @@ from django.views.defaults import page_not_found
 from criticizer.db import reconnect
 from criticizer.observability.health import unavailable_response
 
-# So long after a loss every request checks, also those that would notice by themselves.
+# For so long after a loss every request checks, also one that would notice the loss by itself.
 _CHECK_ALL_SECONDS = 30.0
 
 
 class DatabaseMiddleware:
-    """Answers 503 with Retry-After while the database is away; reconnects when it is back."""
+    """Middleware that answers 503 with Retry-After while the database is away.
+
+    It reconnects when the database is back.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -37,7 +40,7 @@ class DatabaseMiddleware:
 
 
 def _notices_by_itself(request: HttpRequest) -> bool:
-    """Say whether the request reads a row first anyway: an API key is looked up."""
+    """Return whether the request reads a row first anyway: its API key is looked up."""
     return (
         reconnect.seconds_since_loss() > _CHECK_ALL_SECONDS
         and "HTTP_AUTHORIZATION" in request.META
@@ -46,7 +49,10 @@ def _notices_by_itself(request: HttpRequest) -> bool:
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Return the page of a wrong address; 503 where the database was lost, as the page names its reader."""
+    """Return the page for an unknown address, or 503 while the database is away.
+
+    The page names the signed-in person, so it reads a row.
+    """
     try:
         return page_not_found(request, exception)
     except (OperationalError, InterfaceError) as error:

@@ -1,8 +1,8 @@
-"""Checks whether an older version keeps working after a migration.
+"""Check that an older version keeps working after a migration.
 
-What the older version reads must stay, and what it writes must be accepted. Judges operations by their kind,
-from the states before and after. SQL, Python and triggers cannot be judged: they are named, for a person to
-read.
+Columns that the older version reads must stay, and rows that it writes must be accepted. Operations are
+judged by their kind, from the states before and after. SQL, Python and triggers cannot be judged: they are
+listed for a person to read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _HARMLESS = (
 
 
 def judge(migrations: Iterable[Migration], state: ProjectState) -> Iterator[RiskyOperation]:
-    """Yield operations that may break an older version. `state`: before the first; changed in place."""
+    """Yield operations that may break an older version.
+
+    `state` is the one before the first migration; it is changed in place.
+    """
     for migration in migrations:
         for operation in migration.operations:
             before = state.clone()

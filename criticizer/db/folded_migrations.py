@@ -7,9 +7,9 @@ from django.db.migrations.loader import MigrationLoader
 
 
 def partly_run(loader: MigrationLoader) -> list[str]:
-    """Return the apps of which a database ran some of the folded migrations, but not all.
+    """Return the apps of which the database ran some of the folded migrations, but not all.
 
-    Django leaves their one migration out of its graph then, as if the app had none, and finds nothing to run.
+    Django then leaves their one migration out of its graph, as if the app had none, and finds nothing to run.
     """
     return sorted({key[0] for key in loader.replacements if key not in loader.graph.nodes})
 

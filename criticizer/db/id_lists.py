@@ -1,4 +1,4 @@
-"""Rows by thousands of their ids, given as one parameter."""
+"""Query condition on thousands of ids as one parameter."""
 
 from __future__ import annotations
 
@@ -17,5 +17,8 @@ class EqualsAny(Func):
 
 
 def is_one_of(ids: Sequence[int]) -> Q:
-    """Return the condition on ids as one parameter: thousands take longer to send than to look up."""
+    """Return the condition that the primary key is one of `ids`, sent as one parameter.
+
+    Thousands of parameters would take longer to send than the rows to look up.
+    """
     return Q(EqualsAny(F("pk"), Value(list(ids), ArrayField(BigIntegerField()))))

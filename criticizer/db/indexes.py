@@ -1,4 +1,4 @@
-"""Indexes that are made on a table while the product reads and writes it."""
+"""Migration operations that create an index while the product reads and writes its table."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from django.db.migrations import AddConstraint
 
 
 class AddIndexRetryably(AddIndexConcurrently):
-    """Make an index without keeping writers waiting; the migration needs `atomic = False`.
+    """Create an index without blocking writers; the migration needs `atomic = False`.
 
-    A build that was cut off leaves an index that serves nothing: it is dropped first, so that the migration
-    can be run again.
+    A build that was interrupted leaves an invalid index: it is dropped first, so that the migration can be
+    run again.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-SHARE = 8  # one part in eight: workers, web server and the system's own cache are on the same machine
+SHARE = 8  # an eighth: workers, web server and the system's own cache use the same machine
 SMALLEST_MB, LARGEST_MB = 128, 4096
 _MB = 1024 * 1024
 
@@ -18,13 +18,13 @@ def shared_buffers(memory_bytes: int) -> str:
 
 
 def memory_bytes(system: Path = Path("/")) -> int:
-    """Return the memory that this process may use: the machine's, or the least limit of its groups."""
+    """Return the memory this process may use: the machine's or its control groups' least limit."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_limits(system)])
 
 
 def _limits(system: Path) -> Iterator[int]:
-    """Yield the limits of this process's control groups and of those around them, in bytes."""
+    """Yield the limits of this process's control groups and of their parents, in bytes."""
     root = system / "sys/fs/cgroup"
     try:
         lines = (system / "proc/self/cgroup").read_text().splitlines()

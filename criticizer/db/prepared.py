@@ -1,8 +1,8 @@
 """Server-side prepared statements on Django's own connection, for hot statements.
 
 Django binds parameters on the client, so PostgreSQL plans every statement again. Preparing the
-claim, record and intake statements halves their cost. They take part in Django's transactions, and
-in its log of statements while it keeps one (DEBUG, a test that counts them).
+claim, record and intake statements halves their cost. They are part of Django's transactions, and
+of its log of statements while it keeps one (DEBUG, a test that counts them).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from psycopg.rows import dict_row, tuple_row
 from criticizer.db import reconnect
 
 Parameters = Mapping[str, Any] | Sequence[Any]
-# Django opens its connections with preparing switched off, which overrules `prepare=True`. This
-# high a threshold prepares what asks for it and nothing else.
+# Django switches preparing off on its connections, which overrules `prepare=True`. With a threshold
+# this high only statements with `prepare=True` are prepared.
 _WHEN_ASKED = 2**31
 
 
@@ -39,19 +39,22 @@ def _execute(sql: str, parameters: Parameters, row_factory: Any) -> list[Any]:
         psycopg.Cursor(connection.connection, row_factory=row_factory) as cursor,
     ):
         with _logged(cursor, sql, parameters) if connection.queries_logged else nullcontext():
-            # A pooler gives the session, and what is prepared on it, to another client.
+            # A pooler gives the session, with its prepared statements, to another client.
             cursor.execute(sql.encode(), parameters, prepare=settings.DATABASE_POOLER == "none")
         return cursor.fetchall() if cursor.description is not None else []
 
 
 def _logged(cursor: psycopg.Cursor[Any], sql: str, parameters: Parameters) -> AbstractContextManager[None]:
-    """Add a statement to Django's log; not by its wrappers: pghistory's puts a statement before ours."""
+    """Add a statement to Django's log.
+
+    Not through Django's execute wrappers: the one of pghistory puts a statement before ours.
+    """
     return CursorDebugWrapper(cursor, connection).debug_sql(sql, parameters)
 
 
 def rows(sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
     """Run one statement and return its rows as dictionaries (empty when it returns none)."""
-    return list(_execute(sql, parameters, dict_row))
+    return _execute(sql, parameters, dict_row)
 
 
 def row(sql: str, parameters: Parameters = ()) -> dict[str, Any] | None:
@@ -68,9 +71,9 @@ def value(sql: str, parameters: Parameters = ()) -> Any:
 
 @cache
 def statement(text: str, **constants: str | int) -> str:
-    """Return SQL with constants of the code such as `$ACTIVE` filled in. Values are parameters, never these.
+    """Return SQL with constants of the code, such as `$ACTIVE`, filled in.
 
-    Raises KeyError for a name in the text that is not given.
+    Other values are parameters, never constants. Raises KeyError for a name in the text that is not given.
     """
     return Template(text).substitute(constants)
 
@@ -78,8 +81,8 @@ def statement(text: str, **constants: str | int) -> str:
 def sql_list(words: Iterable[str]) -> str:
     """Return constants, such as states, as the list after IN: "('queued', 'running')".
 
-    In the text, as a parameter would keep the planner from a partial index. Raises ValueError for
-    an empty list and for a word that is not an identifier.
+    They are part of the text because with a parameter the planner does not use a partial index. Raises
+    ValueError for an empty list and for a word that is not an identifier.
     """
     listed = [str(word) for word in words]
     if not listed or not all(word.isascii() and word.isidentifier() for word in listed):

@@ -1,4 +1,7 @@
-"""Owner of the tables, grants and audit triggers: web and workers connect as a role without ownership."""
+"""Owner of the tables, grants and audit triggers.
+
+Web and workers connect as a role that does not own the tables.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
-# Rows are added and read, never changed. Their triggers refuse it; without ownership these stay on.
+# Rows are added and read, never changed: triggers refuse it, and only the owner could switch these off.
 APPEND_ONLY = (
     "security_events",
     "audit_seals",
@@ -34,12 +37,12 @@ _NOT_DELETED = ("pghistory_context",)
 # Rows change in the columns that their own triggers allow, and are never deleted.
 KEPT = ("letter_archives",)
 _HARDENED = (*APPEND_ONLY, *_NOT_DELETED, *KEPT)
-# pgtrigger lets a session name triggers to ignore, which would bypass all of them.
+# pgtrigger lets a session name triggers to ignore; this switches that off.
 _NO_IGNORING = """
 CREATE OR REPLACE FUNCTION public._pgtrigger_should_ignore(trigger_name NAME) RETURNS BOOLEAN
     LANGUAGE sql IMMUTABLE AS 'SELECT FALSE'"""
-# Unlike pgtrigger's own triggers these have no exceptions. An update from inside a trigger is
-# dropped: in pghistory's upsert of a context the first record stays.
+# Unlike pgtrigger's own triggers these cannot be ignored. An update from inside a trigger does
+# nothing: in pghistory's upsert of a context the first record stays.
 _AUDIT_STAYS = """
 CREATE OR REPLACE FUNCTION public.audit_stays() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
@@ -59,7 +62,7 @@ _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() A
 
 @contextmanager
 def as_owner(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Connect as the owner of the tables in the block, if that is another role (settings.DATABASE_OWNER)."""
+    """Connect in the block as settings.DATABASE_OWNER, if the tables' owner is another role."""
     owner = settings.DATABASE_OWNER
     before = {name: connection.settings_dict[name] for name in owner}
     if not owner or before == owner or (settings.EMBEDDED_DATABASE and _owns_database(connection)):
@@ -80,7 +83,7 @@ def harden(connection: BaseDatabaseWrapper) -> None:
         cursor.execute(_TABLES, [list(_HARDENED)])
         tables = [table for (table,) in cursor.fetchall()]
         if len(tables) < len(_HARDENED):
-            return  # a partial migrate: the next full one does it
+            return  # only some migrations ran: the next full `migrate` does it
         cursor.execute(_NO_IGNORING)
         cursor.execute(_AUDIT_STAYS)
         for table in tables:

@@ -17,7 +17,7 @@ _CANCELLED = "57014"
 
 
 class BoundedCount(int):
-    """A number of rows, shown as `10 000+` or `many` when it is not exact."""
+    """Number of rows, shown as `10 000+` or `many` when it is not exact."""
 
     text: str
     is_exact: bool
@@ -41,13 +41,13 @@ class StatementTimeout(Exception):
     """The statement was cancelled at its time limit."""
 
 
-# For pages, which need the first rows only: parallel workers would read thousands more before they stop.
+# For pages, which need only the first rows: parallel workers would read thousands more before they stop.
 NO_PARALLEL_WORKERS: Mapping[str, str] = {"max_parallel_workers_per_gather": "0"}
 
 
 @contextmanager
 def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Iterator[None]:
-    """Cancel any statement inside that runs longer. Raises StatementTimeout.
+    """Cancel any statement of the block that runs longer. Raises StatementTimeout.
 
     `planner`: settings of PostgreSQL's planner inside the block, such as `NO_PARALLEL_WORKERS`. After the
     block, the settings of an enclosing block apply again.
@@ -62,7 +62,7 @@ def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Ite
                 outer = dict(zip(limits, cursor.fetchone(), strict=True))
             cursor.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in limits.items()))
             yield
-            if is_inner:  # they would outlive this block
+            if is_inner:  # SET LOCAL lasts until the outer transaction ends
                 cursor.execute("; ".join(f"SET LOCAL {name} = '{value}'" for name, value in outer.items()))
     except OperationalError as error:
         if sqlstate_of(error) != _CANCELLED:
@@ -73,7 +73,7 @@ def statement_timeout(milliseconds: int, planner: Mapping[str, str] = {}) -> Ite
 def bounded_count(rows: QuerySet[Any]) -> BoundedCount:
     """Count `rows` up to MAX_COUNTED: `SELECT count(*) FROM (… LIMIT MAX_COUNTED + 1)`.
 
-    "many" when it takes longer than settings.COUNT_MILLISECONDS.
+    Returns "many" when that takes longer than settings.COUNT_MILLISECONDS.
     """
     try:
         with statement_timeout(settings.COUNT_MILLISECONDS, NO_PARALLEL_WORKERS):

@@ -1,4 +1,4 @@
-"""Reconnecting to PostgreSQL: repeat work after a lost connection, wait for the server, note losses."""
+"""Reconnecting to PostgreSQL: repeat work, wait for the server, note losses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from criticizer.resilience.classification import sqlstate_of
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-TRY_SECONDS = 0.5  # between connections to a server that is away
+TRY_SECONDS = 0.5  # between two tries to connect to a server that is away
 _CONFLICTS = {"40001", "40P01"}  # serialization failure, deadlock
 # The server stops, crashed, starts, or ended an idle session or transaction; or a standby answers
-# for the server from which it took over.
+# in place of the server that it replaced.
 _AWAY = {"57P01", "57P02", "57P03", "57P05", "25P03", "25006"}
 _lost_at = -math.inf  # monotonic
 
@@ -26,7 +26,7 @@ _lost_at = -math.inf  # monotonic
 def with_retries(
     work: Callable[[], T], *, waits: Iterable[float], sleep: Callable[[float], None] = time.sleep
 ) -> T:
-    """Run `work` again when the connection to PostgreSQL is lost or another transaction won a deadlock.
+    """Run `work`, again after a lost connection to PostgreSQL, a deadlock or a conflict.
 
     `work` must be safe to repeat: a lost connection may hide a commit. `waits` are the seconds
     before each further try; after the last one the error is raised. A wait ends early when the
@@ -58,7 +58,7 @@ def with_retries(
 
 
 def pause(seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Wait for the server, at most `seconds`, trying twice a second; say whether it answered."""
+    """Wait at most `seconds` for the server, trying twice a second; return whether it answered."""
     left = seconds
     while True:
         if _answers():
@@ -80,7 +80,7 @@ def _answers() -> bool:
 
 
 def note_loss() -> None:
-    """Remember that this process found the database away just now."""
+    """Note that this process found the database away just now."""
     global _lost_at
     _lost_at = time.monotonic()
 
@@ -91,9 +91,9 @@ def seconds_since_loss() -> float:
 
 
 def is_disconnect(error: BaseException) -> bool:
-    """Say whether the connection is gone, or the server takes none at the moment."""
+    """Return whether the connection is gone, or the server accepts none at the moment."""
     sqlstate = sqlstate_of(error)
     if sqlstate in _AWAY:
         return True
-    # 08: connection; none at all: the socket went away.
+    # 08: connection error; no code at all: the socket was closed.
     return not isinstance(error, InternalError) and (not sqlstate or sqlstate.startswith("08"))

@@ -12,20 +12,20 @@ from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import errors, sql
 
-LOCK_SECONDS = 2.0  # for which a statement waits for a lock, and others behind it
-PAUSE_SECONDS = 2.0  # in which those others run
+LOCK_SECONDS = 2.0  # a statement waits so long for a lock, and other sessions wait behind it
+PAUSE_SECONDS = 2.0  # between two tries; the other sessions run
 
 _OF_TRANSACTIONS = re.compile(r"\s*(SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE)
 
 
 @contextmanager
 def in_turns(connection: BaseDatabaseWrapper, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Let each statement of the block try for its locks again and again, with others between (G586).
+    """Retry each statement of the block until it gets its locks; pause between tries (G586).
 
-    PostgreSQL grants the locks of a table in the order of asking: a change that waits for one long reader
-    would hold up every request that comes after it. Locks that its transaction already holds stay held.
-    An index made CONCURRENTLY blocks no other session, so its statement has no time limit.
-    `on_wait` is called with the text of each statement that has to wait, once.
+    PostgreSQL grants the locks of a table in the order of requests: a change that waits for one long reader
+    would block every request that comes after it. Other sessions run in the pauses. Locks that the
+    transaction already holds stay held. An index made CONCURRENTLY blocks no other session, so its statement
+    has no time limit. `on_wait` is called once with the text of each statement that has to wait.
     """
 
     def limit(seconds: float) -> None:
@@ -67,9 +67,9 @@ def in_turns(connection: BaseDatabaseWrapper, on_wait: Callable[[str], None]) ->
 
 @contextmanager
 def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Give a statement in a transaction a savepoint, so that the transaction survives its failure.
+    """Set a savepoint for the block, so that a transaction around it survives its failure.
 
-    Asked of psycopg itself: through Django's cursors it would come back here.
+    Executed by psycopg itself: Django's cursors would call the wrapper of `in_turns` again.
     """
     if not connection.in_atomic_block:
         yield

@@ -1,6 +1,7 @@
-"""The timeline of the database: another one since a standby was promoted or a backup was restored.
+"""The timeline of the database, which shows that the last commits may be missing.
 
-PostgreSQL begins a new one with either. What was committed last on the one before may be missing then.
+PostgreSQL begins a new timeline when a standby is promoted or a backup is restored. The last commits on the
+timeline before may be missing then.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ READ = """
 SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS timeline,
        (SELECT system_identifier FROM pg_control_system()) AS system"""
 
-# It stands still once the server is promoted.
+# This time no longer changes once the server is promoted.
 LAST = "SELECT pg_last_xact_replay_timestamp() AS last"
 
 
 def read() -> tuple[int, int] | None:
-    """Return the timeline, from 1, and the number of the database system; None where the server tells none.
+    """Return the number of the timeline, from 1, and that of the database system.
 
-    Must not be called in a transaction: a server that refuses ends it.
+    None where the server gives none. Must not be called in a transaction: an error of the server ends it.
     """
     try:
         row = prepared.row(READ, {})
     except DatabaseError:
-        return None  # as a server whose storage is replicated below PostgreSQL
+        return None  # for example a server whose storage is replicated below PostgreSQL
     return None if row is None else (row["timeline"], row["system"])
 
 
 def last_taken_over() -> datetime | None:
-    """Return the time of the last commit that this server took over before it was promoted or restored.
+    """Return the time of the last commit from before the server was promoted or restored.
 
-    By the clock of the server that committed it. None where the server was restarted since, or tells none.
+    By the clock of the server that committed it. None where the server was restarted since, or gives none.
     """
     try:
         found = prepared.row(LAST, {})
@@ -45,6 +46,6 @@ def last_taken_over() -> datetime | None:
 
 
 def is_first() -> bool:
-    """Say whether no commit of this database can be missing: no standby was promoted, no backup restored."""
+    """Return whether the timeline is the first one, so that no commit can be missing."""
     found = read()
     return found is not None and found[0] == 1

@@ -34,7 +34,7 @@ def append_only() -> list[pgtrigger.Trigger]:
 
 
 def no_truncate() -> pgtrigger.Trigger:
-    """Return the trigger that refuses TRUNCATE, which triggers on rows do not see."""
+    """Return the trigger that refuses TRUNCATE, for which triggers on rows do not run."""
     return pgtrigger.Trigger(
         name="no_truncate",
         level=pgtrigger.Statement,
@@ -45,9 +45,9 @@ def no_truncate() -> pgtrigger.Trigger:
 
 
 def audited(edit: str, **options: Any) -> Any:
-    """Decorate a model whose rows' history is kept, append-only; `edit` is the name of one entry for people.
+    """Decorate a model to keep an append-only history of its rows, which outlives them.
 
-    The history outlives the row. `options` are those of `pghistory.track`.
+    `edit` is the name of one entry, shown to people. `options` are those of `pghistory.track`.
     """
     return pghistory.track(
         pghistory.InsertEvent(),

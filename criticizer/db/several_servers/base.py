@@ -1,8 +1,8 @@
-"""Connect to the one of several servers that takes writes, without waiting for those that vanished.
+"""Connections to the one of several servers that takes writes.
 
 libpq tries the servers of a URL one after another, and gives each its `connect_timeout`: while one is away,
-connections would begin with seconds of waiting, and a try that began just before a promotion would miss it.
-Here all are tried at once and again, until one takes writes or none can be expected to.
+every connection would begin with seconds of waiting, and a try that began just before a promotion would miss
+it. Here all servers are tried at once, repeatedly, until one takes writes or all have refused.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from django.db.backends.postgresql import base
 
 from criticizer.db import reconnect
 
-HEAD_START_SECONDS = 0.3  # of the server that took the last connection of this process
-AGAIN_SECONDS = 0.25  # until a server that refused is tried again, while another does not answer
+HEAD_START_SECONDS = 0.3  # for the server of this process's last connection, before the others are tried
+AGAIN_SECONDS = 0.25  # before a server that refused is tried again, while another has not answered
 Server = tuple[str, str]  # host and port; port "": the usual one
 Answer = tuple[Server, psycopg.Error | None]  # None: it takes writes
 
@@ -42,15 +42,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return super().get_new_connection(conn_params)
 
     def is_usable(self) -> bool:
-        """Say whether the connection still works; one from before a loss is not waited for."""
+        """Return whether the connection works; one opened before a loss counts as broken, untried."""
         return reconnect.seconds_since_loss() > time.monotonic() - self._opened_at and super().is_usable()
 
 
 def find(parameters: Mapping[str, Any]) -> Server:
     """Return the server that takes writes. Raises psycopg.OperationalError when none does.
 
-    `parameters` are those of `psycopg.connect`, with several hosts. A server that refuses is asked again
-    while another has not answered yet: it may be a standby on the way to take over.
+    `parameters` are those of `psycopg.connect`, with several hosts. A server that refuses is tried again
+    while another has not answered yet: it may be a standby that is being promoted.
     """
     global _last
     hosts = str(parameters["host"]).split(",")
