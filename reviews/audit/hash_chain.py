@@ -182,7 +182,10 @@ def has_head(table: str, head: str) -> bool:
 def _digest(
     table: str, after: int, until: int | None, settle_seconds: float | None = None
 ) -> tuple[int, int, str]:
-    """Return (last id, count, SHA-256) of rows after one id, up to another id or the settled ones."""
+    """Return (last id, count, SHA-256) of the rows after one id.
+
+    They end at the id `until`, or with the settled rows where it is None.
+    """
     digest, last, count = hashlib.sha256(), after, 0
     for row_id, text in _rows(table, after, until, settle_seconds):
         digest.update(text.encode() + b"\n")

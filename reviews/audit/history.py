@@ -1,4 +1,4 @@
-"""Edit history of the allow-list, viewing scopes, rules, skipped and scanned paths, and others."""
+"""History of the edits of audited tables: the allow-list, viewing scopes, rules and others."""
 
 from __future__ import annotations
 

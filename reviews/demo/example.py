@@ -93,10 +93,10 @@ class ExampleError(Exception):
 
 
 def make(directory: Path, git: str) -> str:
-    """Make the repository at `directory`, in place of an older one; return its newest commit's id.
+    """Make the repository at `directory`; return the id of its newest commit.
 
-    `git` is the absolute path of the command. Neither the user's nor the machine's settings for
-    git are read or written. Raises ExampleError, OSError.
+    It takes the place of an older one. `git` is the absolute path of the command. Neither the user's nor the
+    machine's settings for git are read or written. Raises ExampleError, OSError.
     """
     draft = directory.with_name(f".{directory.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)

@@ -26,7 +26,10 @@ Excerpt = Sequence[tuple[int | None, str, str]]  # line or None, sign, text
 def lines(
     heading: str, job: dict[str, Any], excerpts: Sequence[Excerpt], mails: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the lines about one review: the API's job, the excerpts of its findings, its mails' files."""
+    """Yield the lines about one review.
+
+    `job` is the API's answer; `excerpts` are of its findings, and `mails` the files of its mails.
+    """
     coverage = job["coverage"]
     skipped = [entry["file"] for entry in coverage if entry["status"] == "skipped"]
     yield ""

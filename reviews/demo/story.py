@@ -45,7 +45,10 @@ def play(
     tend: Callable[[], None],
     say: Callable[[str], None],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each review with its heading as it ends; `commits` are those of `example`. Raises DemoError."""
+    """Yield each review with its heading as it ends.
+
+    `commits` are those of `example`. Raises DemoError.
+    """
     report, refunds, payments = commits
     asked = {client.post(commit): commit for commit in (refunds, payments)}
     numbers = {commit: job_id for job_id, commit in asked.items()}
@@ -99,7 +102,10 @@ def _scan(tend: Callable[[], None]) -> str:
 
 
 def _replay(job: dict[str, Any]) -> int:
-    """Say that the cause of a job's dead letter is fixed, as an operator does on the group's page."""
+    """Replay a job's dead letter by saying that its cause is fixed; return its number.
+
+    An operator does so on the group's page.
+    """
     letter = DeadLetter.objects.filter(job_id=job["id"]).first()
     if letter is None:
         raise DemoError(f"review {job['id']} ended as {job['status']}, without a dead letter.")

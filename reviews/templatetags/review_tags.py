@@ -49,7 +49,10 @@ def changelist(changelist_id: str) -> str:
 
 @register.filter
 def repository_tree(changelist_id: str) -> str:
-    """Return the tree of a commit's or pull request's repository, such as `//app/`; "" for others."""
+    """Return the tree of the repository of a commit or pull request, such as `//app/`.
+
+    "" for other changelists.
+    """
     if commit := _COMMIT.match(changelist_id):
         return f"//{commit[1]}/"
     return depot_prefix(changelist_id) or ""

@@ -1,4 +1,4 @@
-"""`manage.py check_config FILE`: print the warnings about a `.criticizer.yml`, and what would hold."""
+"""`manage.py check_config FILE`: print what a `.criticizer.yml` sets, and its warnings."""
 
 from __future__ import annotations
 

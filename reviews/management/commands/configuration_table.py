@@ -1,4 +1,4 @@
-"""`manage.py configuration_table`: write the page, the schema and the example of `.criticizer.yml`."""
+"""`manage.py configuration_table`: write page, schema and example of `.criticizer.yml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`create_api_key --name ci --role trigger`: prints the key, once, and nothing else, on stdout."""
+"""`create_api_key --name ci --role trigger`: print a new key, and only it, on stdout."""
 
 from __future__ import annotations
 

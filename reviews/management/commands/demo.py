@@ -1,4 +1,4 @@
-"""`manage.py demo`: review the newest commits of a git repository, end to end, on this machine."""
+"""`manage.py demo`: review the newest commits of a git repository on this machine."""
 
 from __future__ import annotations
 

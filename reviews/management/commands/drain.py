@@ -1,4 +1,4 @@
-"""`manage.py drain HOST`: let the workers of one machine finish what they have and take nothing new."""
+"""`manage.py drain HOST`: let one machine's workers finish and take nothing new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py evaluate`: measure reviews on a corpus or a public benchmark (docs/evaluation.md)."""
+"""`manage.py evaluate`: measure reviews on a corpus or benchmark (docs/evaluation.md)."""
 
 from __future__ import annotations
 

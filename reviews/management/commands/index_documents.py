@@ -1,4 +1,4 @@
-"""`manage.py index_documents`: re-index repositories' documents with the configured embedding model."""
+"""`manage.py index_documents`: re-index documents with the configured embedding model."""
 
 from __future__ import annotations
 

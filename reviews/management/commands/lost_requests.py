@@ -1,6 +1,7 @@
-"""`manage.py lost_requests LOG...`: name the reviews that logs show as accepted and the database lacks.
+"""`manage.py lost_requests LOG...`: name accepted reviews that the database lacks.
 
-For requests whose web server forgot them (`reviews.intake.kept_requests`): what it logged is still there.
+For requests whose web server forgot them (`reviews.intake.kept_requests`): its logs still show them as
+accepted.
 """
 
 from __future__ import annotations

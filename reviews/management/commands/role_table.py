@@ -65,7 +65,10 @@ def page() -> str:
 
 
 def _permissions() -> Iterable[tuple[str, ...]]:
-    """Yield a row for each permission; one for those to add, change and delete that equal groups have."""
+    """Yield a row for each permission.
+
+    Those to add, change and delete share one row where equal groups have them.
+    """
     rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for label in sorted({label for granted in ROLES.values() for label in granted}):
         app, _, name = label.partition(".")

@@ -1,4 +1,4 @@
-"""`manage.py rotate_artifact_keys`: encrypt stored artifacts with the newest of ARTIFACT_KEYS."""
+"""`manage.py rotate_artifact_keys`: encrypt artifacts with the newest of ARTIFACT_KEYS."""
 
 from __future__ import annotations
 
