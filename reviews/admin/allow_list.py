@@ -30,7 +30,10 @@ from reviews.web.forms import AllowListDeletionForm, AllowListEntryForm, PathFor
     AllowListEntry, list_column("pattern", "pattern", "path"), "kind", search="pattern__startswith"
 )
 class AllowListEntryAdmin(AuditedAdmin):
-    """Lines that narrow DEPOT_ALLOW_LIST; each edit is recorded with who, when, why and from where."""
+    """Lines that narrow DEPOT_ALLOW_LIST.
+
+    Each edit is recorded with its author, time, reason and origin.
+    """
 
     scope = not_of_reviews("which paths may be reviewed")
     empty_text = "No line narrows the ceiling: every path that it allows may be read."
@@ -108,10 +111,10 @@ class ExplainStep:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `ChangeFetcher` would decide about `path`.
+    """Decision of `ChangeFetcher` about `path`.
 
-    `compared` is the form in which it is compared, or empty when the path is not canonical;
-    `advice` suggests a canonical path then.
+    `compared` is the form in which it is compared, or empty when the path is not canonical; `advice`
+    suggests a canonical path then.
     """
 
     path: str

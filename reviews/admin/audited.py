@@ -1,4 +1,4 @@
-"""Admin base classes of audited tables: a reason for each edit, and the history of the edits.
+"""Base classes of the admin of audited tables: a reason for each edit, and their history.
 
 The database's triggers write the history (pghistory), not the admin.
 """
@@ -111,7 +111,7 @@ class EditsAdmin(ReadOnlyAdmin):
         return with_usernames(super().get_queryset(request))
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the columns of the list: no list links to the page of an edit, and both say the same."""
+        """Return the columns of the list, which the page of an edit shows too. No list links to it."""
         return self.list_display
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""*Test the connection* of a code host: what is asked there, and what it lacks."""
+"""*Test the connection* of a code host: questions to the host, and what our access lacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_NAMED = 20  # owners with the App that the answer names
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What does not work, and what to do; `code` is its failure class, where it has one."""
+    """Problem of a connection, and what to do; `code` is its failure class, where it has one."""
 
     text: str
     advice: str = ""
@@ -117,7 +117,10 @@ def _named_by_allow_list(host: Host) -> dict[str, int]:
 
 
 def named_owners(name: str) -> list[str]:
-    """Return the owners on a host that its variable of repositories names, or else the allow-list."""
+    """Return the owners on a host that the settings name.
+
+    Its variable of repositories names them, or else the allow-list.
+    """
     enabled = [one.lower().split("/") for one in getattr(settings, repositories_variable(name))]
     return sorted({parts[0] for parts in enabled or _allowed(name) if _are_literal(parts[:1])})
 

@@ -1,4 +1,7 @@
-"""A GitHub App from a manifest: the form's signed state, and its credentials, shown once (guarantee G380)."""
+"""GitHub App from a manifest: the form's signed state, and its credentials (guarantee G380).
+
+The credentials are shown once.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _STALE = "No form that you sent in the last hour led here. Delete that App on Gi
 
 @dataclass(frozen=True, slots=True)
 class NewApp:
-    """What became of GitHub's form; with neither field set, the credentials can be asked for."""
+    """Result of GitHub's form; with neither field set, the credentials can be asked for."""
 
     problem: str = ""
     credentials: AppCredentials | None = None
@@ -82,10 +85,11 @@ def manifest() -> str:
 
 
 def returned_app(request: HttpRequest) -> NewApp | None:
-    """Return what GitHub's form led to; None where it led nowhere. POST exchanges the code, which works once.
+    """Return the result of GitHub's form; None where there is none.
 
-    The event is recorded first: no credentials are shown without one. They are neither stored nor logged.
-    Raises PermissionDenied for a POST of those who may not make Apps.
+    POST exchanges the code, which works once. The event is recorded first: no credentials are shown without
+    one. They are neither stored nor logged. Raises PermissionDenied for a POST of those who may not make
+    Apps.
     """
     may = request.user.has_perm(MAKES_APPS)
     if request.method == "POST" and not may:

@@ -72,7 +72,10 @@ def _chosen(form: RecipientForm, job: ReviewJob) -> str:
 
 
 def _message(job: ReviewJob, recipient: str) -> Message | None:
-    """Return the message, None where the review has no result or the recipient is not one of its own."""
+    """Return the message to one of the review's recipients; None where there is none.
+
+    The review has no result, or the recipient is not one of its own.
+    """
     is_reviewed = job.stages.filter(stage=Stage.LLM, status=StageStatus.SUCCEEDED).exists()
     if not recipient or not is_reviewed:
         return None

@@ -117,7 +117,7 @@ def _page(request: HttpRequest, tested: Tested | None = None) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @_reads
 def repositories(request: HttpRequest) -> HttpResponse:
-    """Show each code host: credentials, installations, repositories, last event and failure, and set-up.
+    """Show each code host: credentials, installations, repositories, newest events, set-up.
 
     A POST also shows the credentials of the App that GitHub's form has just made.
     """

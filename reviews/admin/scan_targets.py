@@ -48,7 +48,7 @@ class ScanTargetForm(ReasonedEdit[ScanTarget]):
 
 @register_audited(ScanTarget, list_column("path", "path", "path"), "every_hours", search="path__startswith")
 class ScanTargetAdmin(AuditedAdmin):
-    """Whose documents are scanned as a whole, without a change."""
+    """Paths whose documents are scanned as a whole, without a change."""
 
     scope = not_of_reviews("which paths are scanned")
     empty_text = (

@@ -32,7 +32,10 @@ class SkippedPathForm(ReasonedEdit[SkippedPath]):
 
 @register_audited(SkippedPath, list_column("pattern", "pattern", "path"), search="pattern__startswith")
 class SkippedPathAdmin(AuditedAdmin):
-    """What the checks alone read; unlike an exclude line of the allow-list, it stops no change."""
+    """Paths that only the checks read.
+
+    Unlike an exclude line of the allow-list, such a path stops no change.
+    """
 
     scope = not_of_reviews("which paths no model reads")
     empty_text = (

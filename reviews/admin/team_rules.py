@@ -37,7 +37,7 @@ class TeamRuleForm(ReasonedEdit[TeamRule]):
     search="name__startswith pattern__startswith",
 )
 class TeamRuleAdmin(AuditedAdmin):
-    """What the team wants reviewed, by path."""
+    """Rules by path: what the team wants reviewed."""
 
     scope = not_of_reviews("what reviews look for")
     empty_text = "No rule yet. A rule tells the model what your team wants reviewed, and in which paths."

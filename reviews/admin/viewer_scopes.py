@@ -1,4 +1,4 @@
-"""Viewing scopes in the admin: which group reads which depot trees, with a reason and a history."""
+"""Viewing scopes in the admin: the depot trees of each group, with a reason and a history."""
 
 from __future__ import annotations
 
