@@ -34,7 +34,10 @@ _FIELDS = "t.id, t.type, t.job_id AS job, t.status, t.created_at, t.expires_at"
 
 
 def _offered(lock: str = "") -> str:
-    """Return the query of what a caller may claim now, oldest first. It reads tasks until it has enough."""
+    """Return the query of the tasks that a caller may claim now, oldest first.
+
+    It reads tasks until it has enough.
+    """
     return rows.statement(f"SELECT t.id FROM agent_tasks t WHERE {_WANTED} {_OLDEST} {lock}")  # noqa: S608
 
 
@@ -54,10 +57,11 @@ def _offered_below(lock: str = "") -> str:
 
 
 def _merged_below() -> str:
-    """Return the query of the first tasks below many directories, without reading as many of each.
+    """Return the query of the first tasks below many directories, for one merged answer.
 
-    A few are read of each directory. The last of the first `limit` of these bounds the answer: only of
-    directories whose few all lie before it are more read, and none beyond it.
+    It does not read as many tasks of each directory as it returns. A few are read of each. The last of the
+    first `limit` of these bounds the answer: only of directories whose few all lie before it are more read,
+    and none beyond it.
     """
     place = "t.created_at, t.ordinal, t.id"
     few = [
@@ -230,16 +234,19 @@ _RELEASE_REVOKED = _give_back(
 
 
 def release_of(key: str) -> int:
-    """Give back what a key holds that was revoked: others may claim it now, and the claims do not count.
+    """Give back what a revoked key holds; return how many tasks.
 
-    Returns how many. A task that a call of the key is changing at that moment is left to `release_revoked`;
-    a result that is being recorded counts.
+    Others may claim them now, and the claims do not count. A task that a call of the key is changing at that
+    moment is left to `release_revoked`; a result that is being recorded counts.
     """
     return _given_back(_RELEASE_OF, {"key": key})
 
 
 def release_revoked() -> int:
-    """Give back, as `release_of`, what calls took or renewed that began before their key was revoked."""
+    """Give back, as `release_of`, the claims of calls that began before their key was revoked.
+
+    That is what such calls took or renewed after the revocation.
+    """
     return _given_back(_RELEASE_REVOKED)
 
 

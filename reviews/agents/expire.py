@@ -68,9 +68,9 @@ SELECT t.stage_run_id FROM agent_tasks t
 
 
 def sweep() -> int:
-    """Give back claims that lapsed or whose key was revoked, expire what is over, make missed stages due.
+    """Give back lost claims, expire tasks, make missed stages due; return how many expired.
 
-    Returns how many tasks expired. Run by maintenance every 30 seconds.
+    A claim is lost when it lapsed or its key was revoked. Run by maintenance every 30 seconds.
     """
     claim.release_revoked()
     if lapsed := prepared.rows(_RELEASE_LAPSED):
@@ -79,7 +79,10 @@ def sweep() -> int:
 
 
 def settle(stage_run_id: int) -> int:
-    """Expire the tasks of a stage whose time is over; the last one makes the stage due. Return how many."""
+    """Expire the tasks of a stage whose time is over; return how many.
+
+    The last one makes the stage due.
+    """
     with transaction.atomic():
         rows.hold_stage(stage_run_id)
         expired = prepared.rows(_EXPIRE, {"stage_run": stage_run_id})
@@ -94,9 +97,10 @@ def settle(stage_run_id: int) -> int:
 
 
 def cancel(job_ids: Collection[int]) -> None:
-    """Cancel the open tasks of jobs that end. Part of the transaction that ends them and holds their stages.
+    """Cancel the open tasks of jobs that end.
 
-    The token of a claim stays: its next heartbeat says that the task is cancelled.
+    Part of the transaction that ends the jobs and holds their stages. The token of a claim stays: its next
+    heartbeat says that the task is cancelled.
     """
     found = AgentTask.objects.filter(job__in=job_ids, status__in=OPEN_TASK)
     found.update(
@@ -105,12 +109,18 @@ def cancel(job_ids: Collection[int]) -> None:
 
 
 def expire_now(task_id: UUID, actor: str, reason: str) -> str:
-    """Expire an open task for an operator; return why it cannot be, or "". Raises ValueError: no reason."""
+    """Expire an open task for an operator; return why it cannot be expired, or "".
+
+    Raises ValueError without a reason.
+    """
     return _decide(task_id, actor, reason, is_offer=False)
 
 
 def offer_again(task_id: UUID, actor: str, reason: str) -> str:
-    """Offer a task again whose stage still waits; its claim is void. Returns and raises as `expire_now`."""
+    """Offer a task again whose stage still waits; a claim of it becomes void.
+
+    Returns and raises as `expire_now`.
+    """
     return _decide(task_id, actor, reason, is_offer=True)
 
 

@@ -32,7 +32,10 @@ VISIBLE = (
 
 
 def statement(text: str, **constants: str | int) -> str:
-    """Return SQL about tasks `t`; `$DEAD` and other constants are filled in. Values are parameters."""
+    """Return SQL about tasks `t`, with `$DEAD` and other constants filled in.
+
+    Values are parameters.
+    """
     return prepared.statement(
         text, OPEN=OPEN, DEAD=DEAD, CLAIMABLE=CLAIMABLE, TO_RELEASE=TO_RELEASE, VISIBLE=VISIBLE, **constants
     )
@@ -40,7 +43,7 @@ def statement(text: str, **constants: str | int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: an API key of the role agent, by its name, at an address.
+    """Caller of the API: a key of the role agent, by its name, at an address.
 
     `prefixes` are the depot directories that it may see, each with its slash: without any, it sees nothing.
     """
@@ -51,7 +54,7 @@ class Caller:
 
 
 class Refusal(StrEnum):
-    """Why a call about a task is refused."""
+    """Reason why a call about a task is refused."""
 
     NOT_FOUND = "not_found"
     DONE = "done"
@@ -69,7 +72,7 @@ class Refused(Exception):
 
 
 def ancestors_of(prefixes: Iterable[str]) -> dict[int, list[str]] | None:
-    """Return by depth the directories, as `ancestor_sql` names them, that hold all of the prefixes.
+    """Return by depth the directories, as `ancestor_sql` names them, above all of the prefixes.
 
     No deeper than the indexes of tasks reach. None where a prefix is of every depot: no index helps.
     """

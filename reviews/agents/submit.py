@@ -1,10 +1,10 @@
-"""Submissions of results: what is accepted, what is refused, and in which order that is decided.
+"""Submissions of results: acceptance and refusal, decided in this order.
 
     visible? ─► done? ─► expired? ─► the claim's token? ─► JSON? ─► by the schema? ─► accepted
                  └─ the same again: the same answer
 
-A body is read and validated before the transaction; the rules are applied to the locked row. A body that does
-not hold the current token takes no claim away (guarantee G522).
+A body is read and validated before the transaction; the rules are applied to the locked row. A body that
+does not hold the current token takes no claim away (guarantee G522).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the agent is answered. A `verdict` of a refusal is one that keeps the claim."""
+    """Answer to the agent. A `verdict` of a refusal is one that keeps the claim."""
 
     verdict: SubmissionVerdict
     is_duplicate: bool = False
@@ -181,7 +181,10 @@ def _decided(caller: Caller, task_id: UUID, body: _Body) -> Answer | Refusal:
 
 
 def _same_before(task_id: UUID, body: _Body) -> SubmissionVerdict | None:
-    """Return what became of the same body, which was accepted before: its answer may have been lost."""
+    """Return the verdict on the same body, if it was accepted before.
+
+    Its answer may have been lost.
+    """
     found = AgentSubmission.objects.filter(
         task=task_id, sha256=body.sha256, verdict__in=[verdict.value for verdict in ACCEPTED_SUBMISSION]
     )
@@ -192,7 +195,10 @@ def _same_before(task_id: UUID, body: _Body) -> SubmissionVerdict | None:
 def _unusable(
     caller: Caller, task_id: UUID, task: Mapping[str, Any], body: _Body, problem: Unusable
 ) -> Answer:
-    """Refuse the first result that cannot be used, with a fresh lease; accept the second as a failure."""
+    """Answer a result that cannot be used.
+
+    The first one is refused, with a fresh lease; the second is accepted as a failure.
+    """
     count = task["parse_failures"] + 1
     is_json = isinstance(problem, Invalid)
     log.warning(
@@ -238,7 +244,10 @@ def _accept(task_id: UUID, task: Mapping[str, Any], result: Result) -> None:
 
 
 def _class_of(error: str) -> str:
-    """Return the class of what an agent reports. `agent_error` is tried once more; others would end alike."""
+    """Return the class of the error that an agent reports.
+
+    `agent_error` is tried once more; the others would end alike.
+    """
     if "token_limit" in error:  # specification, scenario 6
         return "token_limit"
     # A word alone, with or without its reason: "connection refused" is no refusal.
