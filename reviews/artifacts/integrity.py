@@ -1,7 +1,7 @@
-"""Verify stored artifacts against their rows, and rotate their keys.
+"""Verification of stored artifacts against their rows, and rotation of their keys.
 
-The verification runs in small rounds with the other maintenance. Each fault is a security event and an
-error in the log once, not once a round.
+The verification runs in small rounds with the other maintenance. Each fault is a security event and an error
+in the log once, not once a round.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def verify_round() -> None:
 
 
 def verify(limit: int, *, all_now: bool = False) -> Verified:
-    """Open at most `limit` artifacts, those checked longest ago first, and look for overdue ones.
+    """Open at most `limit` artifacts, and look for overdue ones.
 
-    `all_now` also opens those checked within `CHECK_EVERY_HOURS`.
+    Those checked longest ago come first. `all_now` also opens those checked within `CHECK_EVERY_HOURS`.
 
     Raises RetryableFailure, at the end, when the storage did not answer for some: these stay due.
     """
@@ -183,7 +183,10 @@ def find_orphans() -> Verified:
 
 
 def find_overdue_copies() -> int:
-    """Report tables whose copies outlive their time (`security.lifetimes`), once a day; return how many."""
+    """Report tables whose copies outlive their time, once a day; return how many.
+
+    `security.lifetimes` knows the time of each.
+    """
     reason = "Copies are kept beyond their lifetime"
     overdue = lifetimes.overdue(timedelta(minutes=OVERDUE_GRACE_MINUTES))
     return sum(_report_once_a_day(reason, table, rows) for table, rows in overdue)
@@ -337,7 +340,10 @@ SELECT id, excerpt FROM findings WHERE excerpt LIKE '[%%'
 
 
 def seal_excerpts() -> int:
-    """Seal excerpts that an older version stored in plain text, a bounded number; return how many."""
+    """Seal excerpts that an older version stored in plain text; return how many.
+
+    At most SEALED_AT_ONCE.
+    """
     with transaction.atomic():
         found = prepared.rows(_UNSEALED, {"limit": SEALED_AT_ONCE})
         for row in found:

@@ -1,4 +1,4 @@
-"""Reading of artifacts by people: permission and viewing scope are checked, every read is audited."""
+"""Reading of artifacts by people, under their permission and viewing scope; all is audited."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class ArtifactText:
 
 
 def may_read(artifact: Artifact, user: Any) -> bool:
-    """Return whether `user` may read it: staff only, and raw ones with a permission of their own."""
+    """Return whether `user` may read the artifact.
+
+    Only staff may, and raw artifacts need a permission of their own.
+    """
     needed = READ_RAW if artifact.is_raw else READ
     return bool(user.is_active and user.is_staff and user.has_perm(needed))
 
@@ -90,7 +93,7 @@ def _is_inside(scope: Scope, paths: Collection[str]) -> bool:
 
 
 def _paths_in(artifact: Artifact, data: bytes) -> set[str] | None:
-    """Return every path in a fetched change, with the old paths of its files; None of other kinds."""
+    """Return every path in a fetched change, old paths included; None for other artifacts."""
     if artifact.kind == Artifact.Kind.REDACTED:
         fields = json.loads(data)
         context = fields.get("context_paths", ())

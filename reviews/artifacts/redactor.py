@@ -1,8 +1,8 @@
-"""The redacted form of a fetched change: made and stored by fetch, opened by llm (guarantee G160).
+"""Redacted form of a fetched change: made and stored by fetch, opened by llm (G160).
 
-The only module that opens the raw artifact on the way to a model. It does so when the redacted one
-is missing, was made under other rules, policy or limits, or hides a part of a path that is wanted;
-what it hands on is redacted again.
+The only module that opens the raw artifact on the way to a model. It does so when the redacted one is
+missing, was made under other rules, policy or limits, or hides a part of a path that is wanted; what it
+hands on is redacted again.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def load(job_id: int, check: Check) -> RedactedChange:
 
 
 def redact_again(job_id: int, check: Check) -> RedactedChange:
-    """Redact a job's change again, as today's allow-list lets it be read, and return it. May take long.
+    """Redact a job's change again, as today's allow-list lets it be read, and return it.
 
-    Raises what `check` raises, what `redactor.redact_change` raises, and what `store.load` raises:
-    NOT_FOUND when the raw artifact has expired.
+    It may take long. Raises what `check` raises, what `redactor.redact_change` raises, and what `store.load`
+    raises: NOT_FOUND when the raw artifact has expired.
     """
     change = _raw(job_id)
     paths = tuple(file.path for file in change.files)
@@ -128,16 +128,19 @@ def record_blocked(claim: StageClaim, failure: PermanentFailure) -> None:
 
 
 def paths(job_id: int) -> tuple[str, ...]:
-    """Return the real paths of a job's files. Raises what `store.load` raises where `load` would."""
+    """Return the real paths of a job's files.
+
+    Raises what `store.load` raises, where `load` would.
+    """
     stored = _stored(job_id)
     return stored.paths if stored is not None else tuple(file.path for file in _raw(job_id).files)
 
 
 def diffs(job_id: int) -> tuple[FileDiffText, ...]:
-    """Return the redacted diff of a job for people. Raises ValueError, and what `store.load` raises.
+    """Return the redacted diff of a job for people.
 
     An artifact never changes, and a reader opens one file after the other: the newest stay read, each as
-    long as its row says that it is stored.
+    long as its row says that it is stored. Raises ValueError, and what `store.load` raises.
     """
     artifact = store.newest(job_id, Artifact.Kind.REDACTED)
     found = _READ.get(artifact.sha256)

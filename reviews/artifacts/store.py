@@ -96,7 +96,10 @@ def load(job_id: int, kind: Artifact.Kind) -> bytes:
 
 
 def newest(job_id: int, kind: Artifact.Kind) -> Artifact:
-    """Return the newest artifact of the kind, unopened. Raises PermanentFailure NOT_FOUND as `load`."""
+    """Return the newest artifact of the kind, unopened.
+
+    Raises PermanentFailure NOT_FOUND as `load`.
+    """
     stored = Artifact.objects.filter(job_id=job_id, kind=kind, deleted_at=None)
     artifact = stored.order_by("-id").first()
     if artifact is None:
