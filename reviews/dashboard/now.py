@@ -1,7 +1,7 @@
-"""List what needs an operator now, the likely cause first, each with one next action (G272).
+"""List of what needs an operator now, the likely cause first, each with one action (G272).
 
-Every list is bounded and read through an index, so that the page costs the same in an outage; rows
-outside the user's viewing scope and permissions are left out.
+Every list is bounded and read through an index, so that the page costs the same in an outage; rows outside
+the user's viewing scope and permissions are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _TEXT = 300  # characters of a cause
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that needs a person. `look` is danger or warn, `action` the text of its one button."""
+    """One thing that needs a person.
+
+    `look` is danger or warn, `action` the text of its one button.
+    """
 
     look: str
     kind: str

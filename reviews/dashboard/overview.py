@@ -76,9 +76,10 @@ Counts = dict[tuple[str, str], BoundedCount]  # by kind and name
 
 @dataclass(frozen=True, slots=True)
 class AgentPanel:
-    """`keys` have `name` and `seen`, None: it never asked; `more`: there are further keys.
+    """Agents of the customer, and their work.
 
-    `counts` has (name, number).
+    `keys` have `name` and `seen`, None: it never asked; `more`: there are further keys. `counts` has (name,
+    number).
     """
 
     keys: Sequence[Mapping[str, Any]]
@@ -127,7 +128,10 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """Tokens of model calls beside their limit. `look`: the CSS state, "" while the limit is not near."""
+    """Tokens of model calls beside their limit.
+
+    `look` is the CSS state, "" while the limit is not near.
+    """
 
     name: str
     href: str
@@ -153,7 +157,10 @@ def may_see(user: Any) -> bool:
 
 
 def dashboard(window_name: str) -> dict[str, Any]:
-    """Return the context of the dashboard; `window_name` is a key of WINDOWS, or the default is taken."""
+    """Return the context of the dashboard.
+
+    `window_name` is a key of WINDOWS; for any other one the default is taken.
+    """
     window = WINDOWS.get(window_name, WINDOWS[DEFAULT_WINDOW])
     now = timezone.now()
     figures, counted_at = read(window, now), rollup.brought_up_to_date_at()
@@ -292,7 +299,10 @@ def _rate_tile(window: Window, good: int, bad: int) -> Tile:
 
 
 def _queue_tile(queues: Sequence[QueueLine], waiting: BoundedCount, now: datetime) -> Tile:
-    """Return the tile of due messages; `waiting` counts those whose dependency may not be called now."""
+    """Return the tile of due messages.
+
+    `waiting` counts those whose dependency may not be called now.
+    """
     title = "Due in the queue"
     oldest = min((line.oldest for line in queues if line.oldest), default=None)
     number = charts.whole(sum(line.due for line in queues))

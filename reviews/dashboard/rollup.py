@@ -1,7 +1,7 @@
-"""Counts jobs, attempts and deliveries for the dashboard, per five minutes and per hour.
+"""Counts of jobs, attempts and deliveries for the dashboard, per five minutes and per hour.
 
-Each interval is recounted from the rows by their time indexes, so a killed worker or a late row leaves
-no lasting error. Attempts that end later than their interval are found by recounting it an hour later.
+Each interval is recounted from the rows by their time indexes, so a killed worker or a late row leaves no
+lasting error. Attempts that end later than their interval are found by recounting it an hour later.
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ VALUES (0, %(done)s, 'mark', '', %(now)s)"""
 
 
 def roll_up() -> None:
-    """Bring the counts up to date, a long gap in parts; a database failure is logged, never raised.
+    """Bring the counts up to date; log a failure of the database and never raise it.
 
-    With much to count in a gap it takes one part of it: other maintenance waits behind it.
+    A long gap is counted in parts. With much to count in a gap it takes one part of it: other maintenance
+    waits behind it.
     """
     enough = time.monotonic() + ENOUGH_SECONDS
     try:
@@ -141,7 +142,10 @@ def step_seconds(step: int) -> float:
 
 
 def percentile_of(steps: Mapping[int, int], percent: int) -> float | None:
-    """Return a percentile in seconds of counted steps, within an eighth of a doubling; None of no counts."""
+    """Return a percentile, in seconds, of counted steps; None of no counts.
+
+    It is exact within an eighth of a doubling.
+    """
     total, seen = sum(steps.values()), 0
     for step, number in sorted(steps.items()):
         seen += number

@@ -91,7 +91,7 @@ def ended_address(window: Window, *statuses: JobStatus) -> str:
 
 
 def timed_address(window: Window, name: str) -> str:
-    """Return the address of what was timed in a window: the attempts of a stage, or whole reviews."""
+    """Return the address of what was timed in a window: attempts of a stage, or whole reviews."""
     if name == REVIEW:
         return ended_address(window, JobStatus.SUCCEEDED)
     search = f"stage:{name} outcome:{AttemptOutcome.SUCCEEDED} age:<{window.name}"

@@ -13,7 +13,7 @@ from reviews.pipeline import AGGREGATE
 
 
 def waiting_for(names: Iterable[str]) -> dict[str, tuple[int, datetime | None]]:
-    """Return how many pieces of work wait for each dependency, and the first deadline of their reviews."""
+    """Return how much work waits for each dependency, and its reviews' first deadline."""
     deadline = StageRun.objects.filter(pk=OuterRef("aggregate_id")).values("job__deadline_at")
     found = (
         OutboxMessage.objects.filter(waiting_for__in=list(names))
