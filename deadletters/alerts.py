@@ -164,10 +164,10 @@ ON CONFLICT (dedup_key) DO NOTHING RETURNING id"""
 
 
 def tell(kind: str, *, key: str, path: str = "", **facts: object) -> bool:
-    """Alert the operators once for `key`; return whether it is new. Part of the caller's transaction.
+    """Alert the operators once for `key`; return whether the alert is new.
 
-    Receivers deduplicate by the same key: build it from a fingerprint and a day, for example. `path` is
-    that of the page with the details; `facts` fill the texts of the kind.
+    Part of the caller's transaction. Receivers deduplicate by the same key: build it from a fingerprint and a
+    day, for example. `path` is that of the page with the details; `facts` fill the texts of the kind.
     """
     texts = KINDS[kind]
     row = {
@@ -197,7 +197,10 @@ def ensure() -> None:
 
 
 def _put_together() -> None:
-    """Make one alert of those that wait, unless the last such alert is younger than TOGETHER_SECONDS."""
+    """Combine the alerts that wait into one.
+
+    Does nothing while the last combined one is younger than TOGETHER_SECONDS.
+    """
     pause = timedelta(seconds=outbox.scaled(TOGETHER_SECONDS))
     if OperatorAlert.objects.filter(kind=TOGETHER, created_at__gt=Now() - pause).exists():
         return

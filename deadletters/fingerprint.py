@@ -39,7 +39,10 @@ _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?::|$)")
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """`id` reads `v1:<32 hexadecimal digits>`; `message` is the normalised text that groups show."""
+    """Fingerprint of a failure, with the normalised text that groups show.
+
+    `id` reads `v1:<32 hexadecimal digits>`.
+    """
 
     id: str
     message: str
@@ -64,7 +67,7 @@ def fingerprint(draft: LetterDraft) -> Fingerprint:
 
 
 def normalize(text: str) -> str:
-    """Return a message without the parts that differ between occurrences, at most 500 characters."""
+    """Return a message without what differs between occurrences, at most 500 characters."""
     text = text[:_MAX_READ]
     for pattern, placeholder in _VOLATILE:
         text = pattern.sub(placeholder, text)

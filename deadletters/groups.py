@@ -99,7 +99,7 @@ def occurred(fingerprint: Fingerprint, draft: LetterDraft) -> int:
 
 
 def asks_for_attention(group_id: int) -> bool:
-    """Say whether a group is open or acknowledged, and not snoozed."""
+    """Return whether a group is open or acknowledged, and not snoozed."""
     return DeadLetterGroup.objects.filter(ATTENTION, pk=group_id).exists()
 
 
@@ -155,7 +155,7 @@ def snooze(group_id: int, *, actor: str, until: datetime | None, reason: str = "
 
 
 def is_snoozed(group: DeadLetterGroup) -> bool:
-    """Say whether a group is snoozed now."""
+    """Return whether a group is snoozed now."""
     return group.snooze_until is not None and group.snooze_until > timezone.now()
 
 
@@ -173,7 +173,10 @@ def assign(group_id: int, *, actor: str, owner: str) -> Result:
 
 
 def annotate(group_id: int, *, actor: str, note: str | None = None, runbook_url: str | None = None) -> Result:
-    """Replace a group's note and the link to its runbook (http or https); None leaves what is there."""
+    """Replace a group's note and the link to its runbook; None leaves what is there.
+
+    The link is http or https.
+    """
     url = runbook_url.strip()[:500] if runbook_url is not None else None
     if problem := link_problem(url or "", "the runbook's link"):
         return Result(False, problem)
@@ -194,9 +197,10 @@ def annotate(group_id: int, *, actor: str, note: str | None = None, runbook_url:
 
 
 def newest_words(group_ids: Sequence[int]) -> dict[int, str]:
-    """Return the redacted text of the newest letter of each group; groups without letters are left out.
+    """Return the redacted text of the newest letter of each group.
 
-    The text of a group itself has placeholders for what varies, which operators want to read.
+    Groups without letters are left out. The text of a group itself has placeholders for what varies, which
+    operators want to read.
     """
     rows = prepared.rows(_NEWEST, {"groups": list(group_ids)}) if group_ids else []
     return {int(row["id"]): row["detail"].strip() for row in rows}

@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 def open_letter(draft: LetterDraft) -> int:
-    """Create the letter of a job that just ended, or bring back the one that was replayed; return its id.
+    """Create the letter of a job that just ended, or bring back the replayed one; return its id.
 
     A letter whose replay got past its stage waits for verification, and the new failure gets a letter of
     its own. One whose restart failed earlier moves to the stage that failed. Operators are alerted once a

@@ -27,7 +27,10 @@ class Recovery(Protocol):
         ...
 
     def answers(self, failed: Sequence[Failed], *, restart: bool | None) -> dict[int, list[Check]]:
-        """Return, by job, the health checks of its dependencies. Takes seconds: call it in no transaction."""
+        """Return, by job, the health checks of its dependencies.
+
+        Takes seconds: call it in no transaction.
+        """
         ...
 
     def probe(self, failed: Failed, *, restart: bool | None) -> list[Check]:
@@ -43,7 +46,10 @@ class Recovery(Protocol):
         ...
 
     def why_not_give_up(self, job_id: int) -> str:
-        """Return why a job cannot end without its refused recipients, one sentence, or an empty string."""
+        """Return why a job cannot end without its refused recipients, or an empty string.
+
+        The reason is one sentence.
+        """
         ...
 
     def give_up(self, job_id: int, *, actor: str, reason: str) -> object:
@@ -55,7 +61,7 @@ class Recovery(Protocol):
         ...
 
     def data(self, job_id: int) -> list[DataField]:
-        """Return the job's input and which of it can be edited; an empty list if there is no such job."""
+        """Return the job's input and which of it can be edited; empty if there is no such job."""
         ...
 
     def normalised(self, job_id: int, values: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""States of dead letters, groups, batches, items and edits, each with what moves a row there.
+"""States of dead letters, groups, batches, items and edits, with what moves rows there.
 
     new -> triaged -> remediated -> validated -> replaying -> verifying -> resolved
 
@@ -98,7 +98,10 @@ class LetterAction(models.TextChoices):
 
 
 class EventSource(models.TextChoices):
-    """What wrote a line of a timeline. Code decides by this, never by a line's text or actor's name."""
+    """Source of a line in a timeline.
+
+    Code decides by this, never by a line's text or the actor's name.
+    """
 
     OPERATOR = "operator", "Operator"  # a person, or a batch that a person started
     SYSTEM = "system", "Criticizer"

@@ -1,4 +1,4 @@
-"""Guarded writes of dead letters: each count is checked, each move adds a line to the timeline.
+"""Guarded writes of dead letters: counts are checked, moves add a line to the timeline.
 
 The only module that updates a letter's status, on behalf of `workflow`, `ingest`, `batches`, `edits` and
 `retention`. (guarantee G64)
@@ -128,7 +128,10 @@ def _update_locked(letter: DeadLetter, **changes: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A move with its evidence. `refuse` returns why a letter in the right state must not move, or ""."""
+    """A move with its evidence.
+
+    `refuse` returns why a letter in the right state must not move, or "".
+    """
 
     to: LetterStatus
     action: LetterAction
@@ -250,10 +253,11 @@ def refusal(letter: DeadLetter, allowed: Collection[LetterStatus], row_version: 
 def invalid_transition_reasons(
     letters: Iterable[DeadLetter], allowed: Collection[LetterStatus], *, of: int = 1
 ) -> dict[int, str]:
-    """Return, by letter, why a step cannot be taken from its present state; the others are left out.
+    """Return, by letter, why a step cannot be taken from its present state.
 
-    `of` is the size of the whole set. Reasons name the last step and its actor in sets of a FEW letters; in
-    larger ones they give the state alone, so that equal reasons can be counted.
+    Letters that can take it are left out. `of` is the size of the whole set. Reasons name the last step and
+    its actor in sets of a FEW letters; in larger ones they give the state alone, so that equal reasons can be
+    counted.
     """
     reasons = {
         letter.pk: invalid_transition_reason(LetterStatus(letter.status), allowed, letter.state_word)

@@ -1,4 +1,4 @@
-"""Data classes of the dead letters: results of steps, checks of a replay, edits of a job's data."""
+"""Data classes of the dead letters: results of steps, checks of a replay, edits of data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ NO_REASON = Result(False, "a reason is required: a ticket or a sentence")
 
 
 class CheckKind(StrEnum):
-    """What a check looks at: code branches on it. The value is stored, and shown with the subject."""
+    """Kind of a check, by what it looks at; code branches on it.
+
+    The value is stored, and shown with the subject.
+    """
 
     JOB = "job"
     VERSION = "version"
@@ -109,7 +112,7 @@ class Validation:
 
     @property
     def is_waiting(self) -> bool:
-        """Say whether every failed check may still pass by itself."""
+        """Return whether every failed check may still pass by itself."""
         return bool(self.failed) and all(check.is_waiting for check in self.failed)
 
 
@@ -169,7 +172,7 @@ class Failed:
 
 
 class FieldKind(StrEnum):
-    """Whether a part of a job's data can be edited."""
+    """Kind of a part of a job's data: it cannot be edited, or only with the password."""
 
     LOCKED = "locked"  # never: it identifies or deduplicates the request
     SENSITIVE = "sensitive"  # it decides who reads what: editing asks for the password again

@@ -1,3 +1,6 @@
-"""The admin of dead letters. Autodiscovery imports this module only; nothing here writes a state."""
+"""Admin of the dead letters.
+
+Django's autodiscovery imports this module only. Nothing in this package writes a state.
+"""
 
 from deadletters.admin import archive, batches, edits, groups, letters

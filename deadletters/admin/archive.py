@@ -1,4 +1,4 @@
-"""Admin of the archive: files of removed dead letters, the dead letters in them, and restoring."""
+"""Admin of the archive: its files, the dead letters in them, and restoring."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ MAX_LOOKED_FOR = 50  # letters that one search names
 
 
 def _holds(text: str) -> Q:
-    """Return the condition "holds one of these letters". Raises SearchProblem if the text is not a number."""
+    """Return the condition "holds one of these letters".
+
+    Raises SearchProblem for text that is not a number, and for too many numbers.
+    """
     parts = text.split(",")
     if None in map(row_number, parts):
         raise SearchProblem(f"\u201c{text}\u201d is not a number. Enter a number, for example 2976")

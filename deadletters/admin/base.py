@@ -56,7 +56,7 @@ class RowAction:
 
 
 class OpenFirst(KeysetChangeList):
-    """A list that shows open rows by default; a search that identifies rows covers closed ones too.
+    """List that shows open rows by default, and closed ones too when a search names rows.
 
     A search for a changelist asks for its outcome, closed or not; a search for a kind of failure asks
     for what is left to do. For the latter the list links to the closed rows (`wider_url`).
@@ -84,7 +84,10 @@ class OpenFirst(KeysetChangeList):
 
     @property
     def orders(self) -> list[tuple[str, str, bool]]:
-        """Return (title, URL, is selected) of each ordering; the URL names it, as a search may choose all."""
+        """Return (title, URL, is selected) of each ordering.
+
+        Each URL names its ordering, because a search may choose "all" by itself.
+        """
         return [
             (ordering.title, self.get_query_string({BY: name}), name == self.ordering_name)
             for name, ordering in self.model_admin.orderings.items()
@@ -92,7 +95,7 @@ class OpenFirst(KeysetChangeList):
 
     @property
     def wider_url(self) -> str:
-        """Return where the closed rows of this search are; "" when it covers all rows, or is invalid."""
+        """Return the URL of this search over closed rows; "" if it covers them or is invalid."""
         is_narrow = bool(self.ordering.where) and not self.queryset.query.is_empty()
         # Without a search, one cheap query tells whether there is anything at all.
         if not is_narrow or not (self.query or self.root_queryset.exists()):
@@ -209,7 +212,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         return self.render(request, "act.html", self.action_context(request, row, action, form))
 
     def is_stale(self, row: Any, version: RowVersion) -> bool:
-        """Say whether the row changed after the form was made."""
+        """Return whether the row changed after the form was made."""
         return bool(given := self.version_of(row)) and (
             not version.is_valid() or version.cleaned_data["row_version"] != given["row_version"]
         )
@@ -230,7 +233,7 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         raise NotImplementedError
 
     def live_context(self, request: HttpRequest, parts: dict[str, Any]) -> dict[str, Any]:
-        """Return with what a page asks for its parts again; nothing when they do not change."""
+        """Return what a page needs to ask for its parts again; nothing when they do not change."""
         if not parts["goes_on"]:
             return {}
         return {
@@ -244,10 +247,10 @@ class DeadLetterPages(ConfirmedActionsMixin, KeysetAdmin):
         return self.get_queryset(request)
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Return the parts as they are now, 204 when the page has them; while they change, when to ask again.
+        """Return the changing parts of a page; 204 when the page has them as they are.
 
-        The page sends its own query. It stops asking once a user has to act, so that no form is replaced
-        while it is filled in.
+        While they change, the answer says when to ask again. The page sends its own query. It stops asking
+        once a user has to act, so that no form is replaced while it is filled in.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied

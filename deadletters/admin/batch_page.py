@@ -168,7 +168,10 @@ def approval_of(batch: ReplayBatch) -> str:
 
 
 def approval_in_list(batch: ReplayBatch) -> str:
-    """Return the same without a query for letters of a draft that were overridden by hand."""
+    """Return the same, but ignore letters of a draft that were overridden by hand.
+
+    Lists show this, because it needs no query.
+    """
     if batch.approved_by:
         return batch.approved_by
     if batch.status == BatchStatus.DRAFT:
@@ -210,7 +213,10 @@ def chosen_by(batch: ReplayBatch) -> str:
 
 
 def chosen_address(batch: ReplayBatch) -> str:
-    """Return where the list shows the search of a batch, closed letters as well; "" without a search."""
+    """Return the URL of the list with the search of a batch; "" without a search.
+
+    The list then shows closed letters as well.
+    """
     query = str(batch.filter.get("q", ""))
     if groups := batch.filter.get("groups"):
         query = f"group:{','.join(str(number) for number in list(groups)[:20])}"
@@ -240,7 +246,7 @@ def verdict_rows(batch: ReplayBatch) -> list[dict[str, Any]]:
 
 
 def dry_run_sentence(report: Mapping[str, Any]) -> str:
-    """Return the result of a dry run: `Dry run: 312 can be replayed, 4 superseded`."""
+    """Return the result of a dry run: `dry run, nothing was replayed: 312 can be replayed`."""
     counts: Mapping[str, int] = report.get("verdicts", {})
     parts = [f"{count} {label_of(verdict).lower()}" for verdict, count in counts.items()]
     return f"dry run, nothing was replayed: {', '.join(parts) or 'there is nothing to replay'}"
@@ -264,7 +270,10 @@ def progress_context(batch: ReplayBatch, *, sees_groups: bool) -> dict[str, Any]
 
 
 def _newer_address(progress: batches.Progress) -> str:
-    """Return where the list shows just the letters that arrived later; "" where no search names them."""
+    """Return the URL of the list of the letters that arrived later.
+
+    "" without such letters, or where their groups are too many for a search.
+    """
     groups = ",".join(map(str, progress.newer_groups))
     query = f"group:{groups} letter:>={progress.first_newer} state:{','.join(BEFORE_REPLAY)}"
     return reverse(_LETTERS, query={"q": query}) if progress.newer and len(query) <= MAX_CHARACTERS else ""

@@ -1,4 +1,4 @@
-"""Admin of replay batches: the draft with its dry run, approval by a second person, progress.
+"""Admin of replay batches: draft and dry run, approval by a second person, progress.
 
 A batch is a stored row with frozen items: its page survives a reload and shows the outcome of every
 letter. `batches` writes the states.
@@ -295,7 +295,7 @@ class ReplayBatchAdmin(DeadLetterPages):
 
 
 def _may_check(request: HttpRequest, batch: ReplayBatch) -> bool:
-    """Say whether this user may make the dry run of a batch now, apart from its settings.
+    """Return whether this user may make the dry run of a batch now, apart from its settings.
 
     Approvers look before they decide; a draft is checked with its settings.
     """

@@ -191,7 +191,7 @@ def edit_view(letters: DeadLetterPages, request: HttpRequest, pk: int) -> HttpRe
 
 
 def _change(letter: DeadLetter, form: EditForm) -> Change | None:
-    """Return the change of the form's data; None, with errors in the form, where it is impossible."""
+    """Return the change of the form's data; None, with errors in the form, if it is impossible."""
     try:
         change = edit_requests.change_of(letter, form.values())
     except WrongData as wrong:

@@ -1,4 +1,4 @@
-"""Forms of the dead-letter admin: steps of the workflow, actions, and batches. They check input only."""
+"""Forms of the dead-letter admin: steps, actions, batches. They check input only."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ class ReasonForm(AdminForm):
 
 
 class RowVersion(forms.Form):
-    """Hidden fields that detect a change since the page was made: the row's version and newest event."""
+    """Hidden fields that detect a change since the page was made.
+
+    They hold the version of the row and the number of its newest event.
+    """
 
     row_version = forms.IntegerField(min_value=0, widget=forms.HiddenInput)
     seen = forms.IntegerField(min_value=0, required=False, widget=forms.HiddenInput)
@@ -87,7 +90,7 @@ class TriageManyForm(TriageForm):
 
 
 class RemediateForm(AdminForm):
-    """What was done about the cause, and where it is documented."""
+    """The evidence of a remediation: what was done, and where it is documented."""
 
     checklist = forms.MultipleChoiceField(
         required=False, widget=forms.CheckboxSelectMultiple, label="Done", choices=()
@@ -116,7 +119,7 @@ class RemediateForm(AdminForm):
 
 
 class OverrideForm(AdminForm):
-    """Why the letter may be replayed although a check failed."""
+    """The reason to validate a letter although a check failed."""
 
     override_reason = _reason(
         label="Reason for the override",
@@ -125,7 +128,7 @@ class OverrideForm(AdminForm):
 
 
 class ManyValidateForm(AdminForm):
-    """Why letters may be replayed although a check failed; empty: they may not."""
+    """The reason to validate letters although a check failed; without one they are skipped."""
 
     override_reason = _reason(
         required=False,
@@ -211,7 +214,7 @@ class AssignForm(AdminForm):
 
 
 class SnoozeForm(AdminForm):
-    """How long a group asks for no attention."""
+    """The time for which a group asks for no attention, and the reason."""
 
     hours = forms.IntegerField(
         min_value=1,

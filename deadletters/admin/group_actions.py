@@ -48,7 +48,7 @@ def _not_snoozed(ids: Sequence[int]) -> dict[int, str]:
 
 
 def _noted(ids: Sequence[int]) -> Mapping[str, Any]:
-    """Return what is there of one group, nothing of several."""
+    """Return the present note and runbook of one group; nothing for several."""
     found = DeadLetterGroup.objects.filter(pk__in=ids).values("note", "runbook_url").first()
     return found if found and len(ids) == 1 else {}
 

@@ -62,7 +62,10 @@ _NOTES = {
 
 
 class GroupChangeList(OpenFirst):
-    """A page of groups with their daily counts and the text of their newest letters, in two queries more."""
+    """A page of groups with their daily counts and the text of their newest letters.
+
+    The counts of all groups take one query, and so do the texts.
+    """
 
     def _names(self, term: Term) -> bool:
         is_asked_for = (term.key, term.value, term.is_negated) == ("is", "snoozed", False)

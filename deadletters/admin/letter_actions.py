@@ -29,7 +29,10 @@ CHECKED_AT_ONCE = 2_000  # letters of a draft whose dry run is quick enough to w
 
 
 def take_step(step: str, letter: DeadLetter, actor: str, form: Mapping[str, Any]) -> tuple[bool, str]:
-    """Take one step of a letter with its form's data; return whether it was taken, and the message."""
+    """Take one step of a letter; return whether it was taken, and the message.
+
+    `form` is the data of the step's form.
+    """
     given = dict(form)
     if step == "replay":
         given["restart"] = given.pop("start") == "restart"

@@ -17,7 +17,10 @@ MAX_NAMED = 20  # paths or recipients
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Paths or recipients that a failure is about; `hidden` counts those outside the user's scope."""
+    """Paths or recipients that a failure is about.
+
+    `hidden` counts those outside the user's scope.
+    """
 
     title: str
     lines: Sequence[str]
@@ -25,7 +28,7 @@ class Named:
 
 
 def named_in(letter: DeadLetter, user: Any) -> Named | None:
-    """Return what the letter's own text leaves out: denied paths, and recipients that were not told.
+    """Return what the letter's own text leaves out: denied paths, recipients not notified.
 
     Both only to users who may see them elsewhere.
     """
@@ -52,7 +55,7 @@ def named_in(letter: DeadLetter, user: Any) -> Named | None:
 
 
 def advice_on(letter: DeadLetter) -> dict[str, Any]:
-    """Return the row of a letter's failure, what to do about it, and whether the allow-list decides."""
+    """Return the failure class of a letter, the advice on it, and whether a path was denied."""
     kind = kind_with_code(letter.code)
     return {
         "kind": kind,

@@ -105,7 +105,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """How a letter ended; `actor` and `reason` are empty where the timeline does not say."""
+    """End of a letter; `actor` and `reason` are empty where the timeline does not have them."""
 
     actor: str
     at: datetime | None
@@ -114,7 +114,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How long a letter is stored before it is archived."""
+    """Time for which a letter is stored before it is archived, as text and as a date."""
 
     until: datetime | None
     sentence: str
@@ -134,7 +134,7 @@ def current(letter: DeadLetter) -> str:
 
 
 def awaited(letter: DeadLetter) -> str:
-    """Return the step that waits for an operator; empty while the job runs, and when it is closed."""
+    """Return the step that waits for an operator; empty while the job runs and after the end."""
     return "" if letter.status in AT_WORK else current(letter)
 
 
@@ -222,9 +222,9 @@ def kept(letter: DeadLetter) -> Kept:
 
 
 def together(letter: DeadLetter) -> int:
-    """Return how many letters, this one among them, the form of its group replays; 0: it leaves it out.
+    """Return how many letters the replay form of a letter's group takes, this one included.
 
-    MAX_TOGETHER stands for that many or more.
+    0 when the form leaves this letter out. MAX_TOGETHER stands for that many or more.
     """
     if letter.group is None or letter.status not in BEFORE_REPLAY:
         return 0
@@ -252,7 +252,7 @@ def form_of(step: str, letter: DeadLetter, request: HttpRequest | None) -> Admin
 
 
 def _may_be_overridden(letter: DeadLetter) -> bool:
-    """Say whether an operator may override the checks that failed."""
+    """Return whether an operator may override the checks that failed."""
     failed = [check for check in letter.validation if not check.get("ok")]
     return letter.validation_ok is False and not any(check.get("is_hard") for check in failed)
 

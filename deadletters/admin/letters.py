@@ -66,7 +66,7 @@ class LetterChangeList(OpenFirst):
 
 
 def _of_letters(words: Sequence[str]) -> Q:
-    """Return the condition "the changelist has this number, and the failure contains these words".
+    """Return the condition "has this changelist number, and its failure contains these words".
 
     Raises SearchProblem when too many groups match.
     """

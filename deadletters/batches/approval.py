@@ -1,4 +1,7 @@
-"""Operators' actions on a batch: submit, approve, refuse, pause, resume, cancel. (guarantee G69)"""
+"""Actions of operators on a batch, from its submission to its end.
+
+Submit, approve, refuse, pause, resume, cancel. (guarantee G69)
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from deadletters.batches.store import (
     NO_EVIDENCE,
     QUEUE,
     is_large,
-    let_go,
     locked,
     overruled_by_hand,
     refusal,
     set_status,
+    unqueue,
 )
 from deadletters.models import MIN_REASON_CHARS, ReplayBatch
 from deadletters.models.batches import MAKING
@@ -29,7 +32,7 @@ from deadletters.types import Result
 
 
 def needs_approval(batch: ReplayBatch) -> bool:
-    """Say whether a second person must approve: many letters, a restart, or overruled checks.
+    """Return whether a second person must approve: many letters, a restart, or overruled checks.
 
     The batch overrules checks, or an operator overruled those of a letter in it. A batch that was too
     large when it was drafted stays so.
@@ -38,7 +41,7 @@ def needs_approval(batch: ReplayBatch) -> bool:
 
 
 def is_dangerous(batch: ReplayBatch) -> bool:
-    """Say whether the batch's own size or settings need approval."""
+    """Return whether the batch's own size or settings need approval."""
     large = batch.needs_approval or is_large(batch.item_count)
     return bool(large or batch.is_restart or batch.override_reason)
 
@@ -94,7 +97,10 @@ def why_not_approve(batch: ReplayBatch, actor: str) -> str:
 
 
 def approve(batch_id: int, *, actor: str, reason: str = "", row_version: int | None = None) -> Result:
-    """Start a batch that waits for approval, unless the actor drafted, configured or submitted it."""
+    """Start a batch that waits for approval.
+
+    Refused if the actor drafted, configured or submitted it.
+    """
     with transaction.atomic():
         batch = locked(batch_id)
         if refused := refusal(batch, {BatchStatus.AWAITING}, row_version):
@@ -149,7 +155,7 @@ def refuse(batch_id: int, *, actor: str, reason: str = "", row_version: int | No
 def _end(batch: ReplayBatch, actor: str, reason: str, detail: str) -> int:
     """Cancel a locked batch; return how many letters it did not replay."""
     set_status(batch, BatchStatus.CANCELLED, actor, reason)
-    let_go(batch, actor, detail)
+    unqueue(batch, actor, detail)
     left = batch.items.filter(status=ItemStatus.PENDING)
     transitions.postpone_retention(list(left.values_list("letter_id", flat=True)))
     return left.update(status=ItemStatus.CANCELLED, detail=detail, finished_at=timezone.now())

@@ -1,7 +1,7 @@
-"""Replay of a group whose cause is fixed: a batch takes all six steps and resolves what it verified.
+"""Replay of a group whose cause is fixed, by a batch that takes all six steps.
 
-Code defects and wrong data keep the form of each step: there every letter has a cause of its own.
-(guarantees G270, G271)
+The batch resolves the letters that it verified. Code defects and wrong data keep the form of each step: there
+every letter has a cause of its own. (guarantees G270, G271)
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ NO_TEXT = Result(False, "say what was done about the cause, or link a ticket")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What was started; `batch_id` is None if nothing is replayed, `is_running` unless it waits."""
+    """Result of a start; `batch_id` is None if nothing is replayed.
+
+    `is_running` is False as well while the batch waits for approval.
+    """
 
     result: Result
     batch_id: int | None = None
@@ -77,7 +80,7 @@ def replay_fixed(group_id: int, *, actor: str, evidence: str) -> Started:
 
 
 def give_up_recipients(letter_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
-    """End a letter's review as delivered, without the recipients whose server refused the message.
+    """End a review as delivered, without the recipients whose server refused the message.
 
     Refused when anything else failed. The deliveries and the replay change in one commit.
     """

@@ -1,4 +1,4 @@
-"""Resolve what a batch has replayed and verified, if its submitter said that the cause is fixed.
+"""Resolve the letters that a batch verified, if its submitter said the cause is fixed.
 
 The batch's evidence is the resolution of its letters, and of their groups once no letter is open.
 (guarantee G270)
@@ -21,13 +21,16 @@ LATE_AT_ONCE = 50  # letters that one run of maintenance looks at
 
 
 def resolve_verified(batch: ReplayBatch, letter_ids: Sequence[int]) -> None:
-    """Resolve those of a locked batch's letters that are verified. Part of the caller's transaction."""
+    """Resolve the verified ones of a locked batch's letters, if the batch resolves at all.
+
+    Part of the caller's transaction.
+    """
     if batch.resolves_verified:
         resolve(letter_ids, actor=actor_of(batch), resolution=batch.evidence_note or batch.evidence_link)
 
 
 def resolve(letter_ids: Sequence[int], *, actor: str, resolution: str) -> int:
-    """Resolve the verified ones of letters, and their groups if no letter is open; return how many."""
+    """Resolve verified letters, then groups without open letters; return how many letters."""
     verified = DeadLetter.objects.filter(
         pk__in=letter_ids, status=LetterStatus.VERIFYING, verified_at__isnull=False
     )

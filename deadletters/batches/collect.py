@@ -82,9 +82,7 @@ def _ends_of(items: Sequence[ReplayItem]) -> dict[int, DeadLetterEvent]:
 def _outcome(item: ReplayItem, end: DeadLetterEvent) -> tuple[ItemStatus, str]:
     if end.action == LetterAction.DISCARDED:
         return ItemStatus.ENDED, end.reason
-    if end.action == LetterAction.FAILED_AGAIN:
-        return ItemStatus.FAILED, end.reason
-    if end.context.get("later_stage"):
+    if end.action == LetterAction.FAILED_AGAIN or end.context.get("later_stage"):
         return ItemStatus.FAILED, end.reason
     try:
         checked = workflow.verify(item.letter_id, actor=f"batch {item.batch_id}")

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from criticizer.redaction import clean
 from deadletters import transitions
-from deadletters.batches.preflight import MATTERING, forget
+from deadletters.batches.preflight import DRY_RUN_SETTINGS, clear_verdicts
 from deadletters.batches.store import is_large, locked, note, refusal
 from deadletters.models import DeadLetter, ReplayBatch, ReplayItem
 from deadletters.ports import recovery
@@ -99,12 +99,13 @@ def choose_canaries(batch: ReplayBatch) -> None:
 
 
 def configure(batch_id: int, *, actor: str, row_version: int | None = None, **given: Any) -> Result:
-    """Change the settings of a draft. The actor is one of its makers then, and cannot approve it.
+    """Change the settings of a draft.
 
-    A change that the verdicts of its dry run depend on clears them. Settings: `category` (of letters not
-    triaged yet; "" lets the error class suggest it), `evidence_link`, `evidence_note` (of letters not
-    remediated yet), `override_reason`, `is_restart`, `canary_size` (0 to 100), `rate_per_minute` (1 to
-    6000), `max_in_flight` (1 to 500). Raises ValueError when one is out of range.
+    The actor becomes one of its makers, who cannot approve it. A change that the verdicts of its dry run
+    depend on clears them. Settings: `category` (of letters not triaged yet; "" lets the error class suggest
+    it), `evidence_link`, `evidence_note` (of letters not remediated yet), `override_reason`, `is_restart`,
+    `canary_size` (0 to 100), `rate_per_minute` (1 to 6000), `max_in_flight` (1 to 500). Raises ValueError
+    when one is out of range.
     """
     changes = _checked(given)
     with transaction.atomic():
@@ -118,14 +119,14 @@ def configure(batch_id: int, *, actor: str, row_version: int | None = None, **gi
         if "canary_size" in changes:
             batch.items.update(is_canary=False)
             choose_canaries(locked(batch_id))
-        if MATTERING & changes.keys():
-            forget(batch)
+        if DRY_RUN_SETTINGS & changes.keys():
+            clear_verdicts(batch)
         note(batch, "configured", actor, _words(changes))
     return Result(True, "changed")
 
 
 def _words(changes: Mapping[str, Any]) -> str:
-    """Return the new settings as text: `failed checks overridden: the host has moved; a minute: 7`."""
+    """Return settings as text: `failed checks overridden: the host has moved; a minute: 7`."""
 
     def shown(value: Any) -> str:
         if isinstance(value, bool):

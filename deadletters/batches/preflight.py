@@ -14,7 +14,7 @@ from deadletters.types import Check, CheckKind, Failed
 
 _AT_ONCE = 1_000
 _FORGOTTEN_AT_ONCE = 5_000
-MATTERING = frozenset({"category", "is_restart", "override_reason"})  # settings that a dry run was made with
+DRY_RUN_SETTINGS = frozenset({"category", "is_restart", "override_reason"})  # that its verdicts depend on
 _VERDICTS = {
     CheckKind.JOB: "not_dead_lettered",
     CheckKind.VERSION: "newer_version",
@@ -48,13 +48,13 @@ def dry_run(batch_id: int) -> dict[str, Any]:
             counts[item.verdict] += 1
         items.bulk_update(part, ["verdict", "detail"])  # skips items that were settled since
     report = {"verdicts": counts, "checked_at": timezone.now().isoformat()}
-    same = {name: getattr(batch, name) for name in MATTERING}
+    same = {name: getattr(batch, name) for name in DRY_RUN_SETTINGS}
     if not ReplayBatch.objects.filter(pk=batch_id, **same).update(report=report):
         return dry_run(batch_id)  # the settings changed during the run
     return report
 
 
-def forget(batch: ReplayBatch) -> None:
+def clear_verdicts(batch: ReplayBatch) -> None:
     """Clear the verdicts of a locked draft whose settings changed, in bounded statements."""
     ReplayBatch.objects.filter(pk=batch.pk).update(report={})
     judged = batch.items.exclude(verdict="").order_by("id").values_list("pk", flat=True)

@@ -1,4 +1,4 @@
-"""Take the next letters of a batch through triage, remediation and validation, ahead of its rate."""
+"""Preparation of a batch's next letters, ahead of its rate: triage, remediate, validate."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def prepare(batch: ReplayBatch, port: Recovery, renew: Callable[[], object]) -> 
         return ""
     renew()
     kept = _validated_before(batch, [item.letter_id for item in items])
-    if reason := _does_not_answer(batch, items, kept, port):
+    if reason := _why_unavailable(batch, items, kept, port):
         return reason
-    skipped = _walk(batch, [item.letter_id for item in items if item.letter_id not in kept], port)
+    skipped = _advance(batch, [item.letter_id for item in items if item.letter_id not in kept], port)
     renew()
     _queue(batch.pk, items, skipped)
     return ""
@@ -77,12 +77,13 @@ def _validated_before(batch: ReplayBatch, letter_ids: Sequence[int]) -> set[int]
     return {letter for letter, restart in made_for if restart in (None, batch.is_restart)}
 
 
-def _does_not_answer(
+def _why_unavailable(
     batch: ReplayBatch, items: Sequence[ReplayItem], kept: Collection[int], port: Recovery
 ) -> str:
-    """Return why a dependency of these letters is unavailable: that stops the batch, it fails no items.
+    """Return why a dependency of these letters is unavailable, or "".
 
-    Letters that keep an overruled validation are not asked about. An open circuit is never overruled.
+    An unavailable dependency stops the batch; it fails no items. Letters that keep an overruled validation
+    are not asked about. An open circuit is never overruled.
     """
     wanted = [item.letter_id for item in items]
     letters = DeadLetter.objects.filter(pk__in=wanted, status__in=BEFORE_REPLAY)
@@ -98,8 +99,8 @@ def failed_of(letters: QuerySet[DeadLetter]) -> list[Failed]:
     return [Failed(job_id, stage) for job_id, stage in letters.values_list("job_id", "stage")]
 
 
-def _walk(batch: ReplayBatch, letter_ids: list[int], port: Recovery) -> dict[int, str]:
-    """Take letters through triage, remediation and validation; return why some are not validated.
+def _advance(batch: ReplayBatch, letter_ids: list[int], port: Recovery) -> dict[int, str]:
+    """Take letters through triage to validation; return, by letter, why it is not validated.
 
     A pause or a cancel may come between two steps; steps that an operator took since stand.
     """

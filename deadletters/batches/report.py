@@ -13,9 +13,10 @@ from deadletters.states import BEFORE_REPLAY, ItemStatus
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a batch. `newer` counts open letters that joined its groups since it was drafted.
+    """Progress of a batch.
 
-    `newer_groups` are their groups, `first_newer` the id of the first of them.
+    `newer` counts open letters that joined its groups since it was drafted. `newer_groups` are their groups,
+    `first_newer` the id of the first of them.
     """
 
     by_status: Mapping[str, int]

@@ -48,7 +48,7 @@ def set_status(batch: ReplayBatch, to: BatchStatus, actor: str, reason: str, **c
     log.info("replay_batch", batch=batch.pk, status=to.value, actor=actor)
 
 
-def let_go(batch: ReplayBatch, actor: str, reason: str) -> None:
+def unqueue(batch: ReplayBatch, actor: str, reason: str) -> None:
     """Take the letters that wait for this batch's replay out of its queue."""
     ready = dict(batch.items.filter(status=ItemStatus.READY).values_list("letter_id", "pk"))
     step = Step(LetterStatus.VALIDATED, LetterAction.UNQUEUED, actor, reason)
@@ -57,7 +57,7 @@ def let_go(batch: ReplayBatch, actor: str, reason: str) -> None:
 
 
 def is_large(letters: int) -> bool:
-    """Say whether a batch of so many letters needs approval."""
+    """Return whether a batch of so many letters needs approval."""
     return letters > int(settings.REPLAY_APPROVAL_ABOVE)
 
 
@@ -68,7 +68,10 @@ def validated_now() -> QuerySet[DeadLetter]:
 
 
 def overruled_by_hand(batch: ReplayBatch) -> QuerySet[ReplayItem]:
-    """Return the items whose letters an operator overruled, which a batch without an override keeps."""
+    """Return the items that keep an override which an operator gave their letter.
+
+    A batch with an override of its own keeps none: it validates every letter itself.
+    """
     if batch.override_reason:
         return batch.items.none()
     return batch.items.filter(status=ItemStatus.PENDING, letter__in=validated_now().filter(OVERRULED))
@@ -99,7 +102,7 @@ def stop(batch: ReplayBatch, reason: str) -> None:
     if not batch.items.filter(status__in=(ItemStatus.PENDING, ItemStatus.READY)).exists():
         return
     set_status(batch, BatchStatus.STOPPED, SYSTEM, reason)
-    let_go(batch, SYSTEM, f"batch {batch.pk} stopped")
+    unqueue(batch, SYSTEM, f"batch {batch.pk} stopped")
     alerts.tell(
         "batch_stopped",
         key=f"batch-stopped:{batch.pk}:{batch.row_version}",

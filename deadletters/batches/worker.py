@@ -62,7 +62,10 @@ def run_message(outbox_id: int, batch_id: int, token: str) -> None:
 
 
 def ensure() -> None:
-    """Publish the message of every batch that needs one, and resolve late proofs. Run by maintenance."""
+    """Publish the message of every batch that needs one; resolve letters proven late.
+
+    Run by maintenance.
+    """
     for row in prepared.rows(_LIVE):
         outbox.publish(batches.AGGREGATE, row["id"], batches.MESSAGE, batches.QUEUE)
     resolve_late()

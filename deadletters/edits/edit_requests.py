@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 OFF = "editing is switched off: set DEADLETTER_EDIT=true to allow it"
 MAX_REFUSED = 200  # in one run of maintenance
 # Batches that will replay their letters; a draft may never be submitted.
-_AT_IT = (BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
+_WILL_REPLAY = (BatchStatus.AWAITING, BatchStatus.RUNNING, BatchStatus.PAUSED, BatchStatus.STOPPED)
 _WORKED_ON = (
     LetterAction.REPLAYED,
     LetterAction.RESTARTED,
@@ -110,10 +110,10 @@ def request(
     reason: str,
     row_version: int | None = None,
 ) -> Result:
-    """Request a change of a letter's data. `values` holds the new lines of each field that changes.
+    """Request a change of a letter's data.
 
-    The job keeps its data until another operator approves. Raises WrongData for an invalid value or a
-    locked field.
+    `values` holds the new lines of each field that changes. The job keeps its data until another operator
+    approves. Raises WrongData for an invalid value or a locked field.
     """
     if len(reason.strip()) < MIN_REASON_CHARS:
         return NO_REASON
@@ -149,7 +149,7 @@ def request(
 
 
 def approve(edit_id: int, *, actor: str, reason: str) -> Result:
-    """Apply an edit: change the job's data and replace the letter by its next generation, or do neither.
+    """Change the job's data and replace the letter by its next generation, or do neither.
 
     Its requester cannot approve it. If the letter or the data changed since the request, the edit is
     refused for good.
@@ -275,7 +275,7 @@ def _why_over(edit: LetterEdit, letter: DeadLetter | None) -> str:
 def _why_not_now(letter: DeadLetter) -> str:
     if past := _past(letter):
         return past
-    item = letter.replay_items.filter(status=ItemStatus.PENDING, batch__status__in=_AT_IT).first()
+    item = letter.replay_items.filter(status=ItemStatus.PENDING, batch__status__in=_WILL_REPLAY).first()
     return f"batch {item.batch_id} will replay the dead letter" if item else ""
 
 

@@ -1,4 +1,7 @@
-"""Replay batches: a frozen selection of letters, replayed at a rate, with an outcome an item."""
+"""Replay batches: frozen selections of letters, replayed at a rate.
+
+Each item has its own outcome.
+"""
 
 from __future__ import annotations
 

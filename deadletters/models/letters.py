@@ -277,7 +277,7 @@ class DeadLetter(models.Model):
 
     @property
     def is_verified(self) -> bool:
-        """Say whether its effect was verified and only its resolution is missing."""
+        """Return whether its effect was verified and only its resolution is missing."""
         return self.status == LetterStatus.VERIFYING and self.verified_at is not None
 
     @property

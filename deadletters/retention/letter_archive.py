@@ -93,7 +93,10 @@ def _new_name(now: datetime) -> str:
 
 @contextmanager
 def or_no_file(name: str) -> Iterator[None]:
-    """Delete a file if the block fails. Not around a commit, which may succeed although it raises."""
+    """Delete a file if the block fails.
+
+    Not for a block that commits: a commit may succeed although it raises.
+    """
     try:
         yield
     except BaseException:
@@ -102,7 +105,10 @@ def or_no_file(name: str) -> Iterator[None]:
 
 
 def read(found: LetterArchive) -> Iterator[dict[str, Any]]:
-    """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`. Raises ArchiveDamaged."""
+    """Yield the letters of a file: `{"letter": …, "payload": …, "events": […]}`.
+
+    Raises ArchiveDamaged.
+    """
     plain = _opened(found.name)
     if _digest(plain) != found.sha256:
         raise ArchiveDamaged(f"{found.name} is not what was written: its digest differs")

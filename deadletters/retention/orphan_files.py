@@ -1,4 +1,4 @@
-"""Archive files that no row names: superfluous ones are deleted, those that may be the only copy stay.
+"""Removal of archive files that no row names, unless they may be the only copy.
 
 A process that was killed before its commit leaves a file whose letters still exist, or are in another file.
 A database that lost its rows, or another installation in the same place, leaves files that are needed.

@@ -1,10 +1,10 @@
-"""Retention of dead letters: DLQ_MAX_AGE_DAYS and DLQ_MAX_SIZE, archived before they are removed.
+"""Retention of dead letters: DLQ_MAX_AGE_DAYS and DLQ_MAX_SIZE.
 
-A letter's age counts from its last failure, or from when it was closed. Letters in work stay whatever their
-age, as do open ones that are escalated, have an edit that waits for approval, or are in a batch that will
-replay them; a batch that is not running holds its letters for DLQ_MAX_AGE_DAYS after its last event.
-Operators are alerted a day before open letters expire, and when untouched ones were archived; all can be
-restored (`letter_archive`).
+Letters are archived before they are removed. A letter's age counts from its last failure, or from when it was
+closed. Letters in work stay whatever their age, as do open ones that are escalated, have an edit that waits
+for approval, or are in a batch that will replay them; a batch that is not running holds its letters for
+DLQ_MAX_AGE_DAYS after its last event. Operators are alerted a day before open letters expire, and when
+untouched ones were archived; all can be restored (`letter_archive`).
 """
 
 from __future__ import annotations

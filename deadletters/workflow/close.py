@@ -35,12 +35,18 @@ def _resolution(actor: str, resolution: str) -> Step:
 
 
 def discard(letter_id: int, *, actor: str, reason: str, row_version: int | None = None) -> Result:
-    """Close a letter that is not being replayed; its job stays. Raises ValueError without a reason."""
+    """Close a letter that is not being replayed; its job stays.
+
+    Raises ValueError without a reason.
+    """
     return _discard(actor, reason).take(letter_id, DISCARDABLE, row_version, "discarded")
 
 
 def discard_many(letter_ids: Collection[int], *, actor: str, reason: str) -> Tally:
-    """Discard the letters of a set that are not being replayed. Raises ValueError without a reason."""
+    """Discard the letters of a set that are not being replayed.
+
+    Raises ValueError without a reason.
+    """
     return _discard(actor, reason).take_many(letter_ids, DISCARDABLE)
 
 

@@ -37,7 +37,7 @@ def remediate_many(
     evidence_note: str = "",
     checklist: Sequence[str] = (),
 ) -> Tally:
-    """Record the same remediation for the triaged letters of a set; without evidence it skips all."""
+    """Record one remediation for the triaged letters of a set; skip all without evidence."""
     step = _remediation(actor, evidence_link, evidence_note, checklist)
     return step.take_many(letter_ids, (LetterStatus.TRIAGED, LetterStatus.REMEDIATED))
 

@@ -26,7 +26,10 @@ def triage(
 
 
 def triage_many(letter_ids: Collection[int], *, actor: str, category: str = "", note: str = "") -> Tally:
-    """Triage the new letters of a set. Without a category, each gets the one its error class suggests."""
+    """Triage the new letters of a set.
+
+    Without a category, each gets the one that its error class suggests.
+    """
     if category:
         return _triage(actor, category, note).take_many(letter_ids, _TRIAGED_MANY)
     classes = dict(DeadLetter.objects.filter(pk__in=letter_ids).values_list("pk", "error_class"))

@@ -68,13 +68,13 @@ def _verified(letter: DeadLetter, actor: str, checks: tuple[Check, ...]) -> Vali
 
 
 def _is_dead(letter: DeadLetter) -> bool:
-    """Say whether the letter's job is dead-lettered again and can be replayed."""
+    """Return whether the letter's job is dead-lettered again and can be replayed."""
     checks = recovery().survey([Failed(letter.job_id, letter.stage)], restart=None)[letter.job_id]
     return all(check.ok for check in checks if check.kind is CheckKind.JOB)
 
 
 def verify_many(letter_ids: Collection[int], *, actor: str) -> Tally:
-    """Verify the letters of a set that wait for it, each by itself; count those that it escalated."""
+    """Verify, one by one, the letters of a set that wait for it; count those it escalated."""
     tally = Tally()
     for part in transitions.parts(letter_ids):
         letters = DeadLetter.objects.filter(pk__in=part).only("status")

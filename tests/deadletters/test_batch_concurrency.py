@@ -58,13 +58,13 @@ def test_cancel_during_health_checks_moves_no_letter(
     letter = fail()
     batch = drafted(letter)
     batches.submit(batch.pk, actor="ann")
-    ask = prepare._does_not_answer
+    ask = prepare._why_unavailable
 
     def slow(*args: Any) -> str:
         assert batches.cancel(batch.pk, actor="ann", reason="the evidence is of something else").ok
         return ask(*args)
 
-    monkeypatch.setattr(prepare, "_does_not_answer", slow)
+    monkeypatch.setattr(prepare, "_why_unavailable", slow)
     look(batch.pk)
     letter.refresh_from_db()
     assert (letter.status, letter.evidence_note) == (LetterStatus.NEW, "")
@@ -77,14 +77,14 @@ def test_item_handled_by_another_look_is_not_queued_again(
     letter = fail()
     batch = drafted(letter)
     batches.submit(batch.pk, actor="ann")
-    walk: Callable[..., dict[int, str]] = prepare._walk
+    walk: Callable[..., dict[int, str]] = prepare._advance
 
     def stalled(*args: Any) -> dict[int, str]:
         skipped = walk(*args)
         batch.items.update(status=ItemStatus.SKIPPED, detail="the other look: a delivery is uncertain")
         return skipped
 
-    monkeypatch.setattr(prepare, "_walk", stalled)
+    monkeypatch.setattr(prepare, "_advance", stalled)
     look(batch.pk)
     letter.refresh_from_db()
     assert letter.status == LetterStatus.VALIDATED  # anybody can take it on from here
