@@ -1,1 +1,1 @@
-"""Measuring reviews (`manage.py evaluate`): a corpus, an oracle, recorded answers, real models."""
+"""Measures reviews (`manage.py evaluate`): by an oracle, recorded answers or real models."""

@@ -1,4 +1,4 @@
-"""Clients around a model: one that waits for it and records its answers, one that repeats them."""
+"""Clients for measuring: one asks a model patiently and records it, one repeats the record."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ PAUSES = (2.0, 10.0, 30.0, 60.0)  # seconds before each further try
 
 
 class NotMeasured(Exception):
-    """There is no figure to give; the message says why and what to do."""
+    """Raised where there is no figure to give; the message says why and what to do."""
 
 
 class PatientClient:
-    """A client that asks again after a failure that passes, and may record the answers (`ModelClient`).
+    """A client that asks again after a retryable failure (`ModelClient`).
 
-    A rate limit must not end hours of measuring.
+    So a rate limit does not end hours of measuring. It may record the answers in a file.
     """
 
     def __init__(self, client: ModelClient, record: Path | None = None) -> None:
-        """Raise NotMeasured when `record` cannot be written. Only its owner may read it: it quotes code."""
+        """Create `record` so that only its owner can read it: it quotes code.
+
+        Raises NotMeasured when it cannot be written.
+        """
         try:
             if record is not None:
                 record.touch(mode=0o600)
@@ -58,10 +61,13 @@ class PatientClient:
 
 
 class Replay:
-    """A client that answers as recorded (`ModelClient`). Raises NotMeasured for any other request."""
+    """A client that answers as recorded (`ModelClient`).
+
+    Raises NotMeasured for a request that has no recorded answer.
+    """
 
     def __init__(self, file: Path) -> None:
-        """Raise NotMeasured when the file cannot be read as a recording."""
+        """Read the recording. Raises NotMeasured when the file holds none."""
         try:
             rows = [json.loads(line) for line in file.read_text().splitlines()]
             self._answers = {row.pop("request"): ModelAnswer(**row) for row in rows}

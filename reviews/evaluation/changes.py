@@ -1,4 +1,4 @@
-"""Turns a corpus into prepared changes with the real pipeline: git, fetch, redaction, packing."""
+"""Prepares the changes of a corpus with the real pipeline: git, fetch, redaction, packing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A case and its change as fetched."""
+    """A case of the corpus and its change as fetched."""
 
     case: Case
     change: Change
@@ -53,7 +53,7 @@ def depot_path(file: str) -> str:
 
 
 def fetched(cases: Sequence[Case], directory: Path, git: str | Path) -> Iterator[Fetched]:
-    """Commit every case to a new repository in `directory` and yield it as fetched.
+    """Commit each case to a new repository in `directory`, fetch it and yield both.
 
     Raises CorpusError when git refuses, and the failures of `ChangeFetcher.fetch`.
     """
@@ -67,7 +67,10 @@ def fetched(cases: Sequence[Case], directory: Path, git: str | Path) -> Iterator
 
 
 def fetched_commit(source: GitSource, commit: str) -> Change:
-    """Return a commit with its context. Raises as `ChangeFetcher.fetch`, CorpusError for a denied path."""
+    """Return a commit with its context.
+
+    Raises as `ChangeFetcher.fetch`, and CorpusError for a path that is denied.
+    """
     allow_list = AllowList([f"//{source.name.removeprefix('git:')}/..."])
     change = ChangeFetcher(source, allow_list, _refused).fetch(f"{source.name}@{commit}")
     # A busy machine must not change the figures.
@@ -106,7 +109,7 @@ def _data(content: bytes) -> bytes:
 
 
 def git_output(git: str | Path, directory: Path, *arguments: str, stdin: bytes = b"") -> str:
-    """Return what git prints in a directory. Raises CorpusError."""
+    """Return the output of a git command in a directory. Raises CorpusError when it fails."""
     done = subprocesses.run(
         [str(subprocesses.resolve_executable(git)), *arguments],
         environment=_ENVIRONMENT,

@@ -1,4 +1,4 @@
-"""Reading of a corpus: small projects with edits that are right or wrong, as TOML files.
+"""Reads a corpus: TOML files of small projects with edits that are right or wrong.
 
 A file is one project:
 
@@ -10,8 +10,8 @@ A file is one project:
     [[changes]]                  # one commit: wrong = [ids], right = [ids], files = {added}, trap,
                                  # encodings = {path: codec}, copies = {directory: directory}
 
-`level` says where the needs of a defect lie: in the diff, elsewhere in the file, or in a file of
-the repository that the change does not touch. Other code differs by seed, and so do all line numbers.
+`level` says where the evidence of a defect (`needs`) lies: in the diff, elsewhere in the file, or in a file
+of the repository that the change does not touch. The seed chooses the other code, and so all line numbers.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _FUNCTIONS = {
 
 
 class CorpusError(Exception):
-    """The corpus cannot be read; the message says where and why."""
+    """Raised when the corpus cannot be read; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A line that somewhere holds `text`, in a file of the repository."""
+    """A line, in a file of the repository, that holds `text`."""
 
     path: str
     text: str
@@ -67,7 +67,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A seeded defect on line `line` of the new side, found by whoever sees all its `needs`."""
+    """A seeded defect on line `line` of the new side; all its `needs` together prove it."""
 
     name: str
     file: str
@@ -82,7 +82,7 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A remark that is plausible and not true: `refuted_by` shows that."""
+    """A remark that is plausible but untrue, as `refuted_by` shows."""
 
     file: str
     line: int
@@ -93,7 +93,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One change of a project. `secrets` stand in it and may never be sent."""
+    """One change of a project; `secrets` stand in it and may never be sent."""
 
     name: str
     description: str
@@ -106,13 +106,13 @@ class Case:
 
 
 def digest(directory: Path) -> str:
-    """Return what identifies a corpus: figures of different ones cannot be compared."""
+    """Return a digest of a corpus: figures of different corpora cannot be compared."""
     sums = [f"{path.name}\0{path.read_text()}" for path in _files(directory)]
     return hashlib.sha256("\0".join(sums).encode()).hexdigest()[:16]
 
 
 def load(directory: Path, seed: int) -> list[Case]:
-    """Return the changes of a corpus, the same ones for the same seed. Raises CorpusError."""
+    """Return the changes of a corpus; the same seed gives the same ones. Raises CorpusError."""
     cases: list[Case] = []
     for path in _files(directory):
         try:
@@ -214,7 +214,7 @@ class _Project:
 
 
 def _line_of(part: str, block: str, text: str) -> tuple[int, str]:
-    """Return the number and the text of the line of `block` in `text` that holds `part`."""
+    """Return number, from 1, and text of the line in `text` that holds `part` of `block`."""
     start = text.index(block)
     at = text.index(part, start, start + len(block))
     number = text.count("\n", 0, at) + 1

@@ -10,7 +10,7 @@ from reviews.evaluation.corpus import LEVELS
 from reviews.evaluation.matching import Remark, Rule, matched
 from reviews.reviewers.base import Finding
 
-# What a better review raises. All others are counts, for people.
+# Figures that a better review raises. All others are counts, for people.
 SHARES = (
     "recall",
     *(f"recall_{level}" for level in LEVELS),
@@ -24,7 +24,10 @@ _COUNTED = ("leaked", "failed", "calls", "characters")  # of a result
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A review, and what it should have said. `leaked`: requests that held a planted secret."""
+    """A review and the remarks it should have made.
+
+    `leaked` counts requests that held a planted secret.
+    """
 
     name: str
     findings: tuple[Finding, ...]
@@ -36,7 +39,7 @@ class Result:
 
 
 def figures_of(results: Iterable[Result], rule: Rule) -> dict[str, float]:
-    """Return shares (`SHARES`, those that are defined) and counts over all results.
+    """Return shares and counts over all results; a share of nothing is left out.
 
     Precision counts a second finding about one defect as wrong: to a reader it is noise. A line is
     accurate when the matched finding stands on the remark's own line.
@@ -68,7 +71,7 @@ def figures_of(results: Iterable[Result], rule: Rule) -> dict[str, float]:
 
 
 def missed(results: Iterable[Result], rule: Rule) -> list[str]:
-    """Return the remarks that no finding makes, by change."""
+    """Return each remark that no finding makes, with the name of its change."""
     return [
         f"{result.name}: {remark.text[:80]}"
         for result in results
@@ -85,7 +88,7 @@ def _is_on_its_line(finding: Finding, remark: Remark) -> bool:
 
 
 def spread(runs: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Return mean, least and most of each figure that every run has."""
+    """Return the mean, least and greatest value of each figure that every run has."""
     names = [name for name in runs[0] if all(name in run for run in runs)]
     return {
         name: {

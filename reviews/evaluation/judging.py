@@ -1,7 +1,7 @@
-"""A second model as the judge of whether a finding says what a remark says.
+"""A second model as the judge of whether a finding and a remark are about the same defect.
 
-A judge is used only after it agreed with recorded judgements: Cohen's kappa of at least
-`MIN_KAPPA`. Its prompt is ours; texts go to it redacted, like everything that a model sees.
+A judge is used only after it agreed with recorded judgements: Cohen's kappa of at least `MIN_KAPPA`. It is
+sent a prompt of our own and redacted texts, like every model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VERSION = hashlib.sha256(SYSTEM.encode()).hexdigest()[:12]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two remarks and whether people or earlier judges said that they are the same."""
+    """Two remarks, and whether people or earlier judges found them the same."""
 
     one: str
     other: str
@@ -49,7 +49,7 @@ class Pair:
 
 
 class Judge:
-    """Judges pairs of texts, each pair once."""
+    """A judge of pairs of texts, which asks its model about each pair once."""
 
     def __init__(self, client: ModelClient, redactor: Redactor, at_once: int = 8) -> None:
         self._client = client
@@ -67,7 +67,7 @@ class Judge:
         return kappa([pair.same for pair in pairs], judged)
 
     async def verdicts(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        """Return for each pair of texts whether they say the same. Raises NotMeasured and Failure."""
+        """Return for each pair whether its texts say the same. Raises NotMeasured and Failure."""
         todo = sorted({pair for pair in pairs if pair not in self._known})
         judged = await asyncio.gather(*(self._verdict(*pair) for pair in todo))
         self._known.update(zip(todo, judged, strict=True))
@@ -88,7 +88,7 @@ class Judge:
         raise NotMeasured(f"the judge {self.model} did not answer with {json.dumps({'same': True})}")
 
     async def rule(self, results: Iterable[Result]) -> Rule:
-        """Return the rule that follows the judge for the findings and remarks of these results."""
+        """Return a rule that matches findings of these results with remarks as the judge does."""
         asked = [
             (finding, remark)
             for result in results
@@ -117,7 +117,10 @@ def kappa(expected: Sequence[bool], judged: Sequence[bool]) -> float:
 
 
 def pairs_of(cases: Sequence[Case]) -> list[Pair]:
-    """Return pairs whose verdict a corpus knows: a defect's title with its own or another's problem."""
+    """Return pairs whose verdict is known from the corpus.
+
+    Each defect's title is paired with its own problem (the same) and another defect's (not the same).
+    """
     defects = {defect.name: defect for case in cases for defect in case.defects}
     ordered = [defects[name] for name in sorted(defects)]
     return [
@@ -128,7 +131,7 @@ def pairs_of(cases: Sequence[Case]) -> list[Pair]:
 
 
 def sample(pairs: Sequence[Pair], seed: int) -> list[Pair]:
-    """Return at most MAX_PAIRS, half of them the same where there are enough."""
+    """Return at most MAX_PAIRS pairs; half of them are the same where there are enough."""
     source = random.Random(seed)  # noqa: S311
     halves = [[pair for pair in pairs if pair.same is same] for same in (True, False)]
     return [pair for half in halves for pair in source.sample(half, min(len(half), MAX_PAIRS // 2))]

@@ -14,13 +14,13 @@ from reviews.evaluation.corpus import Defect
 from reviews.reviewers.base import Finding
 from reviews.reviewers.merging import shared, words_of
 
-NEAR_LINES = 3  # as AACR-Bench counts a remark as located
-SAME_WORDS = 0.5  # of both texts: the oracle repeats its words, nearly
+NEAR_LINES = 3  # at most so far away, AACR-Bench counts a remark as located
+SAME_WORDS = 0.5  # share of the words of both texts: the oracle nearly repeats those of its defects
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A remark that a review should make. Without `file` it is about the change as a whole."""
+    """A remark that a review should make; without `file`, about the change as a whole."""
 
     text: str
     file: str = ""
@@ -34,7 +34,10 @@ Rule = Callable[[Finding, Remark], float]
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Pairs of indexes (finding, remark); the other findings are `duplicates` of a pair or `false`."""
+    """Findings matched to remarks: `pairs` holds their indexes (finding, remark).
+
+    The other findings are `duplicates` of a pair or `false`.
+    """
 
     pairs: tuple[tuple[int, int], ...]
     duplicates: tuple[int, ...]
@@ -48,7 +51,7 @@ def remark_of(defect: Defect) -> Remark:
 
 
 def by_place(finding: Finding, remark: Remark) -> float:
-    """Compare file and lines only, as benchmarks with lines do."""
+    """Score a pair by file and lines only, as benchmarks with lines do."""
     if finding.file != remark.file or finding.line is None or remark.line is None:
         return 0.0
     last, remark_last = finding.end_line or finding.line, remark.end_line or remark.line
@@ -57,7 +60,7 @@ def by_place(finding: Finding, remark: Remark) -> float:
 
 
 def by_words(finding: Finding, remark: Remark) -> float:
-    """Compare file and words, for the oracle, which knows the words."""
+    """Score a pair by file and words, for the oracle, which knows the words."""
     if finding.file != remark.file:
         return 0.0
     share = shared(words_of(f"{finding.title} {finding.message}"), words_of(remark.text))

@@ -1,4 +1,4 @@
-"""The ways to measure: each returns figures and what they depend on, as one JSON object."""
+"""Modes of measuring: each returns its figures and what they depend on as a JSON object."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.paths import encode_path
 from reviews.stages.model_client import new_client
 
-# A review that fails so has found nothing; any other failure ends the measuring.
+# After a failure of these classes the review counts as one without findings; others end the measuring.
 _OF_THE_CHANGE = {
     ErrorClass.SCHEMA_INVALID,
     ErrorClass.POLICY_REJECTED,
@@ -42,7 +42,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A prepared change, the remarks that its review should make, and secrets that it holds."""
+    """A prepared change with the remarks its review should make, and the secrets it holds."""
 
     name: str
     prepared: Prepared
@@ -51,7 +51,7 @@ class Ready:
 
 
 class Models(NamedTuple):
-    """The model that finds, and the one that tries to refute, or None for no second pass."""
+    """The model that finds, and the one that tries to refute (None: no second pass)."""
 
     finder: ModelClient
     verifier: ModelClient | None
@@ -64,7 +64,10 @@ async def reviewed(
     seed: int,
     at_once: int = 1,
 ) -> list[Result]:
-    """Review changes, `at_once` at a time, each with the models of its name. Raises as `review_prepared`."""
+    """Review changes, `at_once` at a time, each with the models of its name.
+
+    Raises as `review_prepared`.
+    """
     slots = asyncio.Semaphore(at_once)
 
     async def one(ready: Ready) -> Result:
@@ -103,7 +106,7 @@ async def _reviewed(ready: Ready, models: Models, limits: ReviewLimits, seed: in
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line, with what the settings say of git, redaction and limits."""
+    """The options of the command line, and the settings for git, redaction and limits."""
 
     corpus: Path
     git: str
@@ -139,7 +142,7 @@ def ready_corpus(cases: Sequence[corpus.Case], options: Options) -> list[Ready]:
 
 
 def ready_case(fetched: changes.Fetched, options: Options) -> Ready:
-    """Return a fetched change of a corpus, prepared."""
+    """Prepare a fetched change of a corpus."""
     return Ready(
         fetched.case.name,
         changes.prepared(fetched.change, options.policy, options.limits),
@@ -176,7 +179,7 @@ def by_model(options: Options) -> dict[str, Any]:
 
 
 def martian(options: Options) -> dict[str, Any]:
-    """Add up recorded judgements, or review the pull requests and have the judge compare."""
+    """Add up recorded judgements, or review the pull requests and let the judge compare."""
     if options.goldens is None:
         if options.judged is None:
             raise NotMeasured("give --judged FILE, or --goldens and --repositories with --judge MODEL")
@@ -247,7 +250,10 @@ def _pulls_measured(options: Options, wanted: Sequence[public_sets.Pull]) -> dic
 
 
 def _clients(options: Options) -> tuple[Models, ModelClient | None]:
-    """Return clients of the models that find, verify and judge."""
+    """Return clients of the models that find, verify and judge.
+
+    Raises NotMeasured when no model is configured.
+    """
     llm = config.model()
     if llm is None:
         raise NotMeasured("no model is configured: set LLM_PROVIDER, LLM_BASE_URL and LLM_MODEL")

@@ -1,10 +1,10 @@
-"""A model without a model: it finds a seeded defect exactly when its evidence is in the request.
+"""An oracle in place of a model: finds a seeded defect if its evidence is in the request.
 
-Its answers are also wrong in the ways of models, as the seed says: one defect twice in other
-words, numbers of other lines, files that do not exist, defects of unchanged code, remarks on
-style, and plausible remarks that other code refutes. As the verifier it refutes such a remark exactly
-when the line that refutes it is in the request. What it says depends on the case and the
-lines that it sees, never on the words of the prompt: figures change when reviews change.
+Its answers are also wrong in the ways of models; the seed chooses where. It reports one defect twice in other
+words, numbers of other lines, files that do not exist, defects of unchanged code, remarks on style, and
+plausible remarks that other code refutes. As the verifier it refutes such a remark exactly when the line that
+refutes it is in the request. Its answers depend on the case and the lines that it sees, never on the words of
+the prompt, so figures change when reviews change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Sight:
-    """What a request shows."""
+    """The text of a request, and the lines of the change that it shows."""
 
     text: str
 
@@ -72,7 +72,7 @@ class Sight:
         return found
 
     def line(self, file: str, number: int, text: str) -> Line | None:
-        """Return a line of a file of the corpus, if it is shown as a part of the change."""
+        """Return a line of a file of the corpus, or None if it is not shown as part of the change."""
         path = depot_path(file)
         return next((x for x in self.lines if (x.file, x.number, x.text) == (path, number, text)), None)
 
@@ -83,7 +83,7 @@ class Oracle:
     def __init__(self, case: Case, seed: int) -> None:
         self._case = case
         self._seed = seed
-        self._said: dict[str, Defect | str] = {}  # by title: what it is about, or the line that refutes it
+        self._said: dict[str, Defect | str] = {}  # by title: the defect, or the line that refutes the remark
         self.requests: list[str] = []
 
     @property
@@ -174,7 +174,7 @@ class Oracle:
         return " ".join([*words[middle:], *words[:middle]])
 
     def _one_of(self, lines: list[Line]) -> Line:
-        """Return the line that the seed chooses, the same one among more lines unless one of those."""
+        """Return the line that the seed chooses; more lines change the choice only to one of them."""
         return min(lines, key=lambda x: hashlib.sha256(f"{self._seed} {x.file} {x.text}".encode()).digest())
 
     def _happens(self, share: float, *what: str) -> bool:
@@ -185,5 +185,5 @@ class Oracle:
 
 
 def sees(request: str, defect: Defect) -> bool:
-    """Return whether all that a defect needs stands in a request."""
+    """Return whether a request holds all evidence of a defect."""
     return all(need.text in request for need in defect.needs)

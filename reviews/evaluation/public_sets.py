@@ -1,9 +1,9 @@
-"""Loaders of public review benchmarks, by paths that the owner gives. Nothing of them is shipped.
+"""Loaders of public review benchmarks from paths that the owner gives.
 
-Martian's code review benchmark (withmartian/code-review-benchmark, MIT): golden comments without
-lines, and recorded judgements of many tools. AACR-Bench (alibaba/aacr-bench, Apache-2.0): remarks
-with files and lines, confirmed or refuted by experts. Files may be compressed (`.gz`). Pull requests
-become changes from clones that the owner has.
+Nothing of the benchmarks is shipped. Martian's code review benchmark (withmartian/code-review-benchmark, MIT)
+has golden comments without lines, and recorded judgements of many tools. AACR-Bench (alibaba/aacr-bench,
+Apache-2.0) has remarks with files and lines, confirmed or refuted by experts. Files may be compressed
+(`.gz`). Pull requests become changes from clones that the owner has.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def depot_of(pull: Pull) -> str:
 def fetched_pull(pull: Pull, repositories: Path, directory: Path, git: str) -> Change:
     """Return the whole pull request as one change: its head against the merge base.
 
-    The clone is `repositories/owner/name` or `repositories/name`, with the commits of the benchmark,
-    or the reference refs/pull/<number>/head where the benchmark names none. It is only read: the
-    commit is made in `directory`. Raises NotMeasured when it lacks something, and as `ChangeFetcher.fetch`.
+    The clone is `repositories/owner/name` or `repositories/name`. It holds the commits that the benchmark
+    names, or else the reference refs/pull/<number>/head. It is only read: the commit is made in `directory`.
+    Raises NotMeasured when the clone or a commit is missing, and as `ChangeFetcher.fetch`.
     """
     depot = depot_of(pull)
     clone = next((p for p in (repositories / pull.repository, repositories / depot) if p.is_dir()), None)
@@ -66,7 +66,7 @@ def fetched_pull(pull: Pull, repositories: Path, directory: Path, git: str) -> C
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A pull request of a benchmark. `base` and `head` are commits, "" where the set names none."""
+    """A pull request of a benchmark; `base` and `head` are commits, or "" where it names none."""
 
     url: str
     remarks: tuple[Remark, ...]
@@ -75,7 +75,7 @@ class Pull:
 
     @property
     def repository(self) -> str:
-        """The repository as `owner/name`."""
+        """Return the repository as `owner/name`."""
         return self._parts[0]
 
     @property
@@ -91,14 +91,14 @@ class Pull:
 
 
 class Score(NamedTuple):
-    """What recorded judgements of one tool come to, added up."""
+    """Precision and recall of one tool over all recorded judgements."""
 
     precision: float
     recall: float
 
 
 def martian_goldens(directory: Path) -> list[Pull]:
-    """Return the pull requests with golden comments of a directory of `golden_comments/*.json`."""
+    """Return the pull requests with golden comments from the `*.json` of a directory."""
     files = sorted(directory.glob("*.json"))
     if not files:
         raise NotMeasured(f"{directory} holds no *.json: give the directory golden_comments")
@@ -129,7 +129,7 @@ def _scores(pulls: Any) -> dict[str, Score]:
 
 
 def martian_pairs(file: Path) -> list[Pair]:
-    """Return pairs of a golden comment and a candidate on which no two recorded judges differ."""
+    """Return pairs of a golden comment and a candidate on which all recorded judges agree."""
     return _read(file, _pairs)
 
 
@@ -150,7 +150,7 @@ def _pairs(judges: Any) -> list[Pair]:
 
 
 def aacr(file: Path) -> list[Pull]:
-    """Return the pull requests of a file of AACR-Bench, its remarks with their files and lines."""
+    """Return the pull requests of a file of AACR-Bench; remarks have files and lines."""
     return _read(
         file,
         lambda rows: [
