@@ -1,7 +1,7 @@
-"""Find claims that a change makes untrue, by verdicts before and after it.
+"""Search for claims that a change makes untrue, by verdicts before and after it.
 
-Only documents that the change touches, or that hold a name which it takes away, are read for claims: no other
-claim can have changed its verdict.
+Only documents that the change touches, or that hold a name which it takes away, are read for claims: no
+other claim can have changed its verdict.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Drifted:
 
 @dataclass(slots=True)
 class Report:
-    """What came of verifying. `counts` has all verdicts, `reasons` those that are no findings."""
+    """Result of a comparison. `counts` has all verdicts, `reasons` those that are no findings."""
 
     drifted: list[Drifted] = field(default_factory=list)
     counts: Counter[Verdict] = field(default_factory=Counter)
@@ -172,7 +172,10 @@ class _Comparison:
         return own, [path for path in others if wanted.are_in(self._head.bytes_of(path) or b"")]
 
     def _claims(self, document: str, *, is_changed: bool) -> list[tuple[Claim, Claim | None]]:
-        """Return the claims of a document, each with the same claim before the change, if it was made."""
+        """Return the claims of a document, each with the same claim before the change.
+
+        None in its place where the change makes the claim.
+        """
         page = self._head.page(document)
         if page is None:
             self.report.unread += 1
@@ -198,7 +201,7 @@ class _Comparison:
         self.report.count(now)
 
     def _is_ours(self, claim: Claim) -> bool:
-        """Say whether a claim that the change makes is about what only this repository can have."""
+        """Return whether a claim that the change makes is about what only this repository can have."""
         if not claim.is_firm or _OF_TESTS.search(claim.document):
             return False
         if claim.kind is Kind.VERSION:
@@ -237,7 +240,10 @@ class _Comparison:
         self.report.drifted.append(Drifted(claim, is_new, says, instead, gone, tuple(sorted(rests_on))))
 
     def _moved(self, path: str) -> str:
-        """Return where the change moves a file, or a folder as a whole; "" where that is not certain."""
+        """Return where the change moves a file, or a folder as a whole.
+
+        "" where that is not certain.
+        """
         if path in self._renames:
             return self._renames[path]
         inside = [old for old in self._base.entries if old.startswith(f"{path}/")] if path else []
@@ -250,7 +256,10 @@ class _Comparison:
         return targets.pop() if len(targets) == 1 else ""
 
     def _renamed(self, claim: Claim, before: Judgement) -> str:
-        """Return what the change renames the subject to, where exactly one name came for one that went."""
+        """Return the text of the claim with the name that the change gives its subject.
+
+        "" unless exactly one name came for one that went.
+        """
         if claim.kind is Kind.PATH and not (claim.value and before.found in self._head.entries):
             moved = self._moved(before.found)
             return claim.text.replace(claim.subject, paths.written(claim, moved), 1) if moved else ""

@@ -1,4 +1,4 @@
-"""Claims of documents, and what comes of verifying one."""
+"""Claims of documents, and the results of verifying them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """What a claim is about."""
+    """Kind of a claim: its subject."""
 
     PATH = "path_reference"
     COMMAND = "command"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Form(StrEnum):
-    """How a claim is written: what decides where its subject is looked for."""
+    """Form of a claim, which decides where its subject is looked for."""
 
     LINK = "link"  # of a path: relative to the document
     MENTION = "mention"  # of a path: in prose, relative to the root or to a folder above the document
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a claim is ambiguous or not checkable. None of them says whether something exists."""
+    """Reason why a claim is ambiguous or not checkable. None says whether something exists."""
 
     NONE = ""
     ANYWHERE = "a bare name may be anywhere"

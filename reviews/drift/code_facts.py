@@ -19,7 +19,7 @@ class Route(NamedTuple):
 
 
 class Code(NamedTuple):
-    """What one file says. `symbols`: None where it is no module that can be imported from.
+    """Facts of one file. `symbols`: None where it is no module that can be imported from.
 
     `is_open`: it defines more than can be read, such as by `import *`.
     """

@@ -57,7 +57,10 @@ _IMPORTS = (
 
 
 def is_document(path: str) -> bool:
-    """Say whether claims are read from a file: its form is known, and it does not tell of what was."""
+    """Return whether claims are read from a file.
+
+    Its form is known, and it does not tell of what was.
+    """
     return posixpath.splitext(path)[1].lower() in _READERS and not noise.is_history(path)
 
 
@@ -74,7 +77,7 @@ def page_of(path: str, data: bytes) -> Page | None:
 
 
 def claims_of(path: str, page: Page) -> list[Claim]:
-    """Return the claims of a document in the order of their lines, each once, however many there are."""
+    """Return all claims of a document in the order of their lines, each once."""
     found: dict[tuple[str, ...], Claim] = {}
     for claim in sorted(_claims(path, page), key=lambda one: one.line):
         found.setdefault(claim.key, claim)

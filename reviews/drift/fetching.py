@@ -1,9 +1,10 @@
-"""Verification of documents against a source: what a change makes untrue, under the allow-list.
+"""Verification of documents against a source, under the allow-list.
 
     listing ─► allow-list and scope ─► recording ◄─► comparison (in the redacting process) ─► untrue claims
 
-The comparison says what it lacks of the trees; that is read, and it runs again. What may not be seen is in no
-recording, so that nothing can depend on whether it is there. A change is never worse for a failure here.
+It finds what a change makes untrue. The comparison says what it lacks of the trees; that is read, and it
+runs again. What may not be seen is in no recording, so that nothing can depend on whether it is there. A
+change is never worse for a failure here.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _BATCH = 500  # files
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Which paths a review may see. None for `may_read` or `is_excluded`: it takes nothing away."""
+    """Paths that a review may see. None for `may_read` or `is_excluded`: it takes nothing away."""
 
     allow_list: AllowList
     _: KW_ONLY
@@ -63,7 +64,7 @@ class Sight:
     is_excluded: Callable[[str], bool] | None = None
 
     def sees(self, path: str) -> bool:
-        """Say whether a path may be seen, whether it exists or not."""
+        """Return whether a path may be seen, whether it exists or not."""
         return (
             not denied([path], self.allow_list, literal_names=self.literal_names)
             and (self.may_read is None or self.may_read(path))
@@ -71,13 +72,13 @@ class Sight:
         )
 
     def is_whole(self, root: str) -> bool:
-        """Say whether every path below a root may be seen."""
+        """Return whether every path below a root may be seen."""
         return self.may_read is None and self.is_excluded is None and self.allow_list.covers(root)
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A part of the depot that is a tree of its own, and what its configuration says of documents.
+    """A part of the depot that is a tree of its own, with its configuration for documents.
 
     `sections`: how many are wanted that describe the change, of documents that a model may be sent. With
     `keeps_rest` others follow as far as these go, to be compared by meaning.
@@ -98,7 +99,10 @@ class Root:
 
 
 class DocumentVerifier:
-    """Verifies the documents of changes of one source. `compare`: `recording.answer`, within limits."""
+    """Verifies the documents of changes of one source.
+
+    `compare` is `recording.answer`, within limits.
+    """
 
     def __init__(
         self,
@@ -109,7 +113,10 @@ class DocumentVerifier:
         self._source, self._compare, self._now = source, compare, now
 
     def added_to(self, change: Change, roots: Sequence[Root]) -> Change:
-        """Return the change with what became of its documents; as it is without roots. Raises nothing."""
+        """Return the change with the result for its documents. Raises nothing.
+
+        Without roots the change stays as it is.
+        """
         if not roots:
             return change
         self._until, self._room = self._now() + MAX_SECONDS, MAX_BYTES
@@ -128,7 +135,10 @@ class DocumentVerifier:
         return replace(change, documents=together)
 
     def _verified(self, change: Change, root: Root) -> VerifiedDocuments:
-        """Return what became of one root's documents: a failure of it takes nothing from the others."""
+        """Return the result for the documents of one root.
+
+        A failure of it takes nothing from the other roots.
+        """
         if self._left() <= 0:
             return VerifiedDocuments(note=texts.DOCUMENTS_FAILED.of(why="there was no time left"))
         try:
@@ -260,7 +270,10 @@ class _Reader:
         return found - self._made.contents.keys()
 
     def _read(self, digests: Sequence[str]) -> None:
-        """Read contents as far as the room goes; documents and manifests only, where nothing is searched."""
+        """Read contents as far as the room goes.
+
+        Only documents and manifests, where the source cannot be searched.
+        """
         self._made.contents.update(dict.fromkeys(digests))
         wanted = [(self._paths[digest], digest) for digest in digests if digest in self._paths]
         if not self._source.can_search:
@@ -288,7 +301,7 @@ def _why(failure: Failure) -> str:
 
 
 def is_document_or_manifest(path: str) -> bool:
-    """Say whether a file may hold claims, or facts of a project that claims are about."""
+    """Return whether a file may hold claims, or facts of a project that claims are about."""
     name = posixpath.basename(path)
     is_manifest = name in manifests.VERSION_FILES or any(name in of for of in manifests.RUNNERS.values())
     return is_document(path) or is_manifest or name == ".gitignore"
@@ -300,7 +313,10 @@ def _kind(file_type: str | None) -> str:
 
 
 def _in_depot(answer: dict[str, Any], root: Root) -> VerifiedDocuments:
-    """Return an answer with depot paths in the place of relative ones, and no more claims than are wanted."""
+    """Return an answer with depot paths in the place of relative ones.
+
+    It has no more claims than are wanted.
+    """
     counts: dict[str, int] = dict(answer["counts"])
     untrue = answer["untrue"][: root.most]
     counts["unreported"] = counts.get("unreported", 0) + len(answer["untrue"]) - len(untrue)

@@ -1,4 +1,4 @@
-"""One tree with what is known of it: pages, manifests and code, each read once when a claim needs it."""
+"""One tree with its pages, manifests and code, each read once when a claim needs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _ROUTE_WORDS = (
 
 
 class Index(View):
-    """A tree as claims are verified against it. Pages and code of equal content are shared by `memory`."""
+    """A tree as claims are verified against it.
+
+    Pages and code of equal content are shared by `memory`.
+    """
 
     def __init__(
         self,
@@ -94,7 +97,10 @@ class Index(View):
         return found
 
     def code_holding(self, word: str) -> list[str] | None:
-        """Return the files other than documents that hold a word, read; None where that is not known."""
+        """Return the files other than documents that hold a word, and read them.
+
+        None where that is not known.
+        """
         paths = self.code_paths(word)
         self.prefetch(paths or ())
         return paths
@@ -163,7 +169,10 @@ class Index(View):
 
     @cached_property
     def versions(self) -> Mapping[str, tuple[list[Fact], str]]:
-        """Map names of dependencies and runtimes to what lock files, or else manifests, say, and the file."""
+        """Map names of dependencies and runtimes to their versions and the file that has them.
+
+        The versions are those of lock files, or else of manifests.
+        """
         found: dict[str, list[tuple[int, Fact, str]]] = {}
         for path in self._version_files():
             facts = self._manifest(path, partial(manifests.versions_in, posixpath.basename(path)))
@@ -194,7 +203,7 @@ class Index(View):
         return [line.rstrip("/") for line in lines[:5_000]]
 
     def is_ignored(self, path: str) -> bool:
-        """Say whether a path is one that is not kept: written at run time, or ignored at the root."""
+        """Return whether a path is not kept: written at run time, or ignored at the root."""
         if noise.is_written_at_run_time(path):
             return True
         whole = path.rstrip("/")
@@ -206,7 +215,7 @@ class Index(View):
         )
 
     def may_be_hidden(self, path: str) -> bool:
-        """Say whether a path, or what a folder holds, could be there and not visible to this review."""
+        """Return whether a path, or what a folder holds, could be there unseen by this review."""
         return not self.tree.sees(path.rstrip("/")) or not self.tree.sees(f"{path.rstrip('/')}/_")
 
 

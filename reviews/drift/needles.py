@@ -20,7 +20,10 @@ _IDENTIFIER = re.compile(rb"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class Needles:
-    """What a document must hold one of: all words of a name in any form, or an identifier as it is."""
+    """Names of which a document must hold one.
+
+    That is all words of a name in any form, or an identifier as it is.
+    """
 
     words: frozenset[frozenset[bytes]]
     identifiers: frozenset[bytes]
@@ -29,7 +32,7 @@ class Needles:
         return len(self.words) + len(self.identifiers)
 
     def are_in(self, data: bytes) -> bool:
-        """Say whether a document holds one of them."""
+        """Return whether a document holds one of them."""
         if not self.identifiers.isdisjoint(_IDENTIFIER.findall(data)):
             return True
         words = frozenset(_TOKEN.findall(data.lower()))

@@ -74,12 +74,15 @@ _RUN_TIME = re.compile(
 
 
 def is_history(document: str) -> bool:
-    """Say whether a document tells of what was: it may name what is gone."""
+    """Return whether a document tells of what was: it may name what is gone."""
     return bool(_HISTORIES.match(posixpath.basename(document)) or _DECISIONS.search(document))
 
 
 def is_unasserted(sentence: str, section: str) -> bool:
-    """Say whether a sentence does not state what is so now: history, plans, examples, other projects."""
+    """Return whether a sentence does not state what is so now.
+
+    It tells of history, plans, examples or other projects.
+    """
     prose = _INLINE_CODE.sub("", sentence)  # `DELETE /users` deletes nothing
     return bool(
         _HISTORY.search(prose)
@@ -91,7 +94,7 @@ def is_unasserted(sentence: str, section: str) -> bool:
 
 
 def is_firm(sentence: str) -> bool:
-    """Say whether a sentence says that something is there, rather than what to create."""
+    """Return whether a sentence says that something is there, rather than what to create."""
     return not (_CREATION.search(sentence) or _NEGATION.search(sentence))
 
 
@@ -110,7 +113,7 @@ def path_in(text: str) -> str:
 
 
 def names_a_file(path: str) -> bool:
-    """Say whether a path in prose can be told from a choice, a module, a number or a type."""
+    """Return whether a path in prose can be told from a choice, a module, a number or a type."""
     if _NUMBERS.fullmatch(path) or _LOCALE.fullmatch(path) or _MIME.fullmatch(path):
         return False
     if path.endswith("/"):
@@ -127,12 +130,15 @@ _FILE_NAME = re.compile(
 
 
 def is_reference(target: str) -> bool:
-    """Say whether a link's target reads like a name of an API, such as `package.module`, not like a file."""
+    """Return whether a link's target reads like a name of an API, such as `package.module`.
+
+    A file's name does not.
+    """
     return "/" not in target and not _FILE_NAME.fullmatch(target)
 
 
 def is_choice(path: str) -> bool:
-    """Say whether a path reads like `and/or` or `owner/repo`."""
+    """Return whether a path reads like `and/or` or `owner/repo`."""
     return bool(_CHOICE.fullmatch(path))
 
 

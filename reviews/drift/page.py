@@ -1,4 +1,7 @@
-"""A document as it is read for claims: its marked words, sentences, tables, code blocks and anchors."""
+"""A document as it is read for claims.
+
+Its marked words, sentences, tables, code blocks and anchors.
+"""
 
 from __future__ import annotations
 

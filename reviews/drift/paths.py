@@ -1,4 +1,4 @@
-"""Verifying claims about paths, anchors and the imports of other languages' code examples."""
+"""Verification of claims about paths, anchors and imports of other languages' examples."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def written(claim: Claim, place: str) -> str:
 
 
 def index_relative(claim: Claim, place: str) -> bool:
-    """Say whether prose names a path relative to its document: by less than the whole path."""
+    """Return whether prose names a path relative to its document: by less than the whole path."""
     own = posixpath.dirname(claim.document)
     return (
         place.startswith(f"{own}/")
@@ -121,7 +121,7 @@ def index_relative(claim: Claim, place: str) -> bool:
 
 
 def _elsewhere(claim: Claim, index: Index) -> bool:
-    """Say whether a name in prose could mean a file in some other folder."""
+    """Return whether a name in prose could mean a file in some other folder."""
     name = posixpath.basename(claim.subject.rstrip("/"))
     tail = "/" + claim.subject.lstrip("./").rstrip("/")
     if claim.subject.endswith("/"):

@@ -77,7 +77,10 @@ def _parameters(args: ast.arguments) -> list[tuple[str, str | None]]:
 
 
 def _call_defaults(call: ast.Call) -> list[tuple[str, str | None]]:
-    """Return the default that a call gives a key: `get("KEY", 3)`, `add_argument("--key", default=3)`."""
+    """Return the default that a call gives a key.
+
+    Such as `get("KEY", 3)` or `add_argument("--key", default=3)`.
+    """
     match call.args:
         case [ast.Constant(value=str(key)), *others] if re.fullmatch(r"-{0,2}[A-Za-z_][\w-]*", key):
             words = (str(one.value) for one in call.args if isinstance(one, ast.Constant))
@@ -97,7 +100,10 @@ def _function(call: ast.Call) -> str:
 
 
 def _prefixes(tree: ast.Module) -> dict[str, str]:
-    """Return the prefixes of the routers that a file makes: `router = APIRouter(prefix="/users")`."""
+    """Return the prefixes of the routers that a file makes.
+
+    Such as `router = APIRouter(prefix="/users")`.
+    """
     found = {}
     for node in ast.walk(tree):
         match node:

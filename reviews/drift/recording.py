@@ -33,7 +33,7 @@ class MissingInput:
 
 @dataclass
 class Recording:
-    """What is known of the trees before and after a change. Paths are relative to their root.
+    """The known part of the trees before and after a change. Paths are relative to their root.
 
     `after` has kind and digest of each file that may be seen, `before` of those where the trees differ
     (None: not there). `contents` are by digest (None: not to be had), `words` map to files of `after` that

@@ -1,4 +1,4 @@
-"""Verifying claims about the routes that an application registers."""
+"""Verification of claims about the routes that an application registers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def has_relatives(path: str, routes: Iterable[Route]) -> bool:
-    """Say whether some route begins as a documented path does."""
+    """Return whether some route begins as a documented path does."""
     own = {*_parts(path)[:2]} - {"{}"}
     return any(own & {*_parts(route.path)[:2]} for route in routes)
 
 
 def _matches(documented: tuple[str, ...], route: Route, method: str) -> bool:
-    """Say whether a documented path is a route's, or ends in it: where a router is mounted is not read."""
+    """Return whether a documented path is a route's, or ends in it.
+
+    Where a router is mounted is not read.
+    """
     parts = _parts(route.path)
     if route.method not in ("", method) or not parts or all(part == "{}" for part in parts):
         return False

@@ -1,4 +1,4 @@
-"""The scanning process: reads a commit with git, sends the verdicts of each document as it has them.
+"""Scanning process: reads a commit with git and sends the verdicts of each document.
 
     in:  {git, sha, is_whole, kinds}         then an answer to each question
     out: {"ask": paths}                      which of them may be seen?
@@ -10,9 +10,9 @@
          {"defect": type}                    the document met an exception of this type; the process ends
          {"end": true} or {"failure": …}
 
-A message is JSON. Documents and code are of others: what parses them has neither a database nor
-settings nor an environment, and limits of the kernel end it. What goes wrong in a document ends the process
-without a failure: the parent knows which document it was, and leaves it out.
+A message is JSON. Documents and code are of others: what parses them has neither a database nor settings nor
+an environment, and limits of the kernel end it. What goes wrong in a document ends the process without a
+failure: the parent knows which document it was, and leaves it out.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _scan(pipe: _Pipe, asked: Mapping[str, Any]) -> None:
 
 
 def _verify(pipe: _Pipe, scanner: Scanner, document: Document) -> None:
-    """Send the verdicts of a document. What it alone is the cause of ends the process."""
+    """Send the verdicts of a document. A defect that it alone causes ends the process."""
     try:
         claims = [_fields(claim, judged) for claim, judged in scanner.verified(document)]
         pipe.send({"document": document.path, "claims": claims, "not_indexed": scanner.unparsed})

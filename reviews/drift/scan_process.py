@@ -1,4 +1,4 @@
-"""The parent's side of the scanning process: started for one scan, and ended with it."""
+"""Parent's side of the scanning process: started for one scan, and ended with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents of one commit, verified one after the other, as far as paths may be seen."""
+"""Scanner of one commit: its documents one after the other, as far as paths may be seen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Sees = Callable[[Sequence[str]], Sequence[bool]]
 
 
 class SeenTree:
-    """A tree without the paths that may not be seen (`trees.Tree`). `sees` is asked of each path once."""
+    """A tree without the paths that may not be seen (`trees.Tree`).
+
+    `sees` is asked of each path once.
+    """
 
     def __init__(self, tree: Tree, sees: Sees, known: dict[str, bool], *, is_whole: bool) -> None:
         self._tree, self._ask, self._known, self.is_whole = tree, sees, known, is_whole
@@ -30,7 +33,7 @@ class SeenTree:
         }
 
     def sees(self, path: str) -> bool:
-        """Say whether a path may be seen, whether it exists or not."""
+        """Return whether a path may be seen, whether it exists or not."""
         if not self.is_whole and path not in self._known:
             self._known[path] = self._ask([path])[0]
         return self.is_whole or self._known[path]
@@ -68,7 +71,10 @@ class Scanner:
         return len(self._index.unparsed)
 
     def documents(self, paths: Sequence[str], kinds: Collection[Kind]) -> Found:
-        """Read documents for claims, within the bounds of a scan. One is read as a whole or not at all."""
+        """Read documents for claims, within the bounds of a scan.
+
+        Each is read as a whole or not at all.
+        """
         return walk.read(self._index, self.report, paths, kinds)
 
     def look_for(self, documents: Sequence[Document]) -> None:

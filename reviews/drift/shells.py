@@ -43,7 +43,10 @@ class Said(NamedTuple):
 
 
 def in_block(lines: Sequence[str]) -> Iterator[tuple[int, Said]]:
-    """Yield the claims of a block of shell with the offset of their lines. A `cd` holds for what follows."""
+    """Yield the claims of a block of shell, each with the offset of its line.
+
+    A `cd` holds for what follows.
+    """
     prompted = any(_PROMPT.match(line) for line in lines)
     folder: str | None = ""
     until = ""

@@ -42,11 +42,17 @@ class Tree(Protocol):
     def sees(self, path: str) -> bool: ...
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of ordinary files; those that are too large, or not read, are left out."""
+        """Return the contents of ordinary files.
+
+        Those that are too large, or not read, are left out.
+        """
         ...
 
     def where(self, words: Collection[str]) -> Mapping[str, frozenset[str]] | None:
-        """Return the files that hold each word, whole and in its case. What is left out was not searched."""
+        """Return the files that hold each word, whole and in its case.
+
+        A word that is left out was not searched.
+        """
         ...
 
 

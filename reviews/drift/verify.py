@@ -1,4 +1,4 @@
-"""Verifying a claim against one tree: exact rules, and silence wherever they do not reach."""
+"""Verification of a claim against one tree: exact rules, and silence beyond their reach."""
 
 from __future__ import annotations
 
@@ -228,7 +228,10 @@ def _missing(place: str, index: Index, says: str, found: str = "") -> Judgement:
 
 
 def _module(place: str, index: Index) -> str | None:
-    """Return the file of a Python module, "" for a folder without one, None where there is no module."""
+    """Return the file of a Python module, "" for a folder without one.
+
+    None where there is no module.
+    """
     for path in (f"{place}.py", f"{place}/__init__.py", f"{place}.pyi", f"{place}.pyx"):
         if path in index.entries:
             return path

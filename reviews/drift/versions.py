@@ -1,4 +1,4 @@
-"""Comparing a documented version with what a manifest or a lock file says."""
+"""Comparison of a documented version with that of a manifest or a lock file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def span_of(text: str, *, is_locked: bool = False) -> Span | None:
 
 
 def agrees(documented: str, actual: Span) -> bool:
-    """Say whether a documented version is true.
+    """Return whether a documented version is true.
 
     A bare one compares as many components as it has; `>=` is true where nothing older does.
     """

@@ -35,7 +35,10 @@ class Found(NamedTuple):
 def read(
     index: Index, report: Report, paths: Sequence[str], kinds: Collection[Kind] = frozenset(Kind)
 ) -> Found:
-    """Read documents for claims, within the bounds of a scan. One is read as a whole or not at all."""
+    """Read documents for claims, within the bounds of a scan.
+
+    Each is read as a whole or not at all.
+    """
     kept = paths[:MAX_DOCUMENTS]
     index.prefetch(kept)
     return Found(list(_documents(index, report, kept, kinds)), len(paths) - len(kept))
@@ -62,7 +65,10 @@ def _documents(
 
 
 def scan(tree: Tree, seconds: float = 60.0) -> tuple[Report, dict[Claim, Judgement]]:
-    """Verify every claim of a tree, `seconds` of the processor. Nothing is a finding without a change."""
+    """Verify every claim of a tree, in at most `seconds` of the processor.
+
+    Nothing is a finding without a change.
+    """
     report = Report()
     index = Index(tree, {}, until=time.thread_time() + seconds)
     documents, beyond = read(index, report, list(documents_in(index.entries)))

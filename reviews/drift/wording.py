@@ -22,7 +22,7 @@ _BEYOND = (
 
 
 class Unsure(StrEnum):
-    """Why the verdict on a section is uncertain."""
+    """Reason why the verdict on a section is uncertain."""
 
     SAID = ""  # by the model
     PARSE_ERROR = "llm_parse_error"
@@ -72,7 +72,10 @@ def meaning_summary(found: Mapping[str, Any]) -> str:
 
 
 def summary(counts: Mapping[str, Any]) -> str:
-    """Return the counts of one or several comparisons in one line; "" where there is nothing to say."""
+    """Return the counts of one or several comparisons in one line.
+
+    "" where there is nothing to say.
+    """
     total = sum(counts.get(verdict, 0) for verdict in Verdict)
     parts = [scan_note(counts)]
     if total:

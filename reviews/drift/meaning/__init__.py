@@ -1,4 +1,4 @@
-"""Documentation drift by meaning: which sections of which documents describe what a change touches.
+"""Documentation drift by meaning: the sections that describe what a change touches.
 
     documents ─► sections ─┐
     change ─► names, words ┴─► reference, symbol, full text ─► ranked sections ─► `reviewers.document_review`

@@ -22,7 +22,10 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]{2,}")
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A file of code on both sides of a change; paths are relative to the root. None: it is not there."""
+    """A file of code on both sides of a change; None where it is not there.
+
+    Paths are relative to the root.
+    """
 
     path: str
     old_path: str
@@ -32,7 +35,7 @@ class ChangedFile:
 
 @dataclass(slots=True)
 class Facts:
-    """What a change does to a file: what it touches, what the file defines, weighted words."""
+    """Facts of a change to a file: names it touches, names the file defines, weighted words."""
 
     touched: set[str] = field(default_factory=set)
     defines: set[str] = field(default_factory=set)

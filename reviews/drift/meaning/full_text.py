@@ -50,9 +50,9 @@ class FullText:
         return math.log(1 + (total - held + 0.5) / (held + 0.5)) if held else 0.0
 
     def search(self, query: Mapping[str, float]) -> dict[int, float]:
-        """Return texts by place, with a share, up to 1, of what a text about nothing else would have.
+        """Return by place the score of each text that holds a term, at most 1.
 
-        `query` has weights of terms.
+        1 is the score of a text about nothing else. `query` has weights of terms.
         """
         weighted = {term: weight * self.idf(term) for term, weight in query.items()}
         telling: Sequence[str] = sorted(weighted, key=lambda term: (-weighted[term], term))[:MAX_TERMS]

@@ -1,4 +1,7 @@
-"""The sections that describe a change, from two trees: read, mapped and cut to what may be asked about."""
+"""Search for the sections that describe a change, from two trees.
+
+They are read, mapped and cut to what may be asked about.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ def described(
     *,
     keeps_rest: bool,
 ) -> list[Mapped]:
-    """Return at most `most` sections of documents that describe what a change touches, the best first.
+    """Return the sections of documents that describe what a change touches, the best first.
 
-    With `keeps_rest` others follow, for a comparison by meaning; their score is 0.
+    At most `most`. With `keeps_rest` others follow, for a comparison by meaning; their score is 0.
     """
     until = time.thread_time() + SECONDS
     files = _changed(before, after, renames)

@@ -30,7 +30,10 @@ _PATH = re.compile(r"[\w.@+~-]+(?:[/.][\w.@+~-]+)*/?")
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A section with the changed files that it maps to, the best first, and the steps that found it."""
+    """A section with the changed files that it maps to, the best first.
+
+    `how` names the steps that found it.
+    """
 
     section: Section
     files: tuple[str, ...]

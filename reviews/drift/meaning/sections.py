@@ -18,7 +18,10 @@ _OFF, _ON = re.compile(r"<!--\s*drift:\s*off\s*-->"), re.compile(r"<!--\s*drift:
 
 
 class Section(NamedTuple):
-    """A part of a document. `line` is that of its first line, from 1; `heading` stands above or in it."""
+    """A part of a document.
+
+    `line` is that of its first line, from 1; `heading` stands above or in it.
+    """
 
     document: str
     heading: str
@@ -76,7 +79,7 @@ def _markdown(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def _is_title(lines: list[str], number: int) -> bool:
-    """Say whether a line is underlined as a heading: a paragraph of one line, and no table."""
+    """Return whether a line is underlined as a heading: a paragraph of one line, and no table."""
     above = lines[number - 1]
     is_alone = number < 2 or not lines[number - 2].strip()
     return bool(above.strip()) and is_alone and not above.startswith(("|", "    ", "-", "*", ">", "#"))
@@ -92,7 +95,10 @@ def _restructured(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def _pieces(lines: list[str], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of pieces of at most MAX_SECTION_CHARS, cut at blank lines where there are any."""
+    """Yield the bounds of pieces of at most MAX_SECTION_CHARS.
+
+    They are cut at blank lines where there are any.
+    """
     begin, size, blank = first, 0, first
     for number in range(first, last):
         if not lines[number].strip():
