@@ -1,4 +1,4 @@
-"""Whether a person will be mailed: is mail set up, and which of the newest reviews match their paths."""
+"""Outlook for a person's mail: its set-up, and the newest reviews that match their paths."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ def _compared(subscriptions: Sequence[Subscription], scope: Scope) -> tuple[dict
 
 
 def _newest(scope: Scope) -> dict[int, str]:
-    """Return the authors of the newest reviews whose recipients were looked up, by the reviews' ids."""
+    """Return the authors of the newest reviews by the reviews' ids.
+
+    Only of reviews whose recipients were looked up.
+    """
     newest = ReviewJob.objects.order_by("-pk").values_list("pk", flat=True)[_LOOKED_AT - 1 : _LOOKED_AT]
     rows = scope.jobs().filter(pk__gte=newest.first() or 0).order_by("-pk")
     looked_up = rows.filter(recipients_are=RecipientMode.FOUND).values_list("pk", "author")

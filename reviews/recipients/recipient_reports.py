@@ -29,7 +29,7 @@ NOTHING = Scope()
 def reports_for(
     report: Report, recipients: Iterable[str], origins: Mapping[str, str], requester: Scope = EVERYTHING
 ) -> dict[str, Report]:
-    """Return the part of the report that each recipient may read, in the order of the recipients.
+    """Return the part of the report that each recipient may read, in the recipients' order.
 
     `origins` has the origin of found recipients; the others were given with the request. No recipient is
     shown more than the `requester` may see.
@@ -63,7 +63,10 @@ def masked(recipient: str) -> str:
 
 
 def pull_request_prefix(recipient: str) -> str | None:
-    """Return the depot directory of the pull request that a recipient is on, None for any other recipient."""
+    """Return the depot directory of the pull request that a recipient is on.
+
+    None for any other recipient.
+    """
     return pull.depot_prefix(recipient.replace("-review:", ":", 1))
 
 
@@ -78,7 +81,10 @@ def _of_unknown(recipient: str, origin: str) -> Scope:
 
 
 def scopes_of_addresses(recipients: Iterable[str]) -> dict[str, Scope]:
-    """Return what all of the accounts with these mail addresses may see, by recipient; no others."""
+    """Return by recipient what all of the accounts with this mail address may see.
+
+    Recipients without an account are left out.
+    """
     accounts = accounts_of(recipients)
     if not accounts:
         return {}
@@ -167,6 +173,6 @@ def _not_shown(hidden: int) -> str:
 
 
 def worst_severity(report: Report) -> str:
-    """Return the severity of the worst finding that is not dismissed, or an empty string without any."""
+    """Return the severity of the worst finding that is not dismissed, "" without any."""
     found = {finding.severity for finding in report.findings if not finding.is_dismissed}
     return next((severity for severity in SEVERITIES if severity in found), next(iter(found), ""))

@@ -1,8 +1,8 @@
-"""Recipients of a trigger's job: its pull request, subscriptions, readers that Perforce names, or else
-DEFAULT_RECIPIENTS.
+"""Recipients of a trigger's job.
 
-They are found once, when the files of the change are known, and frozen in the job with its fetch: a
-replay notifies the same people. Recipients that a request gave stay as given.
+Its pull request, subscriptions, readers that Perforce names, or else DEFAULT_RECIPIENTS. They are found
+once, when the files of the change are known, and frozen in the job with its fetch: a replay notifies the
+same people. Recipients that a request gave stay as given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _NO_RECIPIENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Recipient -> origin, in the order of notification. `problem`: which source could not be asked."""
+    """Recipients with their origins, in the order of notification.
+
+    `problem`: which source could not be asked.
+    """
 
     origins: dict[str, RecipientOrigin]
     problem: str = ""
@@ -95,7 +98,10 @@ def freeze(claim: StageClaim, found: Found | None) -> None:
 
 
 def _perforce_readers(source: PerforceSource, change: Change, paths: Collection[str]) -> list[str]:
-    """Return the addresses of the people whose `Reviews:` match, without those who may read no file."""
+    """Return the addresses of the people whose `Reviews:` match.
+
+    Those who may read no file of the change are left out.
+    """
     with gate.guarded(config.perforce_dependency()):
         subscribers = source.reviewers.of(change)
     addresses = []
@@ -115,7 +121,10 @@ def _perforce_readers(source: PerforceSource, change: Change, paths: Collection[
 
 
 def no_recipients_reason(status: str, recipients: Collection[str], mode: str, deliveries: int) -> str:
-    """Return why a job notifies no one, in one sentence; "" when it does, or while that is not known."""
+    """Return the sentence that says why a job notifies no one.
+
+    "" when it does, or while that is not known.
+    """
     if deliveries:
         return ""
     if not recipients and mode in _NO_RECIPIENTS:

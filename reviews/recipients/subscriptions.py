@@ -1,4 +1,4 @@
-"""Subscriptions that cover a change: by its files, its author and the scopes of their owners."""
+"""Subscriptions that cover a change, by its files, its author and their owners' scopes."""
 
 from __future__ import annotations
 

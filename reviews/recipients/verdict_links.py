@@ -1,8 +1,8 @@
-"""Links in messages by which their recipients give a verdict on a finding, without a login (guarantee G263).
+"""Links in messages for verdicts on a finding without a login (guarantee G263).
 
-A link is bound to a finding, to the delivery it was sent in and so to its recipient, and to a time. It
-names no person and cannot be forged. It works only while its recipient's account may see and judge the
-finding; recipients without an account get none. The right is in the query, which no log of ours has.
+A link is bound to a finding, to the delivery it was sent in and so to its recipient, and to a time. It names
+no person and cannot be forged. It works only while its recipient's account may see and judge the finding;
+recipients without an account get none. The right is in the query, which no log of ours has.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _FORM = struct.Struct(">16sQQ")  # delivery token, finding, expiry in seconds
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a valid link is for: `actor` is the username of the account that it acts for, `seen` its scope."""
+    """Right that a valid link gives.
+
+    `actor` is the username of the account that it acts for, `seen` its scope.
+    """
 
     finding: FindingRow
     recipient: str
@@ -42,14 +45,20 @@ class Opened:
 
 
 def link(finding_id: int, token: UUID, since: datetime) -> str:
-    """Return the address by which the recipient of the delivery `token` judges a finding, for DAYS."""
+    """Return the address by which a delivery's recipient judges a finding, for DAYS.
+
+    `token` is that of the delivery.
+    """
     packed = _FORM.pack(token.bytes, finding_id, int(since.timestamp()) + DAYS * 86_400)
     signed = _signer().sign(base64.urlsafe_b64encode(packed).rstrip(b"=").decode())
     return settings.BASE_URL.rstrip("/") + reverse("reviews:verdict-link", query={"key": signed})
 
 
 def opened(signed: str) -> Opened | None:
-    """Return what a link is for now; None for one that is forged, too old, or whose right has ended."""
+    """Return the right that a link gives now.
+
+    None for a link that is forged, too old, or whose right has ended.
+    """
     try:
         text = _signer().unsign(signed)
         token, finding_id, expires = _FORM.unpack(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

@@ -25,7 +25,7 @@ PERMISSIONS = "django.contrib.auth.backends.ModelBackend"  # answers permissions
 
 
 class _AllBegin(Func):
-    """Whether each text of an array begins with one of a list. True for an empty array."""
+    """True if each text of an array begins with one of a list; true for an empty array."""
 
     template = "NOT EXISTS (SELECT FROM unnest(%(expressions)s))"
     arg_joiner = ") element WHERE NOT element ^@ ANY ("
@@ -41,7 +41,7 @@ class Scope:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file may be seen."""
+        """True if no file may be seen."""
         return not self.everything and not self.prefixes
 
     def __and__(self, other: Scope) -> Scope:
@@ -108,9 +108,10 @@ class Scope:
         return self.of_jobs(job, of) & ~Q(Exists(hidden) | Exists(about_hidden) | Exists(read_hidden))
 
     def of_events(self) -> Q:
-        """Return the condition on security events: of no review, or of one whose files may all be seen.
+        """Return the condition on security events that may be seen.
 
-        An event may name a path that the stored reviews of its changelist do not have.
+        They are of no review, or of one whose files may all be seen. An event may name a path that the
+        stored reviews of its changelist do not have.
         """
         path = Q() if self.everything else self.within("path") | ~Q(path__startswith="//")
         return Q(changelist_id="") | path & self.of_whole_jobs("changelist_id", "job__changelist_id")
