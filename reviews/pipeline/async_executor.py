@@ -1,8 +1,8 @@
-"""Run many stages of one queue at once with asyncio: one worker, hundreds of calls in flight.
+"""Runner of many stages of one queue at once with asyncio, hundreds of calls in flight.
 
-One process per waiting model call costs about a hundred times the memory. django-q2 gives a worker one
-task, the driver; it claims due rows, refills as stages finish, and returns when nothing is left, when
-its slice is over, or when its cluster is draining.
+One process per waiting model call costs about a hundred times the memory. django-q2 gives a worker one task,
+the driver; it claims due rows, refills as stages finish, and returns when nothing is left, when its slice is
+over, or when its cluster is draining.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ async def in_database(work: Callable[[], T]) -> T:
 
 
 async def in_lone_thread(work: Callable[[], T]) -> T:
-    """Run work that may take minutes, one after another, so that the pool stays free for other stages."""
+    """Run work that may take minutes, one after another.
+
+    So the pool stays free for other stages.
+    """
     thread = _of_this_process(_lone_threads, 1)
     return await asyncio.get_running_loop().run_in_executor(thread, _with_own_connection, work)
 
@@ -92,9 +95,9 @@ def _with_own_connection(work: Callable[[], T]) -> T:
 
 
 def _without_dead_connection(work: Callable[[], T]) -> T:
-    """Run `work`; close the connection of this thread if it was lost, so that the next call reconnects.
+    """Run `work`; close the connection of this thread if it was lost.
 
-    django-q2 does this for the main thread only.
+    So the next call reconnects. django-q2 does this for the main thread only.
     """
     try:
         return work()

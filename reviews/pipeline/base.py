@@ -59,12 +59,15 @@ _CONSTANTS = {
 
 
 def statement(text: str, **constants: str) -> str:
-    """Return SQL with constants such as `$ACTIVE` filled in. Values are parameters, never part of it."""
+    """Return SQL with constants such as `$ACTIVE` filled in.
+
+    Values are parameters, never part of it.
+    """
     return prepared.statement(text, **_CONSTANTS, **constants)
 
 
 def deadline_seconds(changelist_id: str, kind: str = "") -> int:
-    """Return the seconds from the creation of a review to its deadline, by its kind or its source (G388).
+    """Return the seconds from a review's creation to its deadline, by kind or source (G388).
 
     A kind says more than "perforce", the name of another source more than a kind, and `SCAN` more than that.
     """
@@ -76,7 +79,10 @@ def deadline_seconds(changelist_id: str, kind: str = "") -> int:
 
 
 def note_kind(job_id: int, changelist_id: str, kind: str) -> None:
-    """Write the kind of a fetched change where it was not known; its deadline moves by the difference."""
+    """Write the kind of a fetched change where it was not known.
+
+    Its deadline moves by the difference.
+    """
     seconds = deadline_seconds(changelist_id, kind) - deadline_seconds(changelist_id)
     ReviewJob.objects.filter(pk=job_id, kind="").update(
         kind=kind, deadline_at=F("deadline_at") + timedelta(seconds=seconds)
@@ -121,7 +127,10 @@ class StageClaim:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """Return the parameters by which a statement finds its stage run, lease, attempt and message."""
+        """Return the parameters by which a statement finds the rows of this claim.
+
+        They are its stage run, lease, attempt and message.
+        """
         return {
             "stage_run": self.stage_run_id,
             "token": self.token,

@@ -1,4 +1,4 @@
-"""Alerts of circuits: those open longer than reviews can wait, and those of refused credentials."""
+"""Alerts of circuits: those open longer than reviews can wait, and refused credentials."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _AHEAD_SECONDS = 60.0  # maintenance comes twice a minute
 
 
 def tell_outlasting(overdue: Collection[int] = ()) -> None:
-    """Alert once an outage of circuits that stay open longer than reviews can wait. Run by maintenance.
+    """Alert once an outage of circuits that stay open longer than reviews can wait.
 
-    `overdue`: jobs that are about to be ended, whose deadline is known to have passed.
+    Run by maintenance. `overdue`: jobs that are about to be ended, whose deadline is known to have passed.
     """
     for row in prepared.rows(_OUTLASTING, {"jobs": list(overdue), "ahead": _AHEAD_SECONDS}):
         state, since = row["state"].replace("_", " "), row["since"].astimezone(UTC)

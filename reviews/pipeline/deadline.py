@@ -1,4 +1,7 @@
-"""Dead-letter a replay that misses its deadline: a timed-out job could not be replayed again."""
+"""End of a replay that misses its deadline: a dead letter again.
+
+A timed-out job could not be replayed again.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ SELECT stage FROM run""")
 
 
 def fail_replay(job_id: int) -> None:
-    """Dead-letter a replayed job at its deadline, at its current stage; its letter is new again.
+    """Dead-letter a replayed job at its deadline and current stage; its letter is new again.
 
     Part of the caller's transaction, which holds the job. Its worker's late results are dropped; what was
     sent stays sent, and the next replay sends the rest.

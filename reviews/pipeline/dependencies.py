@@ -24,7 +24,10 @@ MAX_NAMES = 20  # of one job: it may have hundreds of recipients
 
 
 def dependencies_of(failed: Sequence[Failed], *, restarted: Collection[int] = ()) -> dict[int, list[str]]:
-    """Return, by job, the dependencies of its failed stage, or of all stages if it is in `restarted`."""
+    """Return, by job, the dependencies of its failed stage.
+
+    Those of all stages, if it is in `restarted`.
+    """
     names: dict[int, list[str]] = {one.job_id: [] for one in failed}
     fetching = [one.job_id for one in failed if one.stage == Stage.FETCH or one.job_id in restarted]
     reviewing = [one.job_id for one in failed if one.stage == Stage.LLM or one.job_id in restarted]

@@ -1,8 +1,8 @@
-"""Run one stage: claim, work, record. No transaction is open during the work (guarantee G12).
+"""Run of one stage: claim, work, record. The work has no open transaction (guarantee G12).
 
-A stage is a function `run(claim) -> Written | None`, plain or `async`. It returns a function
-that stores its result inside the recording commit, or None. It raises a
-`criticizer.resilience.failures.Failure`; anything else is `INTERNAL_BUG`.
+A stage is a function `run(claim) -> Written | None`, plain or `async`. It returns a function that stores its
+result inside the recording commit, or None. It raises a `criticizer.resilience.failures.Failure`; anything
+else is `INTERNAL_BUG`.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ LEASE_RENEWER = LeaseRenewer(renew)
 
 
 def with_reconnect(work: Callable[[], T]) -> T:
-    """Run a claim or a record across a lost database connection. Both are fenced, so repeatable.
+    """Run a claim or a record across a lost database connection.
 
-    Retries follow the profile CONNECTION, for minutes in all. After that the lease decides.
+    Both are fenced, so repeatable. Retries follow the profile CONNECTION, for minutes in all. After that the
+    lease decides.
     """
     return reconnect.with_retries(work, waits=map(outbox.scaled, CONNECTION.waits()))
 

@@ -1,4 +1,7 @@
-"""The alert that the database may lack its last commits: a standby was promoted, or a backup restored."""
+"""Alert that the database may lack its last commits.
+
+A standby was promoted, or a backup restored.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ log = structlog.get_logger(__name__)
 
 
 def tell_promotion() -> None:
-    """Alert once each timeline of the database but the first (guarantee G492). Run by maintenance.
+    """Alert once each timeline of the database but the first (guarantee G492).
 
-    The alert's row is what is remembered. It is written to the database that was promoted, so one that a
-    further promotion loses is followed by that of the next timeline.
+    Run by maintenance. The alert's row is what is remembered. It is written to the database that was
+    promoted, so one that a further promotion loses is followed by that of the next timeline.
     """
     found = timeline.read()
     if found is None or found[0] == 1:

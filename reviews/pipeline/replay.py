@@ -12,11 +12,11 @@ from reviews.states import STAGE_ORDER, Stage
 
 
 def replay(job_id: int, stage: Stage) -> bool:
-    """Queue a dead-lettered job from `stage` with a fresh budget and deadline. Inside a transaction.
+    """Queue a dead-lettered job from `stage` with a fresh budget and deadline.
 
-    A letter of it is `replaying` by then; without one a trigger refuses. Returns False if the job is not
-    dead-lettered, while another version of its changelist is active or newer, or if it is a scan and there
-    is a newer one of its path (guarantee G542).
+    Inside a transaction. A dead letter of it is `replaying` by then; without one a trigger refuses. Returns
+    False if the job is not dead-lettered, while another version of its changelist is active or newer, or if
+    it is a scan and there is a newer one of its path (guarantee G542).
     """
     assert connection.in_atomic_block
     prepared.rows(HOLD_PATH, {"job": job_id})

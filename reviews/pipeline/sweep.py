@@ -105,7 +105,10 @@ def _is_whole_due(now: float) -> bool:
 
 
 def _examine(after: _Position, is_whole: bool) -> dict[str, Any]:
-    """Examine the active jobs behind a position, `PART` at most; of a whole round read what claims will."""
+    """Examine the active jobs behind a position, `PART` at most.
+
+    In a whole round also read what claims will read.
+    """
     asked = {
         "deadline": after[0],
         "job": after[1],

@@ -1,7 +1,7 @@
-"""End jobs from outside the workers: cancelled, superseded, timed out (guarantees G18 to G20).
+"""End of jobs from outside the workers: cancelled, superseded, timed out (G18 to G20).
 
-A worker may be running a stage when its job ends. It loses its lease at once, so it can neither finish
-the job nor send. `ended_token` keeps the lease's token, so that the worker's result is still stored
+A worker may be running a stage when its job ends. It loses its lease at once, so it can neither finish the
+job nor send. `ended_token` keeps the lease's token, so that the worker's result is still stored
 (`record_after_end`), as a late result when the deadline was the reason.
 """
 
@@ -169,7 +169,10 @@ def _alert_of_timeouts(jobs: list[int]) -> None:
 
 
 def _end_left_deliveries() -> None:
-    """End deliveries that a worker put back after their job had ended: it was sending at that moment."""
+    """End deliveries that a worker put back after their job had ended.
+
+    It was sending them at the moment of the end.
+    """
     left = Delivery.objects.filter(status=DeliveryStatus.PENDING, job__status__in=ENDED_JOB)
     for job_id in left.order_by("job_id").values_list("job_id", flat=True).distinct():
         with transaction.atomic():
