@@ -192,7 +192,10 @@ def _of_job(job: dict[str, Any]) -> list[Check]:
 
 
 def _of_artifact(stage: str, source: Check | None, *, is_kept: bool, is_decided: bool) -> Check:
-    """Return whether the replay will have its change. `source`: the check of a fetch, if it fetches."""
+    """Return whether the replay will have its change.
+
+    `source` is the check of a fetch, if the replay fetches.
+    """
     if source is None:
         if stage != Stage.LLM:
             is_read = stage == Stage.FETCH

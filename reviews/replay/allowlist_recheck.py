@@ -1,4 +1,4 @@
-"""Check a fetched change against the current allow-list, which may have been edited since.
+"""Check of a fetched change by the current allow-list, which may have been edited since.
 
 Every stage that sends on a stored change checks here first, and fails as the fetch would: if one path is
 outside, nothing of the change is sent.
@@ -24,7 +24,10 @@ from reviews.sources.registry import depot_prefix, source_for
 def gone_sources(
     changelist_id: str, stage: CheckedAt, paths: Sequence[str], old_paths: Sequence[str]
 ) -> set[str]:
-    """Return those of the old paths that a fetch would not read now. Raises as `refuse_outside` does."""
+    """Return those of the old paths that a fetch would not read now.
+
+    Raises as `refuse_outside` does.
+    """
     allow_list = refuse_outside(changelist_id, paths, stage)
     return {path for path, _ in outside(changelist_id, old_paths, allow_list)}
 
@@ -32,10 +35,10 @@ def gone_sources(
 def refuse_outside(
     changelist_id: str, paths: Sequence[str], stage: CheckedAt, seen: AllowList | None = None
 ) -> AllowList:
-    """Return the current allow-list if it allows all paths; skip the check while it is still `seen`.
+    """Return the current allow-list if it allows all paths.
 
-    Raises PermanentFailure PATH_DENIED after a security event for each path outside, CONFIG_INVALID
-    when the list cannot be used, and what `outside` raises.
+    The check is skipped while the list is still `seen`. Raises PermanentFailure PATH_DENIED after a security
+    event for each path outside, CONFIG_INVALID when the list cannot be used, and what `outside` raises.
     """
     allow_list = config.allow_list()
     if allow_list is not seen and (found := outside(changelist_id, paths, allow_list)):

@@ -1,4 +1,4 @@
-"""Audit of deliveries, every few minutes in a worker: unfinished and wrong rows of ended jobs.
+"""Audit of deliveries, every few minutes in a worker: wrong and open rows of ended jobs.
 
 - Rows marked sent without evidence are looked up, back-filled or requeued, and alerted.
 - Rows of ended jobs that a killed worker left open are settled, never sent.

@@ -65,10 +65,10 @@ class DeliveryJobs:
 
 
 def resume_decided_jobs() -> int:
-    """Resume every job whose deliveries are decided and whose letter no operator has touched since.
+    """Resume every job whose deliveries are decided; return how many there were.
 
-    Return how many there were. Run by the audit: a web process may die between the steps, and a check
-    that failed because a circuit was open may pass later.
+    Only where no operator has touched its dead letter since. Run by the audit: a web process may die between
+    the steps, and a check that failed because a circuit was open may pass later.
     """
     events = JobEvent.objects.filter(kind=JobEvent.Kind.DELIVERY_DECIDED)
     letters = list(_stranded().order_by("id")[:_AT_ONCE])
@@ -79,9 +79,10 @@ def resume_decided_jobs() -> int:
 
 
 def _stranded() -> QuerySet[DeadLetter]:
-    """Return the letters whose deliveries were decided since the failure, and that no operator touched.
+    """Return the dead letters whose deliveries were decided since the failure.
 
-    Failed checks that cannot be overruled, such as a newer version, are left to an operator.
+    Only those that no operator touched. Failed checks that cannot be overruled, such as a newer version, are
+    left to an operator.
     """
     now = timezone.now()
     decisions = JobEvent.objects.filter(job=OuterRef("job"), kind=JobEvent.Kind.DELIVERY_DECIDED)
@@ -101,10 +102,10 @@ def _stranded() -> QuerySet[DeadLetter]:
 
 
 def resume_job(job_id: int, *, actor: str, reason: str) -> str:
-    """Take the dead letter of uncertain deliveries through its steps: the decision is its remediation.
+    """Take the dead letter of uncertain deliveries through its steps.
 
-    A letter of another failure waits for an operator. Runs health checks, which may take seconds: call it
-    in no transaction.
+    The decision about them is its remediation. A dead letter of another failure waits for an operator. Runs
+    health checks, which may take seconds: call it in no transaction.
     """
     letter = (
         DeadLetter.objects.filter(job_id=job_id, stage=Stage.NOTIFY, status__in=BEFORE_REPLAY)

@@ -1,4 +1,4 @@
-"""Edit the recipients of a dead-lettered job before its replay; the rest of its data is locked.
+"""Edit of a dead-lettered job's recipients before its replay; the rest is locked.
 
 Recipients who were notified, or may have been, cannot be removed.
 """
@@ -112,7 +112,10 @@ def apply(job_id: int, change: Change, *, asked_by: str, approved_by: str, reaso
 
 
 def why_not_give_up(job_id: int) -> str:
-    """Return why a job cannot end without its refused recipients, one sentence, or an empty string."""
+    """Return the sentence that says why a job cannot end without its refused recipients.
+
+    "" where it can.
+    """
     job = ReviewJob.objects.filter(pk=job_id).first()
     if job is None:
         return "the job no longer exists"

@@ -1,4 +1,4 @@
-"""Verification of a replay by its effects: the stored change, the review, the deliveries. (guarantee G63)"""
+"""Verification of a replay by its effects: change, review, deliveries (guarantee G63)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,10 @@ def _listed(job: ReviewJob) -> Check:
 
 
 def _scannable(job: ReviewJob, source: Source) -> Check:
-    """Ask for the server alone: what else the changelist touches is not scanned. Raises its failures."""
+    """Check that the server answers and the folder of a scan may be read.
+
+    What else the changelist touches is not scanned. Raises the server's failures.
+    """
     folder = job.scope_prefixes[0]
     if not config.allow_list().may_touch(folder):
         return Check(CheckKind.ALLOW_LIST, False, f"the allow-list excludes all below {folder}", is_hard=True)
