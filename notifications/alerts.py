@@ -133,7 +133,10 @@ def _pause(alert: OperatorAlert) -> float:
 
 
 def _send_to(recipient: str, alert: OperatorAlert) -> list[float]:
-    """Send an alert to one recipient; return the seconds until it can be decided, if it cannot now."""
+    """Send an alert to one recipient.
+
+    Returns [seconds until it can be decided] if it cannot be now, else [].
+    """
     channel, address = split(recipient)
     provider = config.providers().get(channel)
     if provider is None:
@@ -196,7 +199,7 @@ def _decision(provider: Provider, message: Message, alert: OperatorAlert) -> Dec
 
 
 def _close(alert: OperatorAlert, recipient: str, *, is_unconfirmed: bool = False) -> None:
-    """Store that a recipient has an alert, or may have it: then another one says so."""
+    """Store that a recipient has an alert, or may have it; another alert then says so."""
     with transaction.atomic():
         if is_unconfirmed:
             key = f"unconfirmed:{alert.pk}:{recipient}"
@@ -247,7 +250,7 @@ def _message(recipient: str, address: str, alert: OperatorAlert) -> Message:
 
 
 def _inert(text: str) -> str:
-    """Return the words of others without links; a line that is the address of a page of ours stays."""
+    """Return text with broken links, except lines that are the address of a page of ours."""
     ours = re.compile(re.escape(settings.BASE_URL.rstrip("/")) + r"/[\w/-]*")
     return "\n".join(line if ours.fullmatch(line) else break_links(line) for line in text.split("\n"))
 

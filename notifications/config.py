@@ -1,4 +1,7 @@
-"""Builds the providers from the settings; the only module that imports settings and providers."""
+"""Builds the providers from the settings.
+
+It is the only module that imports both settings and providers.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,10 @@ def from_settings() -> ProvidersConfig:
 
 
 def host(name: str, component: Component = Component.PROVIDER) -> Host:
-    """Return a code host, also without credentials and secrets. `component`: that of its failures."""
+    """Return a code host, even without credentials and secrets.
+
+    `component` is that of its failures.
+    """
     found: Host = codehosts.made(name, _setting, component)
     return found
 

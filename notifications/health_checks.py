@@ -46,7 +46,10 @@ def swarm(name: str) -> None:
 
 
 def code_host(name: str) -> None:
-    """Check a code host with the App's key or the account's token. Raises `Failure` when it does not work."""
+    """Check a code host with the App's key or the account's token.
+
+    Raises `Failure` when it does not work.
+    """
     host = name.partition(":")[0]
     _check(HOSTS[host], dict(config.from_settings().hosts).get(host))
 

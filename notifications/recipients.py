@@ -64,7 +64,10 @@ def normalise(text: str) -> str:
 
 
 def require_few_hosts(recipients: Iterable[str], limit: int) -> None:
-    """Raise ValueError when recipients, normalised, name webhooks on more than `limit` hosts (G136)."""
+    """Raise ValueError when recipients name webhooks on more than `limit` hosts (G136).
+
+    The recipients are normalised.
+    """
     found = len(webhook_address.hosts(recipients))
     if found > limit:
         raise ValueError(
@@ -98,7 +101,7 @@ def host_of(recipient: str) -> str:
 
 
 def is_required(recipient: str) -> bool:
-    """Say whether a job succeeds only when this normalised recipient was notified."""
+    """Return whether a job succeeds only when this normalised recipient was notified."""
     return recipient.partition(":")[0] not in OPTIONAL_CHANNELS
 
 

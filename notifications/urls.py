@@ -1,4 +1,4 @@
-"""URLs of the unsubscribe page, of mail services' reports, and of the admin's pages about messages."""
+"""URLs: unsubscribe page, reports of mail services, the admin's pages about messages."""
 
 from django.contrib import admin
 from django.urls import path

@@ -1,8 +1,8 @@
-"""The one parser of webhook addresses: for intake, preferences, the network policy and the sender.
+"""The one parser of webhook addresses.
 
-Two parsers that read one URL differently let a request reach an internal host. So an address is parsed
-here alone, everything ambiguous is refused, and the sender builds its request from the parts
-(guarantee G137).
+Intake, preferences, the network policy and the sender use it. Two parsers that read one URL differently let a
+request reach an internal host. So an address is parsed here alone, everything ambiguous is refused, and the
+sender builds its request from the parts (guarantee G137).
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def parse(text: str) -> WebhookAddress:
 
 
 def host_name(name: str) -> str:
-    """Return a host name in lower-case ASCII without the root dot, or an IPv4 address; raise ValueError.
+    """Return a host name in lower-case ASCII without the root dot, or an IPv4 address.
 
-    An address must be four decimal numbers without leading zeros: `0177.0.0.1`, `0x7f.1` and `2130706433`
-    are other ways to write 127.0.0.1, which readers disagree on.
+    Raises ValueError. An address must be four decimal numbers without leading zeros: `0177.0.0.1`, `0x7f.1`
+    and `2130706433` are other ways to write 127.0.0.1, which readers disagree on.
     """
     try:
         normal = name.encode("idna").decode().lower().removesuffix(".")

@@ -67,10 +67,10 @@ def preview_of(recipient: str, message: Message) -> Preview:
 
 
 def html_answer(request: HttpRequest, message: Message | None) -> HttpResponse:
-    """Return the message's HTML with its own policy, in the colours of the parameter `scheme`; 404 for None.
+    """Return the message's HTML as an answer with its own policy; 404 for None.
 
-    A frame cannot emulate a dark screen, so the media query of the style sheet is replaced: `light` never
-    matches, `dark` always; without `scheme` the screen decides.
+    The colours are those of the parameter `scheme`. A frame cannot emulate a dark screen, so the media query
+    of the style sheet is replaced: `light` never matches, `dark` always; without `scheme` the screen decides.
     """
     if message is None:
         raise Http404
@@ -93,7 +93,10 @@ def page(
 
 
 def _without_rights(message: Message) -> Message:
-    """Return the message without the signed parts of links by which its recipient judges and unsubscribes."""
+    """Return the message with its recipient's rights cut out of its links.
+
+    These are the signed parts, by which the recipient judges findings and unsubscribes.
+    """
     text, html, stop = (
         _RIGHT.sub(r"\1…", part) for part in (message.text, message.html, message.unsubscribe_url)
     )

@@ -205,7 +205,7 @@ def audit_sample(providers: Mapping[str, Provider], size: int) -> Counter[Eviden
 
 
 def _is_conclusive(row: Delivery, capabilities: Capabilities) -> bool:
-    """Say whether the provider's "absent" would justify an alert."""
+    """Return whether the provider's "absent" would justify an alert."""
     if capabilities.recipients_delete or not uncertainty_policy.can_look_up(
         capabilities, has_provider_id=True
     ):

@@ -130,7 +130,7 @@ def history_of(row: Delivery) -> DeliveryHistory:
 
 
 def is_elsewhere(row: Delivery, provider: Provider) -> bool:
-    """Say whether another provider has sent the row: this one's "absent" proves nothing."""
+    """Return whether another provider has sent the row: this one's "absent" proves nothing."""
     return row.provider not in {"", provider.name, *CHANNELS}
 
 

@@ -143,7 +143,7 @@ def _try_row(
 def _for_job(
     row: Delivery, result: Failure | DependencyUnavailable
 ) -> Failure | DependencyUnavailable | None:
-    """Return what the result of a row means for its job; None where the job goes on without it (G310).
+    """Return a row's result for its job, or None if the job goes on without it (G310).
 
     A job waits for a row that is not required for OPTIONAL_SECONDS in all. The audit of deliveries sends what
     is left then.

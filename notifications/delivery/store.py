@@ -90,7 +90,7 @@ def read(delivery_id: int) -> Delivery:
 
 
 def may_have_happened(row: Delivery) -> bool:
-    """Say whether an earlier attempt could have reached the recipient."""
+    """Return whether an earlier attempt could have reached the recipient."""
     return (
         row.status in UNRESOLVED_DELIVERY
         or bool(row.notification_id)

@@ -71,7 +71,7 @@ def can_look_up(capabilities: Capabilities, *, has_provider_id: bool) -> bool:
 
 
 def can_only_hold(capabilities: Capabilities) -> bool:
-    """Say whether every attempt without an answer must be held for an operator."""
+    """Return whether every attempt without an answer must be held for an operator."""
     return capabilities.key_window_seconds <= 0 and not can_look_up(capabilities, has_provider_id=False)
 
 

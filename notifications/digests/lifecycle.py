@@ -110,7 +110,10 @@ def pending_in(digest_id: int) -> QuerySet[Delivery]:
 
 
 def others_due(job_id: int) -> dict[int, list[str]]:
-    """Return the other jobs, and their recipients, whose deliveries a job would send with its own now."""
+    """Return the other jobs whose deliveries a job would send together with its own now.
+
+    The values are the recipients of these deliveries.
+    """
     due = Digest.objects.filter(closed_at__isnull=True, due_at__lte=_CLOCK, deliveries__job=job_id)
     found: dict[int, list[str]] = {}
     rows = Delivery.objects.filter(digest__in=due, status=DeliveryStatus.PENDING).exclude(job=job_id)
@@ -136,7 +139,7 @@ def row_for_job(row: Delivery) -> Delivery:
     Both are re-read in one statement: they change together. Raises DependencyUnavailable, which uses no
     attempt, while the digest is not due or another job is sending it.
     """
-    now, read_at, first_id = _as_it_is(row.pk)
+    now, read_at, first_id = _reread(row.pk)
     digest = now.digest
     if digest is None or now.status not in UNSENT_DELIVERY:
         return now
@@ -191,7 +194,7 @@ def exclusive_lookup(row: Delivery) -> Iterator[None]:
         yield
 
 
-def _as_it_is(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
+def _reread(delivery_id: int) -> tuple[Delivery, datetime, int | None]:
     """Return a delivery with its digest, the time, and the digest's first pending id."""
     waiting = Delivery.objects.filter(digest=OuterRef("digest"), status=DeliveryStatus.PENDING)
     row = (

@@ -58,13 +58,13 @@ class Digest:
 
     @property
     def title(self) -> str:
-        """Return such as `3 reviews: 1 high, 4 medium`."""
+        """Return a text such as `3 reviews: 1 high, 4 medium`."""
         reviews = plural_count(len(self.reviews), "review", zero="no")
         return f"{reviews}: {in_words(self.severities) or 'no findings'}"
 
     @property
     def headline(self) -> str:
-        """Return such as `5 findings in 3 reviews, 12 of 14 files read`."""
+        """Return a text such as `5 findings in 3 reviews, 12 of 14 files read`."""
         found = plural_count(sum(review.findings_total for review in self.reviews), "finding", zero="no")
         files = plural_count(sum(review.files_total for review in self.reviews), "file")
         read = sum(review.files_read for review in self.reviews)
@@ -117,7 +117,7 @@ def _review(message: Message) -> ReviewPayload:
 
 
 def _ordered(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the worst first: stored JSON keeps no order."""
+    """Return counts by severity, the worst first: stored JSON keeps no order."""
     names = [*SEVERITIES, *sorted(set(counts) - set(SEVERITIES))]
     return {name: counts[name] for name in names if counts.get(name)}
 
@@ -158,7 +158,7 @@ def _bytes(*texts: str) -> int:
 
 
 def _left_out(review: ReviewPayload, listed: int) -> str:
-    """Return such as `3 more findings (1 medium, 2 low)`, or nothing."""
+    """Return a text such as `3 more findings (1 medium, 2 low)`, or nothing."""
     more = max(review.findings_total, len(review.findings)) - listed
     if more <= 0:
         return ""
@@ -170,7 +170,7 @@ def _left_out(review: ReviewPayload, listed: int) -> str:
 
 
 def _subject(digest: Digest) -> str:
-    """Return such as `3 reviews: 1 high, 4 medium (12345, 12347, 12346)`."""
+    """Return a text such as `3 reviews: 1 high, 4 medium (12345, 12347, 12346)`."""
     names = [review.name for review in digest.reviews]
     for shown in range(len(names), 0, -1):
         more = f" and {len(names) - shown} more" if shown < len(names) else ""

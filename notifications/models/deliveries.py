@@ -109,7 +109,7 @@ class Delivery(models.Model):
 
     @property
     def state_words(self) -> str:
-        """The status for people; a message in a maildir was written, not sent."""
+        """Return the status for people; a message in a maildir was written, not sent."""
         if self.status == DeliveryStatus.SENT and self.provider == MAILDIR:
             return "Written to a folder of this server"
         return str(DeliveryStatus(self.status).label)

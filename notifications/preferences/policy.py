@@ -31,9 +31,10 @@ MUTED, BELOW_THRESHOLD = "muted", "below_threshold"
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """`threshold` is one of `Threshold`; `muted_until` is aware, and None when not muted now.
+    """Preferences of one recipient.
 
-    `digest_minutes`: reviews that end within this time are sent in one mail; 0: each at once.
+    `threshold` is one of `Threshold`; `muted_until` is aware, and None when not muted now. `digest_minutes`:
+    reviews that end within this time are sent in one mail; 0: each at once.
     """
 
     recipient: str

@@ -64,7 +64,10 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Was this message accepted? `notification_id` is the provider's id, or empty."""
+    """The question whether a message was accepted.
+
+    `notification_id` is the provider's id, or empty.
+    """
 
     message: Message
     notification_id: str
@@ -103,9 +106,10 @@ class Capabilities:
 
 
 class Provider(Protocol):
-    """`name` is stored with each delivery; "absent" from another name proves nothing.
+    """Adapter that sends messages over one channel.
 
-    So a provider whose look-ups depend on its configuration has a name per configuration.
+    `name` is stored with each delivery; "absent" from another name proves nothing. So a provider whose
+    look-ups depend on its configuration has a name per configuration.
     """
 
     name: str
@@ -116,7 +120,7 @@ class Provider(Protocol):
         ...
 
     def look_up(self, question: Question) -> LookUp:
-        """Say whether a message was accepted.
+        """Look up whether a message was accepted.
 
         Never sends and never waits for an index to settle. ABSENT only on proof, including proof that
         what was searched is up to date. Raises RetryableFailure when the provider could not be asked,

@@ -33,7 +33,7 @@ class NotWanted(PermanentFailure):
 
 
 def answered(status: int, headers: Mapping[str, str]) -> dict[str, object]:
-    """Return the context of an answer: its status, and the provider's id of the request if it has one."""
+    """Return the context of an answer: its status, and the provider's request id if any."""
     found = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
     return {"status": status} | ({"provider_request": found} if _WORD.fullmatch(found) else {})
 

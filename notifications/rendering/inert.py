@@ -1,4 +1,4 @@
-"""Makes a report's texts inert for mail: only our own links can be followed (guarantee G138).
+"""Breaks the links in a report's texts for mail, except our own (guarantee G138).
 
 Committers choose titles, names, paths and code; mail programs make links of what looks like one. The payload
 of webhooks keeps the texts as they are: programs read it.

@@ -44,7 +44,10 @@ class Ending(StrEnum):
 
 
 def evidence_note(demoted: bool, confidence: int | None) -> str:
-    """Return what every channel says of a finding whose quote is not in the change, "" of others (G387)."""
+    """Return the note on a finding whose quote is not in the change, or "" (guarantee G387).
+
+    Every channel shows it.
+    """
     if not demoted:
         return ""
     sure = "" if confidence is None else f" (confidence {confidence} of 100)"
@@ -54,10 +57,10 @@ def evidence_note(demoted: bool, confidence: int | None) -> str:
 
 
 def rule_note(name: str, text: str) -> str:
-    """Return what messages and files say of the rule that a finding cites, "" of none (guarantee G452).
+    """Return the note on the rule that a finding cites, "" without one (guarantee G452).
 
-    `text`: what a team rule says; "" of a file of rules, whose `name` is its path. A text too long for
-    MAX_RULE_NOTE is on the page alone: half a rule may say something else.
+    Messages and files show it. `text`: what a team rule says; "" of a file of rules, whose `name` is its
+    path. A text too long for MAX_RULE_NOTE is on the page alone: half a rule may say something else.
     """
     if not name:
         return ""
@@ -76,11 +79,11 @@ class ExcerptLine:
 
 @dataclass(frozen=True, slots=True)
 class DiffPlace:
-    """Lines of a pull request's diff, `start_line` to `line` on one side; `path` as the repository has it.
+    """Lines of a pull request's diff, `start_line` to `line` on one side.
 
-    `replacement` replaces exactly these lines; empty where none is known to. `old_path`: the file's name
-    before, where it was renamed. `old_line`: the number that an unchanged `line` has on the old side; 0 for a
-    changed one, and where it is not known.
+    `path` is as the repository has it. `replacement` replaces exactly these lines; empty where none is known
+    to. `old_path`: the file's name before, where it was renamed. `old_line`: the number that an unchanged
+    `line` has on the old side; 0 for a changed one, and where it is not known.
     """
 
     path: str
@@ -129,7 +132,7 @@ class ReportFinding:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is to be known before the message is read: of its evidence, and people's verdict."""
+        """Return the notes to read before the message: on its evidence, and people's verdict."""
         return tuple(filter(None, (evidence_note(self.demoted, self.confidence), self.verdict_note)))
 
     @property
@@ -151,7 +154,7 @@ class ReportFinding:
         return f"{self.location} (before the change)" if is_old else self.location
 
     def covers(self, row: ExcerptLine) -> bool:
-        """Say whether a line of the excerpt is one the finding is about, not one around it."""
+        """Return whether a line of the excerpt is one the finding is about, not one around it."""
         if row.line is None or self.line is None:
             return False
         other_side = "+" if self.side == "old" else "-"
@@ -160,7 +163,7 @@ class ReportFinding:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationLine:
-    """What readers of the repository's configuration `file` are to know of it."""
+    """Note for readers about the repository's configuration `file`."""
 
     file: str
     text: str

@@ -74,9 +74,10 @@ def choose(report: Report, size: Callable[[ReportFinding], int]) -> Shown:
 
 
 def _within_budget(report: Report) -> tuple[list[ReportFinding], list[ReportFinding]]:
-    """Return the findings to show in full, the first ones of the report and the critical; and the rest.
+    """Return the findings to show in full, and the rest.
 
-    Dismissed ones are among the rest, which has no order.
+    In full are the first ones of the report, and the critical. Dismissed ones are among the rest, which has
+    no order.
     """
     room = report.budget
     shown: list[ReportFinding] = []

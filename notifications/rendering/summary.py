@@ -22,7 +22,10 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class ReadFiles:
-    """How many files of a change were read, of those that a reader may see; `hidden` are the others."""
+    """Counts of the files of a change, of those that a reader may see.
+
+    `hidden` counts the others.
+    """
 
     read: int = 0  # completely
     partial: int = 0
@@ -48,7 +51,7 @@ class ReadFiles:
         )
 
     def __str__(self) -> str:
-        """Return such as `4 of 6 files read (1 by checks only), 1 in part`."""
+        """Return a text such as `4 of 6 files read (1 by checks only), 1 in part`."""
         if self.hidden and not self.total:
             return "none of its files are visible to you"
         read = f"{self.read} of {plural_count(self.total, 'file')} read"
@@ -76,7 +79,7 @@ class Summary:
 
     @property
     def headline(self) -> str:
-        """Return such as `3 findings (1 critical), 4 of 6 files read`."""
+        """Return a text such as `3 findings (1 critical), 4 of 6 files read`."""
         if self.files.hidden and not self.files.total and not self.findings + self.dismissed:
             return "nothing in it that you may read"
         found = plural_count(self.findings, "finding", zero="no")
@@ -106,7 +109,7 @@ def severities_of(findings: Iterable[ReportFinding]) -> dict[str, int]:
 
 
 def in_words(severities: Mapping[str, int]) -> str:
-    """Return such as `2 medium, 5 low`."""
+    """Return a text such as `2 medium, 5 low`."""
     return ", ".join(f"{count} {severity}" for severity, count in severities.items())
 
 
@@ -116,7 +119,10 @@ def rank(finding: ReportFinding) -> int:
 
 
 def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
-    """Return findings as messages list them: the worst first, new ones before old ones, dismissed last."""
+    """Return findings in the order of messages: the worst first, dismissed ones last.
+
+    Of one severity, new ones come before old ones.
+    """
     return sorted(
         findings,
         key=lambda f: (f.is_dismissed, rank(f), f.is_new is False, f.file, f.line or 0, f.title),

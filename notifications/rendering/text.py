@@ -45,7 +45,10 @@ def _since(report: Report, summary: Summary) -> Iterator[str]:
 
 
 def _earlier(report: Report, shown: Shown) -> Iterator[str]:
-    """Yield what became of earlier findings: after what is open, which asks for something."""
+    """Yield what became of earlier findings.
+
+    They come after the open ones, which ask for something.
+    """
     lines = [_item(entry.finding, f"{status_in_words(entry.status)}: ") for entry in shown.earlier]
     if shown.earlier_left_out:
         lines.append(f"- … and {shown.earlier_left_out} more, not listed here")

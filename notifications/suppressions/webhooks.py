@@ -74,7 +74,7 @@ def postmark(request: HttpRequest) -> HttpResponse:
 
 
 def _has_password(accepted: Sequence[str], authorization: str) -> bool:
-    """Say whether a header `Authorization: Basic …` holds one of the accepted `user:password`."""
+    """Return whether a Basic `Authorization` header holds one of the accepted `user:password`."""
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() != "basic" or len(encoded) > 4096:
         return False

@@ -1,4 +1,4 @@
-"""Sockets with one deadline for a whole conversation, and one size limit for all replies in it."""
+"""Sockets with one deadline and one size limit for a whole conversation."""
 
 from __future__ import annotations
 

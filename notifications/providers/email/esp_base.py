@@ -40,7 +40,10 @@ _PERMANENT = {
 
 @dataclass(frozen=True, slots=True)
 class HostedMailConfig:
-    """`keys`: the next one is tried when the first is refused."""
+    """Configuration of a hosted mail service.
+
+    Of `keys` the next one is tried when the first is refused.
+    """
 
     sender: str
     keys: Sequence[str] = field(repr=False)
@@ -154,7 +157,7 @@ class HostedMail:
 
 
 class HttpxBackendMixin:
-    """Placed before anymail's backend: sends its request with `exchange`.
+    """Mixin placed before anymail's backend: sends its request with `exchange`.
 
     `judge` returns the failure of every answer that is not 2xx.
     """

@@ -153,7 +153,10 @@ class Archive:
             raise misconfigured("the archive refused user or password of IMAP_ARCHIVE_URL") from None
 
     def _connected(self, password: str) -> imaplib.IMAP4:
-        """Return a connection that is logged in. Raises PermanentFailure AUTH_DENIED when it is refused."""
+        """Return a connection that is logged in.
+
+        Raises PermanentFailure AUTH_DENIED when the login is refused.
+        """
         config = self._config
         with ExitStack() as unless_done:
             client = unless_done.enter_context(_Connection(config))

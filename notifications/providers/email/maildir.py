@@ -87,7 +87,10 @@ class Maildir:
 
     @contextmanager
     def _draft(self, name: str, content: bytes) -> Iterator[Path]:
-        """Write a file in `tmp`, which is gone after the block; make the folders where they are missing."""
+        """Write a file in `tmp` that is removed after the block.
+
+        Makes the folders where they are missing.
+        """
         for folder in ("tmp", "new", "cur"):
             (self._directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._directory / "tmp" / f"{name}.{os.getpid()}.{uuid4().hex}"

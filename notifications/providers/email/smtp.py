@@ -108,7 +108,7 @@ class Smtp:
         return mime.message_id(message, self._config.sender)
 
     def _copies(self, client: smtplib.SMTP, token: UUID) -> bool:
-        """Name the archive as a second recipient; say whether it takes this message."""
+        """Name the archive as a second recipient; return whether it takes this message."""
         if not self._archive_address:
             return False
         reply = client.rcpt(self._archive_address)

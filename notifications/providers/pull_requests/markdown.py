@@ -1,7 +1,8 @@
-"""A message as a comment or a review on a pull request: Markdown whose first line names the message.
+"""Messages as comments or reviews on a pull request, in Markdown.
 
-Text of a change mentions no one, links nothing, refers to no issue and runs no quick action. Findings are
-left out as a whole, so that no limit cuts into a fence; the marker comes first, so that none cuts it off.
+The first line names the message. Text of a change mentions no one, links nothing, refers to no issue and runs
+no quick action. Findings are left out as a whole, so that no limit cuts into a fence; the marker comes first,
+so that none cuts it off.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ _MARKER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The first line of a comment of ours. `earlier`: tokens of the versions that it replaced, newest first.
+    """First line of a comment of ours.
 
-    Of a message that is no review there is only the token; `version` is 0 then. `kind`: summary or review.
-    `part`: which of a message's texts it is, where there are several: 2/3.
+    `earlier`: tokens of the versions that it replaced, newest first. Of a message that is no review there is
+    only the token; `version` is 0 then. `kind`: summary or review. `part`: which of a message's texts it is,
+    where there are several: 2/3.
     """
 
     token: str
@@ -65,7 +67,10 @@ class Marker:
 
 
 def marker_of(body: object) -> Marker | None:
-    """Return the marker that a comment begins with. Anyone can paste one: the author is checked elsewhere."""
+    """Return the marker that a comment begins with, or None.
+
+    Anyone can paste a marker: the author is checked elsewhere.
+    """
     found = _MARKER.match(body) if isinstance(body, str) else None
     if found is None:
         return None
@@ -108,7 +113,10 @@ def summary(
 
 
 def review_body(message: Message, marker: Marker) -> str:
-    """Return the text above the inline comments of a review; true as well where it stands without them."""
+    """Return the text above the inline comments of a review.
+
+    It is true as well where it stands without them.
+    """
     text = "Findings at their lines. The summary of this pull request has all of them."
     return "\n\n".join([str(marker), *_notice(message), text])
 
@@ -119,7 +127,10 @@ def thread_head(message: Message, marker: Marker) -> str:
 
 
 def inline_comment(finding: ReportFinding, suggestion: str = "") -> str:
-    """Return the comment at a finding's lines. `suggestion`: the language of a block that replaces them."""
+    """Return the comment at a finding's lines.
+
+    `suggestion` is the language of a block that replaces them.
+    """
     place = finding.in_diff
     assert place is not None
     parts = _heading(finding)

@@ -1,8 +1,8 @@
-"""Summaries of reviews on their pull requests, one comment for each: on GitHub, Gitea and GitLab.
+"""Summaries of reviews on their pull requests, one comment for each.
 
-None of them has an idempotency key. The first line of a comment, which is not shown, names the message; all
-pages of the pull request's comments are searched for it, and only comments of our own App or account count.
-A later version edits the comment, which then names the earlier messages too.
+GitHub, Gitea and GitLab have no idempotency key. The first line of a comment, which is not shown, names the
+message; all pages of the pull request's comments are searched for it, and only comments of our own App or
+account count. A later version edits the comment, which then names the earlier messages too.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ class PullRequests:
         self._host = host
 
     def send(self, message: Message) -> str:
-        """Return the comment's number. Raises as `criticizer.codehosts.client.RestClient`, and NotWanted.
+        """Return the comment's number.
 
-        NotWanted: the pull request is closed, a newer version's summary stands there, or the review is that
-        of an API key with prefixes, which reads a part of the files and counts its versions on its own.
+        Raises as `criticizer.codehosts.client.RestClient`. Raises NotWanted when the pull request is closed,
+        a newer version's summary stands there, or the review is that of an API key with prefixes, which reads
+        a part of the files and counts its versions on its own.
         """
         review = review_payload(message)
         repository, number = self._place(message, review)
@@ -82,7 +83,10 @@ class PullRequests:
         return self._host.probe()
 
     def _open_pull(self, message: Message, review: ReviewPayload) -> Pull:
-        """Return a review's own pull request. Raises NotWanted where it is closed, or the review partial."""
+        """Return a review's own pull request.
+
+        Raises NotWanted where it is closed, or the review is partial.
+        """
         repository, number = self._place(message, review)
         if review.changelist_id != f"{self._host.name}:{message.address}":
             detail = "a review is posted to its own pull request, and this is another one"
@@ -120,11 +124,14 @@ class PullRequests:
         return str(standing[0])
 
     def _texts_of(self, message: Message) -> int:
-        """Return of how many texts on the pull request a message consists."""
+        """Return how many texts on the pull request a message consists of."""
         return 1
 
     def _standing(self, repository: Repository, number: int, token: str, wanted: int) -> dict[str, int]:
-        """Return the texts of a message that stand there, by part; no page is read after the last of them."""
+        """Return the comments that hold a message's texts, by part.
+
+        No page is read after the last of them.
+        """
         found: dict[str, int] = {}
         for comment, marker in self._ours(repository, number):
             if token in marker.tokens:
@@ -140,7 +147,10 @@ class PullRequests:
         return max(found, key=lambda one: (one[1].version, one[0]), default=None)
 
     def _ours(self, repository: Repository, number: int) -> Iterator[tuple[int, Marker]]:
-        """Yield number and marker of each text of ours. Raises POLICY_REJECTED where there are too many."""
+        """Yield number and marker of each text of ours.
+
+        Raises POLICY_REJECTED where there are too many comments.
+        """
         for count, page in enumerate(self._texts(repository, number), start=1):
             if count > _MAX_PAGES:
                 raise permanent(ErrorClass.POLICY_REJECTED, "the pull request has too many comments")
@@ -163,7 +173,10 @@ class PullRequests:
 
 
 def _pending(pull: Pull, review: ReviewPayload) -> str:
-    """Return the sentence about inline comments that come later, where the quota does not last for them."""
+    """Return the sentence that inline comments come later, or "".
+
+    They do when the host's quota does not last for them.
+    """
     is_low = pull.calls_left is not None and pull.calls_left < FEW_CALLS
     is_coming = any(finding.in_diff for finding, _ in review.findings)
     return texts.COMMENTS_PENDING.text if is_low and is_coming and pull.reset_seconds >= LONG_SECONDS else ""

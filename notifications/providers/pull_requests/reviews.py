@@ -1,4 +1,4 @@
-"""Inline comments of a review on its pull request: all in one review, or each as a thread of its own.
+"""Inline comments of a review on its pull request: one review, or a thread for each.
 
 The comments' lines were found in our own diff, and only the head that was reviewed is commented on. What the
 host refuses all the same is in the summary.

@@ -1,4 +1,4 @@
-"""A comment at a line of a P4 Code Review: where it stands, whether it is closed, whether one is missing."""
+"""Comments at lines of a P4 Code Review: their place, their state, missing ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def is_closed(comment: dict[str, object]) -> bool:
 
 
 def is_missing(message: Message, finding: ReportFinding, standing: Sequence[dict[str, object]]) -> bool:
-    """Return whether a finding has no comment, or is back after those of other versions were closed."""
+    """Return whether a finding has no comment that stands for it.
+
+    A finding that is back has none after those of other versions were closed.
+    """
     own = markdown.line_marker(message, finding.identity)
     return not standing or (
         finding.is_new is True

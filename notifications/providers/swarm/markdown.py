@@ -54,7 +54,10 @@ def identity_of(body: object) -> str:
 
 
 def last_line(body: object) -> str:
-    """Return the line that may be a marker: code of a change that a comment shows may hold others."""
+    """Return a comment's last line, the only one that may be its marker.
+
+    Code of a change that a comment shows may hold other markers.
+    """
     return body.rstrip().rpartition("\n")[2].strip() if isinstance(body, str) else ""
 
 

@@ -150,7 +150,10 @@ class Swarm:
                 self._close(comment, acts)
 
     def _standing(self, message: Message) -> defaultdict[str, list[dict[str, object]]] | None:
-        """Return our comments at lines by their findings, oldest first; None where some cannot be read."""
+        """Return our comments at lines by their findings, oldest first.
+
+        None where some comments cannot be read.
+        """
         try:
             read = sorted(self._all_comments(message), key=lines.number_of)
         except _TooMany:
@@ -191,7 +194,10 @@ class Swarm:
         return self._asked("POST", path, json.dumps(content, ensure_ascii=False).encode())
 
     def _all_comments(self, message: Message) -> Iterator[dict[str, object]]:
-        """Yield the topic's comments, as far as the server shows them. Raises _TooMany, and as `look_up`."""
+        """Yield the topic's comments, as far as the server shows them.
+
+        Raises _TooMany, and as `look_up`.
+        """
         last = 0
         for _ in range(_MAX_PAGES):
             page = self._page(message, after=last)
