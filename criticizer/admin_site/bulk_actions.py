@@ -273,7 +273,7 @@ class ConfirmedActionsMixin(ScopedAdmin):
             "any_key": str(ids[0]),  # Django wants one; the selection counts
             "selection": signing.dumps([seen, *ids], salt=self._salt, compress=True),
             "back": request.get_full_path(),
-            **reauthentication.asking(request, view, back),
+            **reauthentication.password_notice(request, view, back),
         }
         template = f"admin/{self.opts.app_label}/{self.opts.model_name}/confirm.html"
         return TemplateResponse(request, template, context)

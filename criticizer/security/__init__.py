@@ -1,1 +1,1 @@
-"""Login throttling, re-authentication, headers, encryption, and the secrets of the deployment."""
+"""Login throttling, re-authentication, headers, encryption, and configured secrets."""

@@ -20,7 +20,10 @@ admin.site.unregister([User, Group])
 
 
 def change_password(request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
-    """Show Django's page of the admin with our form, which counts wrong passwords as a login does (G222)."""
+    """Show the admin's page of a password change with our form.
+
+    The form counts wrong passwords as a login does (G222).
+    """
     view = ChangePassword.as_view(
         template_name=PasswordChangeView.template_name,
         success_url=reverse("admin:password_change_done"),

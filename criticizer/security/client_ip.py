@@ -1,7 +1,7 @@
 """Client address of a request, also behind a proxy.
 
-`X-Forwarded-For` is only trusted from `TRUSTED_PROXIES`: the last address in it that is not such
-a proxy is the client's.
+`X-Forwarded-For` is only trusted from `TRUSTED_PROXIES`: the client's address is the last one in the
+header that is not such a proxy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def client_ip(request: HttpRequest) -> str:
 
 
 def address_behind(remote: str, forwarded: str) -> str:
-    """Return the client's IP address: `remote`, or what a trusted proxy says in `X-Forwarded-For`."""
+    """Return the client's IP address; "" when it is not valid.
+
+    It is `remote`, or the address from a trusted proxy's `X-Forwarded-For`.
+    """
     address = _clean(remote)
     if not _is_proxy(address):
         return address
@@ -37,13 +40,16 @@ def address_behind(remote: str, forwarded: str) -> str:
 
 
 def _last_hops(forwarded: str) -> list[str]:
-    """Return the end of the header, which trusted proxies have written, without a hop that is cut in two."""
+    """Return the last addresses of the header, those that trusted proxies appended.
+
+    An address that the limit of length cuts in two is left out.
+    """
     hops = forwarded[-_LENGTH:].split(",")
     return hops[1 if len(forwarded) > _LENGTH else 0 :][-_HOPS:]
 
 
 def rate_limit_subnet(address: str) -> str:
-    """Return the network of one subscriber: an IPv4 address itself, the /64 of an IPv6 address."""
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 one."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 
 class VaultError(Exception):
-    """A sealed value could not be opened: wrong keys, or the bytes were changed."""
+    """A sealed value could not be opened: the keys are wrong, or the bytes were changed."""
 
 
 class Vault:
@@ -18,7 +18,7 @@ class Vault:
 
     def __init__(self, keys: Sequence[str]) -> None:
         """Raises ValueError, without the key, when there is no key or one is not a Fernet key."""
-        keys = list(keys)  # read once: a Secret may have others at the next use
+        keys = list(keys)  # read once: a Secret may return others at the next use
         self._fernet = MultiFernet([Fernet(key) for key in keys])
         self.newest = key_id(keys[0])
 
@@ -41,5 +41,8 @@ class Vault:
 
 
 def key_id(key: str) -> str:
-    """Return the public id of a key: 12 digits of its SHA-256, which reveal nothing of 256 random bits."""
+    """Return the public id of a key: 12 digits of its SHA-256.
+
+    They reveal nothing of 256 random bits.
+    """
     return hashlib.sha256(key.strip().encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Masks configured secrets in tracebacks: on error pages, in mail to admins, on stderr."""
+"""Masking of configured secrets in tracebacks: on error pages, in mail to admins, on stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MASK = "[own secret withheld]"
 
 
 def mask(text: str) -> str:
-    """Return `text` with every registered secret replaced, in every usual encoding."""
+    """Return `text` with every registered secret masked, in every usual encoding."""
     data = text.encode("utf-8", "surrogatepass")
     pieces, at = [], 0
     for start, end, _ in sorted(registered().spans(data)):
@@ -27,7 +27,7 @@ def mask(text: str) -> str:
 
 
 class MaskingReporter(ExceptionReporter):
-    """Django's error report, whose locals and settings may hold secrets, with these masked."""
+    """Django's error report with the secrets in its locals and settings masked."""
 
     def get_traceback_html(self) -> SafeString:
         return SafeString(mask(super().get_traceback_html()))
@@ -37,7 +37,7 @@ class MaskingReporter(ExceptionReporter):
 
 
 def print_clean(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Print an error that ends the process, cleaned (sys.excepthook)."""
+    """Print an error that ends the process, without secrets (sys.excepthook)."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)
     else:

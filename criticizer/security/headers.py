@@ -1,6 +1,6 @@
-"""Middleware: security headers of every response and the size limit of request bodies.
+"""Middleware for the security headers of responses and the size limit of request bodies.
 
-It is the outermost one, so that health checks, static files and error pages are covered as well.
+It is the outermost middleware, so that health checks, static files and error pages are covered as well.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ PERMISSIONS_POLICY = ", ".join(
 
 
 def policy() -> str:
-    """Return the Content-Security-Policy of `settings.CONTENT_SECURITY_POLICY` as a header's value."""
+    """Return `settings.CONTENT_SECURITY_POLICY` as the value of a header."""
     directives = settings.CONTENT_SECURITY_POLICY["DIRECTIVES"]
     return "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
 
 
 def keeps_query_out_of_referrer(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorate a view whose query holds a right: its page's assets and forms name the origin only.
+    """Decorate a view whose query holds a key, so that its page sends no query as a referrer.
 
-    Not `no-referrer`: browsers then send `Origin: null` with forms, which the CSRF check refuses.
+    Assets and forms of the page send the origin only. Not `no-referrer`: browsers then send `Origin: null`
+    with forms, which the CSRF check refuses.
     """
 
     @wraps(view)
@@ -46,7 +47,7 @@ def keeps_query_out_of_referrer(view: Callable[..., HttpResponse]) -> Callable[.
 
 
 class HardeningMiddleware:
-    """Refuse too large bodies and impossible addresses; add the missing security headers."""
+    """Middleware that refuses too large bodies and invalid addresses, and adds missing headers."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -59,7 +60,7 @@ class HardeningMiddleware:
         headers.setdefault("Referrer-Policy", settings.SECURE_REFERRER_POLICY)
         headers.setdefault("X-Content-Type-Options", "nosniff")
         headers.setdefault("X-Frame-Options", settings.X_FRAME_OPTIONS)
-        # What is sent to one reader is for no other one: proxies may store what says nothing (G584).
+        # A response is for one reader; without this header a proxy may store it for others (G584).
         headers.setdefault("Cache-Control", "no-store")
         headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
         headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
@@ -69,7 +70,7 @@ class HardeningMiddleware:
 def _has_nul(request: HttpRequest) -> HttpResponse | None:
     """Return 400 for a NUL in the address: no name holds one, and the database refuses it.
 
-    The API checks its own parameters, and has its own form of error.
+    The API checks its own parameters and has its own form of error.
     """
     if request.path_info.startswith("/api/"):
         return None
@@ -86,5 +87,6 @@ def _too_large(request: HttpRequest) -> HttpResponse | None:
     # Django's own limit does not count files, and no page accepts one.
     if declared.isdecimal() and len(declared) < 12 and int(declared) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         return None
-    # The server closes the connection of a body left unread; an application may not say so (PEP 3333).
+    # The server closes a connection whose body was not read; an application may not send
+    # `Connection: close` itself (PEP 3333).
     return HttpResponse("The request is too large.\n", status=413, content_type="text/plain; charset=utf-8")

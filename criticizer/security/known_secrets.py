@@ -1,4 +1,4 @@
-"""The values of all configured credentials, for the redactor alone."""
+"""Values of all configured credentials, for redaction only."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SECRETS = {
 
 
 def own_secrets() -> list[str]:
-    """Return every secret of this process: the configured ones, and the Perforce tickets as they are now."""
+    """Return every secret of this process: configured ones and the present Perforce tickets."""
     files = (settings.P4TICKETS, settings.P4TICKETS_NEXT)
     return [*configured_secrets(), *(ticket for file in files if file for ticket in tickets_in(Path(file)))]
 
 
 def configured_secrets() -> list[str]:
-    """Return the secrets that all processes of an installation share, which change with its settings only."""
+    """Return the secrets that all processes share; they change with the settings only."""
     found = [settings.SECRET_KEY, *_database_passwords()]
     for name in _SECRETS:
         values = getattr(settings, name, ())
@@ -41,6 +41,6 @@ def configured_secrets() -> list[str]:
 def _database_passwords() -> Iterator[str]:
     for database in (*settings.DATABASES.values(), settings.DATABASE_OWNER):
         password = str(database.get("PASSWORD") or "")
-        # A password equal to the user's name is not secret, and the name occurs in ordinary texts.
+        # A password that is also the name of the user or database is not secret: ordinary texts hold it.
         if password and password not in {database.get("USER"), database.get("NAME")}:
             yield password

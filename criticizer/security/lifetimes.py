@@ -1,7 +1,7 @@
-"""Empties copies of reviewed code that are older than redacted artifacts may be (guarantee G172).
+"""Lifetime of copies of reviewed code: that of redacted artifacts (guarantee G172).
 
-`COPIES` is the one table of them; each app adds its own in `apps.py`. What expires is emptied in bounded
-batches by the maintenance; `reviews.artifacts.integrity` verifies that nothing is left.
+`COPIES` lists them all; each app adds its own in `apps.py`. The maintenance empties expired copies in
+bounded batches; `reviews.artifacts.integrity` verifies that nothing is left.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ran_at: float | None = None
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Columns of a table, or its rows, that expire. All fields are SQL written here, never input.
+    """Columns of a table, or its rows, that expire. All fields are SQL of our code, never input.
 
-    `expired` is the condition of rows from before %(before)s that still hold something; `emptied` assigns
-    the columns, and without it the rows are deleted.
+    `expired` is the condition for rows from before %(before)s that still hold a copy. `emptied` assigns the
+    columns; without it the rows are deleted.
     """
 
     table: str
@@ -43,7 +43,10 @@ COPIES: list[Copy] = []
 
 
 def empty_expired() -> int:
-    """Empty expired copies; return how many rows. Run by the maintenance, and at most every five minutes."""
+    """Empty expired copies, at most every five minutes; return the number of rows.
+
+    The maintenance calls it.
+    """
     global _ran_at
     if _ran_at is not None and time.monotonic() - _ran_at < EVERY_SECONDS:
         return 0
@@ -70,7 +73,7 @@ def _empty(copy: Copy) -> int:
 
 
 def overdue(grace: timedelta) -> Iterator[tuple[str, int]]:
-    """Yield each table with copies that are older than their lifetime and `grace`, and how many."""
+    """Yield each table with copies older than their lifetime and `grace`, and their number."""
     for copy in COPIES:
         count = f"SELECT count(*) FROM {copy.table} WHERE {copy.expired}"  # noqa: S608
         if rows := int(prepared.value(count, {"before": _before() - grace})):

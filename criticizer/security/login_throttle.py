@@ -76,13 +76,16 @@ class ThrottledBackend(ModelBackend):
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **_: Any
     ) -> Any:
-        """Return the user, or None. Raises PermissionDenied while locked, which Django answers as None."""
+        """Return the user, or None when the login fails.
+
+        Raises PermissionDenied while locked; `django.contrib.auth.authenticate` then returns None.
+        """
         if request is None or username is None or password is None:
             return super().authenticate(request, username, password)
         name = str(username)[:_NAME_LIMIT]
         address = client_ip(request)
         if is_locked(name, address):
-            # The work of a wrong password: the response time must not reveal the lock.
+            # The same work as for a wrong password: the response time must not reveal the lock.
             get_user_model()().set_password(password)
             raise PermissionDenied
         user = super().authenticate(request, username, password)
@@ -101,7 +104,7 @@ def is_locked(username: str, address: str) -> bool:
     if pair in found and found[pair]["is_locked"]:
         return True
     if pair in found and found[pair]["is_known"]:
-        return False  # most likely the owner: only failures from this address count
+        return False  # a known address is most likely the owner's: only its own failures count
     return any(found[subject]["is_locked"] for subject in (account, place) if subject in found)
 
 
@@ -114,7 +117,7 @@ def note_failure(username: str, address: str) -> None:
         ):
             found = prepared.row(_COUNT, {"subject": subject, "limit": limit, "window": WINDOW_SECONDS,
                                      "lock": LOCK_SECONDS})  # fmt: skip
-            # Once per lock: attempts during it are not counted.
+            # One event for each lock: at its first failure.
             if found and found["is_locked"] and found["failures"] == limit:
                 _lock_event(what, username, address, limit)
         prepared.rows(_PRUNE, {"days": KNOWN_DAYS, "rows": MAX_ROWS})
@@ -130,7 +133,7 @@ def note_success(username: str, address: str) -> None:
 def unlock(username: str) -> int:
     """Delete the failures of an account from every address; return the number of rows changed.
 
-    Pairs are digests and cannot be searched by account, so all locks end.
+    Pairs are stored as digests and cannot be searched by account, so all locks end.
     """
     _, account, _ = _subjects(username, "")
     gone, _ = LoginTry.objects.filter(subject=account).delete()
@@ -149,7 +152,7 @@ def _lock_event(what: str, username: str, address: str, failures: int) -> None:
 
 
 def _printable(username: str) -> str:
-    # People type their password into the wrong field: only names of accounts are recorded.
+    # People type their password into the wrong field: only names of existing accounts are recorded.
     exists = get_user_model().objects.filter(username=username).exists()
     return username if exists else "(unknown account)"
 

@@ -1,7 +1,7 @@
 """Re-authentication: dangerous actions need a password that was entered recently.
 
-`settings.REAUTH_VIEWS` lists the dangerous views and when they need it: "any" request, "post"
-(pages that many people read), or "answer", the submitted confirmation page of a bulk action (see
+`settings.REAUTH_VIEWS` lists the dangerous views and the requests that need it: "any", "post" (for
+pages that many people read), or "answer", the submitted confirmation page of a bulk action (see
 `criticizer.admin_site.bulk_actions`).
 """
 
@@ -55,18 +55,18 @@ def is_recent(request: HttpRequest) -> bool:
     return isinstance(given, (int, float)) and 0 <= time.time() - given <= MAX_AGE_SECONDS
 
 
-def asking(request: HttpRequest, view: str, back: str) -> dict[str, Any]:
-    """Return the context of a page that shows a notice instead of a form which `view` would refuse.
+def password_notice(request: HttpRequest, view: str, back: str) -> dict[str, Any]:
+    """Return the context for a notice in place of a form that `view` would refuse.
 
-    `needs_password`, and `reauth_address`: the password page that leads back to `back`.
+    `needs_password` is whether it would; `reauth_address` is the password page that leads back to `back`.
     """
     return {
         "needs_password": view in settings.REAUTH_VIEWS and not is_recent(request),
-        "reauth_address": _way_through(back),
+        "reauth_address": _password_address(back),
     }
 
 
-def _way_through(target: str) -> str:
+def _password_address(target: str) -> str:
     return reverse("reauth", query={"next": target})
 
 
@@ -85,7 +85,10 @@ user_logged_in.connect(_after_login, dispatch_uid="criticizer.security.reauthent
 
 
 class ReauthMiddleware:
-    """Redirect to the password page before a dangerous view when the password is too old."""
+    """Middleware that redirects from a dangerous view to the password page.
+
+    It does so when the password was not entered recently.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -104,7 +107,7 @@ class ReauthMiddleware:
             return None
         if request.method not in _SAFE:
             request.session[_TURNED_AWAY] = request.get_full_path()
-        return HttpResponseRedirect(_way_through(request.get_full_path()))
+        return HttpResponseRedirect(_password_address(request.get_full_path()))
 
 
 def _is_dangerous(request: HttpRequest, when: str) -> bool:
@@ -120,7 +123,7 @@ def _is_dangerous(request: HttpRequest, when: str) -> bool:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
-    """Ask for the password, then redirect to the page that was requested; the action is not performed."""
+    """Ask for the password, then redirect to the requested page; the action is not performed."""
     target = _target(request)
     form = PasswordForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -136,7 +139,10 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
 
 
 def is_own_password(request: HttpRequest, password: str) -> bool:
-    """Return whether this is the account's password; throttled like a login, and recorded when it is not."""
+    """Return whether this is the account's password.
+
+    It is throttled like a login; a wrong password is recorded as a security event.
+    """
     name = request.user.get_username()
     found = authenticate(request, username=name, password=password)
     if found is not None and found.pk == request.user.pk:
@@ -152,9 +158,9 @@ def is_own_password(request: HttpRequest, password: str) -> bool:
 
 
 class PasswordAloneMixin:
-    """Mixin of forms that set a password: they save no other field of the account (guarantee G578).
+    """Mixin of forms that set a password and save no other field of the account (G578).
 
-    The account was read before the new password was hashed, which takes long. If all of it were saved, a
+    The account is read before the new password is hashed, which takes long. If every field were saved, a
     right that was removed in that time would come back.
     """
 
@@ -167,11 +173,11 @@ class PasswordAloneMixin:
 
 
 class SetOtherPasswordForm(PasswordAloneMixin, AdminPasswordChangeForm):  # type: ignore[type-arg]
-    """The password that the admin sets or takes away for an account."""
+    """Form with which an admin sets or removes the password of an account."""
 
 
 class NewPasswordForm(PasswordAloneMixin, PasswordChangeForm):
-    """The old password, checked under the login throttle, and the new one twice."""
+    """Form for the old password, checked under the login throttle, and twice the new one."""
 
     def __init__(self, *args: Any, request: HttpRequest, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -186,7 +192,7 @@ class NewPasswordForm(PasswordAloneMixin, PasswordChangeForm):
 
 @method_decorator(never_cache, name="dispatch")
 class ChangePassword(PasswordChangeView):
-    """Change one's own password, whatever one's role; other sessions of the account end (G222)."""
+    """View to change one's own password, in any role; other sessions of the account end (G222)."""
 
     form_class = NewPasswordForm
     template_name = "registration/change_password.html"

@@ -24,7 +24,7 @@ def current_vault() -> Vault:
 class SealedListField(models.TextField[Any, Any]):
     """A list of JSON values, stored as `key id:sealed text`; an empty list as an empty text.
 
-    A value that no key opens is logged and reads as an empty list, so that the rest of its page is shown.
+    A value that no key opens is logged and read as an empty list, so that the rest of the page is shown.
     Text in the database that was never sealed is read as it is.
     """
 
@@ -46,13 +46,13 @@ class SealedListField(models.TextField[Any, Any]):
         return seal(value) if value else ""
 
     def get_db_converters(self, connection: Any) -> list[Callable[..., Any]]:
-        # The keys are read once for each query, not for each row: that is two files.
+        # The keys, which may be two files, are read once for each query, not for each row.
         vault = cache(current_vault)
         return [lambda value, *_: opened(value or "", vault)]
 
 
 def seal(value: Any) -> str:
-    """Return a JSON value as the field stores it, under the newest key."""
+    """Return a JSON value as the field stores it, sealed with the newest key."""
     vault = current_vault()
     return f"{vault.newest}:{vault.seal(json.dumps(value, separators=(',', ':')).encode()).decode()}"
 
@@ -71,7 +71,7 @@ def opened(stored: str, vault: Callable[[], Vault] = current_vault) -> list[Any]
 
 
 def resealed(stored: str) -> str:
-    """Return a stored text under the newest key. Raises VaultError, without changing anything."""
+    """Return a stored text sealed with the newest key. Raises VaultError."""
     if stored.startswith("["):
         value = json.loads(stored)
         return seal(value) if value else ""

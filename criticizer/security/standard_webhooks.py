@@ -1,4 +1,4 @@
-"""Signatures of webhooks as Standard Webhooks describes them, of those that are sent and those that come.
+"""Signatures of sent and received webhooks, as Standard Webhooks describes them.
 
 A secret is `whsec_` and the base64 of its key.
 """
@@ -20,12 +20,12 @@ def key_of(secret: str) -> bytes:
     """Return the key of a secret, with or without its prefix; b"" for other text."""
     try:
         return base64.b64decode(secret.removeprefix(KEY_PREFIX), validate=True)
-    except ValueError:  # of letters as well that are not ASCII
+    except ValueError:  # also raised for letters that are not ASCII
         return b""
 
 
 def decode_secret(secret: str) -> bytes:
-    """Return the key of a secret. Raises ValueError, which does not repeat it, for other text."""
+    """Return the key of a secret. Raises ValueError, which does not repeat the text."""
     if key := key_of(secret):
         return key
     raise ValueError("a webhook secret is not whsec_ followed by base64")
@@ -40,10 +40,10 @@ def signature(key: bytes, identifier: str, timestamp: str, body: bytes) -> bytes
 def signed_at(
     keys: Iterable[bytes], headers: Mapping[str, str], body: bytes, *, prefix: str = "Webhook"
 ) -> int | None:
-    """Return the time, in seconds, for which one of the keys signed these bytes; None where none did.
+    """Return the time, in seconds, at which one of the keys signed these bytes, or None.
 
     The headers are `<prefix>-Id`, `-Timestamp` (whole seconds) and `-Signature` (several separated by
-    spaces). Whether the time is near ours (TOLERANCE_SECONDS) is the caller's to check.
+    spaces). The caller checks that the time is near ours (TOLERANCE_SECONDS).
     """
     identifier, timestamp, signatures = (
         str(headers.get(f"{prefix}-{name}") or "") for name in ("Id", "Timestamp", "Signature")
@@ -52,6 +52,6 @@ def signed_at(
         return None
     expected = [signature(key, identifier, timestamp, body) for key in keys if key]
     given = signatures[:_MAX_SIGNATURES_CHARS].encode("utf-8", "surrogateescape").split()
-    # Every pair is compared: the time taken reveals nothing.
+    # Every pair is compared, so that the time taken reveals nothing.
     matches = [hmac.compare_digest(mine, theirs) for mine in expected for theirs in given]
     return int(timestamp) if any(matches) else None

@@ -189,7 +189,7 @@ class ReplayBatchAdmin(DeadLetterPages):
             "may_act": request.user.has_perm(REPLAY),
             "form": form or BatchSettingsForm(initial=settings_of(row)),
             "submit_help": submit_help(row),
-            **reauthentication.asking(
+            **reauthentication.password_notice(
                 request, "admin:deadletters_replaybatch_submit", self.address_of(row.pk)
             ),
             "verdicts": verdict_rows(row),

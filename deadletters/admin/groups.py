@@ -192,7 +192,7 @@ class DeadLetterGroupAdmin(DeadLetterPages):
             "may_replay": may_replay,
             "actions": actions_for(row) if may_work else (),
             "form": form or CauseFixedForm(),
-            **reauthentication.asking(
+            **reauthentication.password_notice(
                 request, "admin:deadletters_deadlettergroup_fixed", self.address_of(row.pk)
             ),
             **_group_context(row, request.user),

@@ -278,7 +278,7 @@ def step_context(
         "form": form,
         "checks": checks,
         "buttons": buttons,
-        **reauthentication.asking(request, view, _address(letter.pk)),
+        **reauthentication.password_notice(request, view, _address(letter.pk)),
     }
 
 
