@@ -1,4 +1,4 @@
-"""The environment variables that configure the service: `.env`, reading, validation, reference.
+"""Environment variables that configure the service: `.env`, reading, validation, reference.
 
 A checkout keeps its `.env` and `var` beside `manage.py`; an installed package uses the working
 directory.

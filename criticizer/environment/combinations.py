@@ -1,4 +1,4 @@
-"""Rules about variables that must be set, or not, together with others."""
+"""Rules for variables that must be set, or unset, together with others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def problems(v: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _rules(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
-    """Return (is broken, variable, problem) of every rule."""
+    """Return (is broken, variable, problem) for every rule."""
     model, backup = v["LLM_PROVIDER"], v["LLM_FALLBACK_PROVIDER"]
     uses_s3 = v["ARTIFACT_STORAGE"] == "s3"
     raw, redacted, letters = (v[f"ARTIFACT_S3_BUCKET_{kind}"] for kind in ("RAW", "REDACTED", "LETTERS"))

@@ -15,7 +15,7 @@ _DATABASE_HOST = re.compile(rf"({HOST_NAME}\.?|\[[0-9A-Fa-f:.]+\]|/[^,:]+)(?::([
 
 def _database(text: str) -> dict[str, Any]:
     """Return Django's settings of a PostgreSQL database."""
-    # Looked at before it is parsed: the parser's warnings repeat what it does not understand.
+    # Checked before it is parsed: the parser's warnings repeat text that it does not understand.
     if not re.match(r"(?:postgres|postgresql|psql|pgsql)://", text):
         raise Invalid("is not a PostgreSQL URL")
     found: dict[str, Any] = environ.Env.db_url_config(text)
@@ -25,7 +25,7 @@ def _database(text: str) -> dict[str, Any]:
     if "," in str(found["HOST"]):
         found["HOST"], found["PORT"] = _hosts_and_ports(text)
         found["ENGINE"] = "criticizer.db.several_servers"
-        # Without it a standby may answer, and every write fails there.
+        # Without this option a standby may answer, where every write fails.
         found["OPTIONS"] = options = {"target_session_attrs": "read-write", **options}
         if options["target_session_attrs"] not in {"read-write", "primary"}:
             raise Invalid("has several hosts: its target_session_attrs must be read-write or primary")
@@ -35,7 +35,7 @@ def _database(text: str) -> dict[str, Any]:
 
 
 def _hosts_and_ports(text: str) -> tuple[str, str]:
-    """Return the hosts and the ports of a database URL with several hosts, each joined by commas."""
+    """Return the hosts and the ports of a URL with several hosts, each joined by commas."""
     location = unquote(text.partition("://")[2].partition("/")[0].rpartition("@")[2])
     found = [_DATABASE_HOST.fullmatch(item) for item in location.split(",")]
     hosts = [match[1].strip("[]") for match in found if match]

@@ -6,10 +6,10 @@ r"""The `.env` file beside `manage.py`, read as Docker Compose reads its own.
     NAME="a # \"b\""      with escapes: \\ \" \n \t
     export NAME=value     `export` is skipped, so that a shell may read the file as well
 
-python-dotenv takes `NAME=  # note` for a value and passes over lines that it cannot read; a service
-should not start with either. What the environment holds already stays. A value that lies on
-several lines belongs into a file of its own (`NAME_FILE`). A process whose environment has IGNORED
-reads no file, and neither do those that it starts: tests and benchmarks.
+python-dotenv takes `NAME=  # note` for a value and skips lines that it cannot read; a service should
+not start with either. A variable that is already set keeps its value. A value of several lines belongs
+in a file of its own (`NAME_FILE`). A process with IGNORED in its environment, such as a test or a
+benchmark, reads no file, and neither do those that it starts.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ESCAPES = {
 
 
 def load(path: Path, environment: MutableMapping[str, str]) -> None:
-    """Put what the file at `path` says into `environment`, unless it is there; no file is no error.
+    """Add the variables of the file at `path` to `environment`, where they are not set.
 
-    Reads nothing when the environment has IGNORED.
+    Does nothing when there is no such file, or when the environment has IGNORED.
     Raises ImproperlyConfigured for a file that cannot be read or a line that is no assignment.
     """
     if environment.get(IGNORED):
@@ -55,9 +55,9 @@ def load(path: Path, environment: MutableMapping[str, str]) -> None:
 
 
 def parse(text: str, file_name: str = ".env") -> dict[str, str]:
-    """Return what a file's text assigns; of two lines with one name, the later one.
+    """Return the variables of a file's text; of two lines with one name, the later one counts.
 
-    Raises ImproperlyConfigured, which names the line and repeats nothing of it.
+    Raises ImproperlyConfigured, which gives the number of the line and repeats nothing of it.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -77,7 +77,7 @@ def parse(text: str, file_name: str = ".env") -> dict[str, str]:
 
 
 def _value(text: str) -> str | None:
-    """Return the value behind the equals sign without its comment; None for an unfinished quote."""
+    """Return the value after the equals sign without its comment; None if a quote has no end."""
     quote = text.lstrip()[:1]
     if quote not in _QUOTED:
         return _COMMENT.sub("", text).strip()

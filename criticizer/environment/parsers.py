@@ -1,7 +1,7 @@
 """Parsers of environment variables: from text to a checked value.
 
-A parser raises ValueError with what is wrong with the text. `Invalid` says it without repeating
-any of the text, so its message is also shown for secrets.
+A parser raises ValueError, whose message says what is wrong with the text. That of `Invalid` repeats
+nothing of the text, so it is also shown for secrets.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Invalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """Turns the text of a variable into its value.
+    """A function from the text of a variable to its value, with the description of such texts.
 
-    `accepts` completes the sentence "Set ..."; `unset` makes the value of a variable that is not
-    set and has no default.
+    `accepts` describes them: it completes the sentence "Set ...". `unset` makes the value of a variable that
+    is not set and has no default.
     """
 
     parse: Callable[[str], Any]
@@ -57,7 +57,7 @@ def items(text: str) -> list[str]:
 
 
 def matching(is_valid: Callable[[str], object], kind: str) -> Callable[[str], str]:
-    """Return a parse function that takes text as it is and refuses what is not `kind`."""
+    """Return a parse function that returns text unchanged and refuses text that is not `kind`."""
 
     def parse(text: str) -> str:
         if not is_valid(text):
@@ -73,7 +73,10 @@ def list_of(parse: Callable[[str], object], accepts: str) -> Parser:
 
 
 def checked_list(check: Callable[[str], object], accepts: str) -> Parser:
-    """Return the parser of a list whose items stay text; `check` raises ValueError for a wrong one."""
+    """Return the parser of a list whose items stay text.
+
+    `check` raises ValueError for a wrong item.
+    """
 
     def parse(item: str) -> str:
         check(item)
@@ -103,7 +106,7 @@ def choice(*choices: str) -> Parser:
 
 
 def choices(*known: str) -> Parser:
-    """Return the parser of a list of some of the known names, at least one of them."""
+    """Return the parser of a list of known names, at least one."""
 
     def parse(text: str) -> list[str]:
         found = items(text)
@@ -142,7 +145,7 @@ def _boolean(text: str) -> bool:
 
 
 def url(*schemes: str) -> Parser:
-    """Return the parser of a URL with a host and, where it has one, a valid port."""
+    """Return the parser of a URL with a host and, if any, a valid port."""
 
     def parse(text: str) -> str:
         try:
@@ -151,7 +154,7 @@ def url(*schemes: str) -> Parser:
         except ValueError:
             is_valid = False
         if not is_valid:
-            raise Invalid("is not a valid URL")  # it may hold a password, and is not repeated
+            raise Invalid("is not a valid URL")  # not repeated: it may hold a password
         return text
 
     starts = " or ".join(f"{scheme}://" for scheme in schemes)
@@ -159,7 +162,7 @@ def url(*schemes: str) -> Parser:
 
 
 def _data_directory(text: str) -> Path:
-    """Return the absolute path of a directory, which is created where it is missing."""
+    """Return the absolute path of a directory, which is created if it is missing."""
     path = Path(text).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -182,7 +185,7 @@ def _header(text: str) -> str:
     return text
 
 
-# What the requests themselves are made of; a setting must not change what is sent or how it is read.
+# Fields that we set; a setting must not change what is sent or how the answer is read.
 _OWN_FIELDS = frozenset(
     (
         "model",
@@ -214,7 +217,7 @@ EXTRA_BODY = Parser(_extra_body, "a JSON object without model, messages, limits 
 
 
 def mail_address(*, with_name: bool = False) -> Parser:
-    """Return the parser of one mail address; `with_name` takes `Criticizer <address>` as well."""
+    """Return the parser of one mail address; `with_name` also accepts `Criticizer <address>`."""
 
     def parse(text: str) -> str:
         address = parseaddr(text)[1]
@@ -252,7 +255,7 @@ def _git_watch(text: str) -> list[tuple[str, str]]:
 
 
 def _git_references(text: str) -> list[str]:
-    """Return patterns of references, each below refs/, at least one."""
+    """Return patterns of references below refs/, at least one."""
     found = items(text)
     if not found:
         raise ValueError("no reference is named, so that no commit could be reviewed")
@@ -289,7 +292,10 @@ def _limits(parse_limit: Callable[[str], float | None], accepts: str) -> Parser:
 
 
 def deadlines(*names: str) -> Parser:
-    """Return the parser of deadlines in seconds by source or kind of review; the key "" is the default."""
+    """Return the parser of deadlines, in seconds, by source or kind of review.
+
+    The key "" is the default.
+    """
     seconds = integer(1, 7 * 86_400)
 
     def parse(text: str) -> dict[str, int]:
@@ -343,7 +349,7 @@ def _is_allowed_host(text: str) -> bool:
 
 
 def _is_outbound(text: str) -> bool:
-    # A name whose last label is a number was meant as an IPv4 address.
+    # A name whose last label is a number is a mistyped IPv4 address.
     is_numeric = text.rstrip(".").rpartition(".")[2].isdigit()
     is_network = _parses(lambda item: ip_network(item, strict=False), text.strip("[]"))
     return is_network or (bool(_HOST_NAME.fullmatch(text)) and not is_numeric)

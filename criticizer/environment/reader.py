@@ -1,4 +1,4 @@
-"""Texts of environment variables, or of the files that `NAME_FILE` names, and where secrets come from."""
+"""Texts of environment variables, or of their files (`NAME_FILE`), and sources of secrets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def wrong(name: str, problem: str, remedy: str) -> ImproperlyConfigured:
 
 @dataclass(frozen=True, slots=True)
 class SecretSource:
-    """Where a secret came from: `environment`, `file`, `generated`, or `unset`. Never its value.
+    """The place that a secret comes from, never its value.
 
     `set_at` is when its file was written, or the date in `NAME_SET_AT`; None where it is unknown.
     """
 
     name: str
-    source: str
+    source: str  # environment, file, generated or unset
     set_at: datetime | None = None
 
 
@@ -40,7 +40,7 @@ class Environment:
     def text(self, name: str) -> str:
         """Return a variable's text, from its file if it has one; "" when it is not set.
 
-        The lines of a PEM are joined by a backslash and an n, as such keys are written in environments.
+        The lines of a PEM key are joined by a backslash and an n, as people write them in environments.
         """
         value, file = self._values.get(name, ""), self._values.get(f"{name}_FILE", "")
         if file:
@@ -84,9 +84,9 @@ def _written_at(file: Path) -> datetime | None:
 
 
 def generated_secret(path: Path, make: Callable[[], str]) -> str:
-    """Return the secret in the file `path`, generating it (mode 0600) the first time.
+    """Return the secret in the file `path`, which is generated (mode 0600) the first time.
 
-    Processes that start at the same moment agree: the file appears whole, by link, or not at all.
+    Processes that start at the same moment get the same one: the file is linked into place when it is whole.
     """
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`.env.example` and docs/configuration.md, generated from the table of environment variables."""
+"""Texts of `.env.example` and docs/configuration.md, from the table of variables."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def page() -> str:
 
 
 def _rows(variables: Iterable[Variable]) -> Iterator[str]:
-    """Yield the rows of a section; a secret and the one that follows it when it is rotated share theirs."""
+    """Yield the rows of a section; a secret and its `_NEXT`, for rotation, share a row."""
     named = {variable.name: variable for variable in variables}
     for name, variable in named.items():
         if name.removesuffix("_NEXT") in named and name.endswith("_NEXT"):

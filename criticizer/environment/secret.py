@@ -1,4 +1,4 @@
-"""Credentials that are read when they are used, and shown by nothing that prints them (guarantee G106)."""
+"""Credentials that are read at each use and never printed (guarantee G106)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TICKET = re.compile(r":([0-9A-F]{16,64})\s*$", re.MULTILINE)
 
 
 class Secret(Sequence[str]):
-    """The values of one credential, the first tried first, read from their source at each use.
+    """The values of one credential in the order in which they are tried, read at each use.
 
-    Holds none of them: text, copies and pickles of it have its name only. The filters of logs, pages and
-    texts know a value before it is handed out, also one that came into its file since the start.
+    It holds no value: its text has the name only, and it cannot be copied or pickled. The filters of logs,
+    pages and texts know a value before it is returned, also one that was written to its file since the start.
     """
 
     __slots__ = ("_known_as", "_name", "_read")
@@ -25,15 +25,18 @@ class Secret(Sequence[str]):
     def __init__(
         self, name: str, read: Callable[[], Iterable[str]], known_as: Callable[[str], str] = str
     ) -> None:
-        """`read` raises ImproperlyConfigured, without a value; `known_as`: the secret part of a value."""
+        """Keep the function that returns the values, and that for the secret part of a value.
+
+        `read` raises ImproperlyConfigured, without a value.
+        """
         self._name, self._read, self._known_as = name, read, known_as
 
     def secret_parts(self) -> list[str]:
-        """Return what the filters have to know."""
+        """Return the texts that the filters remove."""
         return [self._known_as(value) for value in self._read() if value]
 
     def _values(self) -> list[str]:
-        # Once: the next may be another one.
+        # Read once: the next time there may be others.
         values: list[str] = [_Value(value) for value in self._read() if value]
         register_own_secrets(map(self._known_as, values))
         return values
@@ -59,7 +62,7 @@ class Secret(Sequence[str]):
 
 
 class _Value(str):
-    """A value in use, which a list of local variables does not show."""
+    """A value in use, hidden in tracebacks that show local variables."""
 
     __slots__ = ()
 
@@ -71,7 +74,10 @@ class _Value(str):
 
 
 def tickets_in(file: Path) -> list[str]:
-    """Return the tickets in a file of `p4 login`; none if it cannot be read, which the source reports."""
+    """Return the tickets in a file of `p4 login`; none if it cannot be read.
+
+    The source reports such a file.
+    """
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
             return _TICKET.findall(lines.read(_MAX_TICKETS_BYTES))

@@ -1,4 +1,4 @@
-"""One environment variable, as the table and the code hosts declare it."""
+"""Declaration of an environment variable, for the table and for code hosts."""
 
 from __future__ import annotations
 

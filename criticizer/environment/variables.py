@@ -1,4 +1,4 @@
-"""The table of environment variables: what each accepts, its default and what it does.
+"""The table of environment variables: accepted values, defaults and meanings.
 
 `read` validates an environment against it; `reference` writes `.env.example` and
 docs/configuration.md from it.
@@ -63,7 +63,7 @@ def _allow_list(text: str) -> list[str]:
 
 
 def _redacted(setting: str, parse: Callable[[str], str], noun: str) -> Callable[[str], list[str]]:
-    """Return the parse function of a list that is a setting of the policy of redaction."""
+    """Return the parse function of a list that is a setting of the redaction policy."""
 
     def parse_all(text: str) -> list[str]:
         found = [parse(item) for item in parsers.items(text)]
@@ -373,7 +373,8 @@ def read(environment: Environment) -> dict[str, Any]:
 def secret(environment: Environment, name: str, known_as: Callable[[str], str] = str) -> Secret:
     """Return the secret of a variable and of its `_NEXT`, read and parsed at each use.
 
-    A file that is empty only now was caught while it is written: the use fails, it does not go without.
+    A file that was not empty at the start and is now is being written: the use of the secret fails, instead
+    of going on without one.
     """
     was_set = bool(environment.text(name))
 
