@@ -26,10 +26,11 @@ def digest(key: str) -> str:
 
 
 def create(name: str, role: str, prefixes: Sequence[str] = ()) -> str:
-    """Create a key called `name` with `role` and return it. It is not stored and cannot be shown again.
+    """Create a key called `name` with `role` and return it.
 
-    With `prefixes` (depot trees such as `//depot/main/...`) it sees only files below them.
-    Raises ValueError with a sentence for the user: bad name, unknown role, name taken, bad prefix.
+    It is not stored and cannot be shown again. With `prefixes` (depot trees such as `//depot/main/...`) it
+    sees only files below them. Raises ValueError with a sentence for the user: bad name, unknown role, name
+    taken, bad prefix.
     """
     if not name.strip() or len(name) > _NAME_LIMIT or not name.isprintable():
         raise ValueError(f"The name must be 1 to {_NAME_LIMIT} printable characters.")

@@ -1,4 +1,4 @@
-"""The poll of code hosts: pull requests whose webhooks were lost are reviewed all the same.
+"""Poll of code hosts: pull requests whose webhooks were lost are reviewed all the same.
 
     failed deliveries   of the last three days, which this installation does not have, are asked for again
                         where the host tells of them (`Redelivers`)
@@ -94,7 +94,10 @@ def _stream(host: Host, name: str) -> str:
 
 
 def _part(stream: str, work: Callable[[], int]) -> int:
-    """Do one part of a run and record how it ended; one that fails or waits does not stop the others."""
+    """Do one part of a run and record how it ended.
+
+    A part that fails or waits does not stop the others.
+    """
     missing, problem = 0, ""
     try:
         missing = work()
@@ -115,7 +118,10 @@ def _part(stream: str, work: Callable[[], int]) -> int:
 
 
 def _deliver_again(name: str, host: Redelivers) -> int:
-    """Ask for deliveries that failed and that this installation does not have; return 0: they come later."""
+    """Ask for failed deliveries that this installation does not have; return 0.
+
+    The reviews come later, with the deliveries.
+    """
     since = timezone.now() - timedelta(days=DELIVERY_DAYS)
     tries: Counter[str] = Counter()
     newest: dict[str, int] = {}
@@ -139,7 +145,10 @@ def _deliver_again(name: str, host: Redelivers) -> int:
 
 
 def known_repositories(host: Host) -> dict[str, int]:
-    """Return the known repositories' names and ids: those of events, and those that a variable names."""
+    """Return the names and ids of the known repositories.
+
+    They are those of events, and those that a variable names.
+    """
     newest: dict[int, str] = {}
     seen = HostDelivery.objects.filter(host=host.name).exclude(repository_id=None)
     changes = HostChange.objects.filter(host=host.name).exclude(state=HostChange.State.REMOVED)
@@ -154,7 +163,7 @@ def known_repositories(host: Host) -> dict[str, int]:
 
 
 def chosen(host: Host, known: Mapping[str, int]) -> Iterator[Repository]:
-    """Yield the enabled ones of the known repositories in random order, at most MAX_REPOSITORIES."""
+    """Yield the enabled of the known repositories in random order, at most MAX_REPOSITORIES."""
     made = 0
     for name in random.sample(list(known), len(known)):
         if made == MAX_REPOSITORIES:
@@ -166,7 +175,7 @@ def chosen(host: Host, known: Mapping[str, int]) -> Iterator[Repository]:
 
 
 def _compare(host: Host, repository: Repository) -> int:
-    """Take in what differs from what is known of a repository's open pull requests; count its reviews."""
+    """Take in the open pull requests that are not known as they are; count the new reviews."""
     missing = 0
     dependency = gate.name_of(host.dependency(repository.name))
     with gate.guarded(dependency, acquire=gate.acquire_paced_permit), one_call():
@@ -196,7 +205,7 @@ def _compare(host: Host, repository: Repository) -> int:
 
 
 def _is_known(changes: Mapping[tuple[int, int], HostChange], event: HostEvent) -> bool:
-    """Say whether a pull request is known as it is, or as it was reported later."""
+    """Return whether a pull request is known as it is, or as it was reported later."""
     if event.repository is None or not isinstance(event.asked, (Wanted, Noted)):
         return True
     pull = event.asked.pull

@@ -1,4 +1,4 @@
-"""Requests that this web process accepted last, recorded again where the database lost them (guarantee G493).
+"""Newest requests of this web process, recorded again where the database lost them (G493).
 
 A standby that is promoted under asynchronous replication, and a restored backup, lack the last commits. The
 clients have their answers by then, so that what was lost is known to nobody but the process that answered.
@@ -42,7 +42,10 @@ _MADE = (IntakeOutcome.CREATED, IntakeOutcome.DUPLICATE_KEY, IntakeOutcome.SAME_
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An accepted request. `record` makes its review, or finds it: its number, or why it has none."""
+    """An accepted request.
+
+    `record` makes its review, or finds it: it returns the review's number, or why there is none.
+    """
 
     job: int
     changelist_id: str
@@ -112,13 +115,19 @@ def _request(wanted: ReviewRequest) -> int | str:
 
 
 def forget(job: int) -> None:
-    """Keep no request of a review that was cancelled: a promotion that loses both leaves it cancelled."""
+    """Keep no request of a review that was cancelled.
+
+    So a promotion that loses both leaves the review cancelled.
+    """
     with _lock:
         _drop([key for key in _kept if key[0] == job])
 
 
 def watch() -> None:
-    """Look at once, and every LOOK_SECONDS while anything is kept. Runs in a thread of each web process."""
+    """Look at once, and every LOOK_SECONDS while anything is kept.
+
+    Runs in a thread of each web process.
+    """
     seconds = 0.0
     while True:
         time.sleep(seconds)
@@ -138,9 +147,9 @@ def watch() -> None:
 
 
 def look() -> bool:
-    """Record the kept requests again that the database lost since the last look. Raises django.db.Error.
+    """Record again the kept requests that the database lost since the last look.
 
-    Return False where the server is there and tells no timeline.
+    Return False where the server is there and tells no timeline. Raises django.db.Error.
     """
     global _known, _changed_at, _is_due
     found = timeline.read()
@@ -194,7 +203,10 @@ def _record_lost(found: tuple[int, int]) -> bool:
 
 
 def _record(one: Kept) -> int | str | None:
-    """Request the review again: its number, or why it has none; None to try again. Raises django.db.Error."""
+    """Request the review again; return its number, or why it has none.
+
+    None: try again at the next look. Raises django.db.Error.
+    """
     facts = {"was": one.job, "changelist": one.changelist_id, "key": one.name}
     try:
         outcome = one.record()

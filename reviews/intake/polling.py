@@ -1,9 +1,8 @@
-"""The poll: asks each source what is new and makes the jobs that no trigger requested.
+"""Poll of the sources: asks each for news and makes the jobs that no trigger requested.
 
-One outbox message schedules it. The commit that ends a run makes it due again, so that a worker
-waits for p4 and git, and the watchdog never does. A run may die anywhere and two may run at once:
-each step records its events, their jobs and the position after them together, and only from the
-position it started at.
+One outbox message schedules it. The commit that ends a run makes it due again, so that a worker waits for p4
+and git, and the watchdog never does. A run may die anywhere and two may run at once: each step records its
+events, their jobs and the position after them together, and only from the position it started at.
 """
 
 from __future__ import annotations
@@ -39,7 +38,10 @@ _AGAIN_SECONDS = 1.0  # until the next run after a partial one
 
 @dataclass(slots=True)
 class PollReport:
-    """The outcome of one run for one stream. `missing`: events without a trigger, with their job ids."""
+    """Outcome of one run for one stream.
+
+    `missing`: events without a trigger, with their job ids.
+    """
 
     stream: str
     looked_at: int = 0

@@ -1,4 +1,4 @@
-"""Webhooks of code hosts: which job each delivery made, or why none (guarantees G241 to G243).
+"""Webhooks of code hosts: each makes a job, or states why not (guarantees G241 to G243).
 
 A delivery is decided once, in the commit that stores it with its job. Hosts deliver the same event more than
 once, under the same id and under others, in any order:
@@ -8,7 +8,8 @@ once, under the same id and under others, in any order:
 - an event that is older than what is known of its pull request replaces nothing;
 - a person's wish for another review is a new version, once for each delivery id and for each comment.
 
-A pull request is a changelist: each head, and each wish, is its next version, which supersedes the older one.
+A pull request is a changelist: each head, and each wish, is its next version, which supersedes the older
+one.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class Answer:
 
 
 def receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
-    """Record an authentic delivery with what it asks for. Raises Overtaken when it has to come again."""
+    """Record an authentic delivery with what it asks for.
+
+    Raises Overtaken when it has to come again.
+    """
     answer = review_requests.past_deadlocks(lambda: _receive(host, delivery_id, event))
     log.info(
         "webhook_received",
@@ -140,7 +144,10 @@ def _receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
 
 
 def _delivery(host: str, delivery_id: str, event: HostEvent) -> tuple[HostDelivery, bool]:
-    """Return the row of the delivery, locked, and whether it is new. Repeats of it wait for our commit."""
+    """Return the row of the delivery, locked, and whether it is new.
+
+    Repeats of the delivery wait for our commit.
+    """
     repository = event.repository
     row, is_first = HostDelivery.objects.select_for_update(of=("self",)).get_or_create(
         host=host,
@@ -201,7 +208,10 @@ def _why_not_ours(host: str, repository: Repository, installation_id: int | None
 
 
 def _lock_installation(host: str, installation_id: int, account: str = "") -> HostInstallation:
-    """Return the installation, locked: what ends it waits for our commit, and then ends our job as well."""
+    """Return the installation, locked.
+
+    An event that ends it waits for our commit, and then ends our job as well.
+    """
     installations = HostInstallation.objects.select_for_update(no_key=True)
     row, _ = installations.get_or_create(
         host=host, installation_id=installation_id, defaults={"account": account}
@@ -260,7 +270,10 @@ def _report(
 
 
 def rename(host: str, repository_id: int, full_name: str) -> None:
-    """Record the name of today of a repository. Whether it may be read under it is asked when it is read."""
+    """Record the new name of a repository.
+
+    Whether it may be read under that name is asked when it is read.
+    """
     HostChange.objects.filter(host=host, repository_id=repository_id).update(full_name=full_name)
 
 
@@ -305,7 +318,10 @@ def _rerun(host: str, repository: Repository, asked: Rerun) -> Answer:
 
 
 def _request(change: HostChange, *, is_automatic: bool) -> int:
-    """Make the next version of the pull request, with its job; return the job's id. Raises NoNextVersion."""
+    """Make the next version of the pull request, with its job; return the job's id.
+
+    Raises NoNextVersion.
+    """
     for _ in range(_TRIES):
         # Also above those under the name that its repository had before: its summary says which one it is of.
         jobs = ReviewJob.objects.filter(series="")
@@ -344,7 +360,10 @@ def _request(change: HostChange, *, is_automatic: bool) -> int:
 
 
 def _end(changes: Iterable[HostChange], reason: str) -> int:
-    """Cancel the running reviews of pull requests; their heads may be reviewed again. Return how many."""
+    """Cancel the running reviews of pull requests; return how many.
+
+    Their heads may be reviewed again.
+    """
     versions = HostVersion.objects.filter(change__in=changes, job__status__in=ACTIVE_JOB)
     ended = 0
     for version in versions.order_by("job_id"):

@@ -1,4 +1,4 @@
-"""Refused webhooks: the newest of each reason, for the page of repositories (guarantee G402)."""
+"""Refused webhooks: the newest of each reason, for the page of repositories (G402)."""
 
 from __future__ import annotations
 

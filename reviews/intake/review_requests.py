@@ -58,7 +58,7 @@ class ReviewRequest:
 
     @property
     def sha256(self) -> str:
-        """Digest of the body without its key, to detect a repeated key with another body."""
+        """Return the digest of the body without its key, to detect a repeated key with another body."""
         body = [self.changelist_id, self.review_version, sorted(self.recipients), self.rerun]
         body += ["from_scratch"] if self.from_scratch else []
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
@@ -96,10 +96,10 @@ class IntakeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IntakeResult:
-    """`job_id` is the created or the original job; None on a conflict.
+    """Result of a request.
 
-    `not_added`: recipients of the request that the original job does not notify. Empty while that job
-    still has to find its recipients.
+    `job_id` is the created or the original job; None on a conflict. `not_added`: recipients of the request
+    that the original job does not notify. Empty while that job still has to find its recipients.
     """
 
     outcome: IntakeOutcome

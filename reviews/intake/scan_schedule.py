@@ -1,4 +1,4 @@
-"""The schedule of scans: requests one of each path that is due, exactly once.
+"""Schedule of scans: requests one of each path that is due, exactly once.
 
 One outbox message runs it, on whichever worker takes it. The commit that requests a scan also moves the
 path's next time, from the one that was read: of two runs at once, one requests it.
@@ -56,9 +56,10 @@ def run() -> list[int]:
 
 
 def _start(target: ScanTarget, away: dict[str, Failure]) -> int | None:
-    """Request a scan unless another run did, one is active, or the newest commit is verified already.
+    """Request a scan of a path that is due; return its job, or None.
 
-    `away`: the servers that did not answer in this run, which are not asked again.
+    None where another run requested it, one is active, or the newest commit is verified already. `away`: the
+    servers that did not answer in this run, which are not asked again.
     """
     interval, host = timedelta(hours=target.every_hours), intake.host_of(target)
     try:
@@ -100,6 +101,9 @@ def _is_verified(jobs: QuerySet[ReviewJob]) -> bool:
 
 
 def _move(target: ScanTarget, pause: timedelta, problem: str) -> bool:
-    """Move the next time of a path from the one that was read; return whether it was still that one."""
+    """Move the next time of a path from the one that was read.
+
+    Return whether it was still that one.
+    """
     row = ScanTarget.objects.filter(pk=target.pk, next_at=target.next_at, every_hours=target.every_hours)
     return row.update(next_at=timezone.now() + pause, problem=problem) == 1

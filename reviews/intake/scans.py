@@ -45,12 +45,18 @@ class ScanAnswer:
 
 
 def series_of(target_id: int) -> str:
-    """Return the series of a path's scans: their keys and versions are compared only with each other."""
+    """Return the series of a path's scans.
+
+    Keys and versions of scans are compared only within their series.
+    """
     return f"{SCAN}:{target_id}"
 
 
 def host_of(target: ScanTarget) -> str:
-    """Return the server that is asked for a path's newest state; "" for a repository of this machine."""
+    """Return the server that is asked for a path's newest state.
+
+    "" for a repository of this machine.
+    """
     name = target.folder.split("/")[2]
     if name in config.sources().git:
         return ""
@@ -60,10 +66,9 @@ def host_of(target: ScanTarget) -> str:
 
 
 def repository_of(target: ScanTarget) -> str:
-    """Return the name of a path's repository, that of a hosted one with its host: `github/owner/name`.
+    """Return the name of a path's repository.
 
-    PERFORCE for a depot path of the Perforce server.
-
+    That of a hosted one has its host: `github/owner/name`. PERFORCE for a depot path of the Perforce server.
     Raises CONFIG_INVALID where none has that name.
     """
     found = _repository(target)
@@ -71,7 +76,10 @@ def repository_of(target: ScanTarget) -> str:
 
 
 def _repository(target: ScanTarget) -> str | HostChange:
-    """Return the repository of a path: the name of one of this machine, or a pull request of a hosted one."""
+    """Return the repository of a path.
+
+    The name of one of this machine, or a pull request of a hosted one.
+    """
     name = target.folder.split("/")[2]
     if name in config.sources().git:
         return name
@@ -143,7 +151,10 @@ def _hosted_head(hosted: HostChange) -> str:
 
 @contextmanager
 def _asked(dependency: str, name: str) -> Iterator[None]:
-    """Ask a server through its circuit. Raises what it said, and UPSTREAM_UNAVAILABLE if it is not called."""
+    """Ask a server through its circuit.
+
+    Raises what the server said, and UPSTREAM_UNAVAILABLE if it is not called.
+    """
     try:
         with gate.guarded(dependency):
             yield
@@ -154,7 +165,7 @@ def _asked(dependency: str, name: str) -> Iterator[None]:
 
 
 def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:
-    """Request a scan of a path; a repeated key, and a scan that is active, answer with that scan.
+    """Request a scan of a path; a repeated key and an active scan are answered with that scan.
 
     Raises as `head_of`, and ScanTarget.DoesNotExist where the path is no longer scanned.
     """
@@ -165,9 +176,10 @@ def request(target: ScanTarget, key: str, actor: str) -> ScanAnswer:
 
 
 def delete(target: ScanTarget, actor: str) -> None:
-    """Delete a path with its scans, in one commit: an active one is cancelled, and open findings end.
+    """Delete a path with its scans, in one commit.
 
-    A worker locks the job's stages and then its documents, and so does this.
+    An active scan is cancelled, and open findings end. A worker locks the job's stages and then its
+    documents, and so does this.
     """
     with transaction.atomic():
         ScanTarget.objects.select_for_update().get(pk=target.pk)  # no further scan is requested

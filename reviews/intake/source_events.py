@@ -1,8 +1,8 @@
-"""Source events: what each trigger or poll reported, and which job came of it.
+"""Source events: the reports of triggers and the poll, and the job that each made.
 
-Triggers and the poll report the same events, in any order and more than once. Each event is decided
-under the lock of its changelist, and its row is written in the commit that makes its job. No other
-module writes these rows.
+Triggers and the poll report the same events, in any order and more than once. Each event is decided under
+the lock of its changelist, and its row is written in the commit that makes its job. No other module writes
+these rows.
 
 A changelist is submitted once. A shelf has no history and its trigger names only its number, so:
 
@@ -139,7 +139,10 @@ def newest_submit() -> int | None:
 
 
 def recent_shelves(days: int, limit: int) -> list[int]:
-    """Return the changelists with a shelf event in the last `days` and no submit since, newest first."""
+    """Return the changelists that were shelved in the last `days`, newest first.
+
+    Those that were submitted since are left out.
+    """
     submits = _recorded().filter(changelist_id=OuterRef("changelist_id"), event=Kind.CHANGE)
     shelves = _recorded().filter(
         ~Exists(submits), event=Kind.SHELVE, received_at__gt=Now() - timedelta(days=days)
@@ -166,7 +169,10 @@ def _recorded() -> QuerySet[SourceEvent]:
 
 
 def _of_server(event: Event) -> QuerySet[SourceEvent]:
-    """Return the recorded events of the changelist on its server, whose name the poll may not know."""
+    """Return the recorded events of the changelist on its server.
+
+    The poll may not know the server's name.
+    """
     return _recorded().filter(
         Q(server=event.server) | Q(origin=Origin.POLL), changelist_id=event.changelist_id
     )
@@ -200,10 +206,11 @@ def _known_shelf(event: Event) -> Entry | None:
 
 
 def _has_not_begun_to_read(job_id: int | None) -> bool:
-    """Return whether the job's next fetch begins after this transaction: what it reads is the newest.
+    """Return whether the job's next fetch begins after this transaction.
 
-    The stage is locked. Either the worker's claim came first, and is seen; or the claim waits
-    for our commit, and everything the event reports is on the server before the worker asks.
+    What it reads is the newest then. The stage is locked. Either the worker's claim came first, and is seen;
+    or the claim waits for our commit, and everything the event reports is on the server before the worker
+    asks.
     """
     fetch = StageRun.objects.select_for_update(of=("self",)).filter(
         job=job_id, stage=Stage.FETCH, status__in=WAITING_STAGE, job__status__in=ACTIVE_JOB
@@ -277,12 +284,18 @@ def idempotency_key(event: Event, version: int) -> str:
 
 
 def _delay_seconds(event: Event) -> float:
-    """Return how long a shelf may still change before its job reads it: a submit is never held up."""
+    """Return how long a shelf may still change before its job reads it.
+
+    A submit is never held up.
+    """
     return outbox.scaled(settings.SHELVE_DEBOUNCE_SECONDS) if event.kind is Kind.SHELVE else 0.0
 
 
 def _versions(changelist_id: str) -> QuerySet[ReviewJob]:
-    """Return the reviews of the whole changelist: those of keys with prefixes do not cover an event."""
+    """Return the reviews of the whole changelist.
+
+    Those of keys with prefixes are left out: they do not cover an event.
+    """
     return ReviewJob.objects.filter(changelist_id=changelist_id, series="")
 
 

@@ -1,7 +1,7 @@
-"""Streams of changes that the poll reads: submits and shelves of Perforce, commits of a branch.
+"""Streams of changes for the poll: submits and shelves of Perforce, commits of a branch.
 
-A stream reads; `polling` writes. Each step has events and the position after them, so that both are
-recorded in one commit and a run that ends anywhere continues from there.
+A stream reads; `polling` writes. Each step has events and the position after them, so that both are recorded
+in one commit and a run that ends anywhere continues from there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_SERVER_ID = "main"  # the trigger script's name for it
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a stream was read. `state` is JSON."""
+    """Place up to which a stream was read. `state` is JSON."""
 
     place: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -231,7 +231,10 @@ def _with_keys(kept: dict[str, str], lowest: int, events: Sequence[Event]) -> Po
 
 
 def _depot_lines() -> list[str]:
-    """Return the ceiling's including lines as arguments for `changes`, without those of repositories."""
+    """Return the ceiling's including lines as arguments for `changes`.
+
+    Lines of repositories are left out.
+    """
     lines = (line.strip() for line in settings.DEPOT_ALLOW_LIST)
     repositories = set(settings.GIT_REPOSITORIES)
     return [line for line in lines if not line.startswith("-") and line[2:].split("/")[0] not in repositories]
@@ -309,7 +312,10 @@ def _is_inside(paths: Iterable[str], allow_list: AllowList, *, literal_names: bo
 
 
 def _is_too_large(failure: PermanentFailure) -> bool:
-    """Return whether the listing was over our limit or the account's, so that a smaller one may work."""
+    """Return whether the listing was over our limit or the account's.
+
+    A smaller one may work then.
+    """
     return (
         failure.error_class is ErrorClass.POLICY_REJECTED or failure.context.get("outcome") == Outcome.SPLIT
     )

@@ -1,4 +1,4 @@
-"""Refuses requests for unknown changes before they become dead letters (guarantee G145)."""
+"""Refusal of requests for unknown changes, before they become dead letters (G145)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _refused_until: dict[str, float] = {}
 
 
 def why_unknown(changelist_id: str, scope: Scope) -> str:
-    """Return why a change cannot be reviewed; empty when it can, or when only the fetch can tell.
+    """Return why a change cannot be reviewed; "" when it can, or when only the fetch can tell.
 
     Its source is not configured (then with the configured names that `scope` may see), the commit is not in
     its repository, no reference leads to it, or no webhook reported the pull request. A Perforce server is
