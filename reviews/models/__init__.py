@@ -1,4 +1,4 @@
-"""Models: jobs and their results, scans, sources, code hosts, access, subscriptions, rules, rollups."""
+"""Models of reviews: jobs, results, scans, sources, code hosts, access, rules and others."""
 
 from reviews.models.access import AllowListEntry, ApiKey, AuditSeal, FeedKey, ViewerScope
 from reviews.models.agents import AgentSubmission, AgentTask

@@ -128,9 +128,10 @@ class AuditSeal(models.Model):
 
 
 class FeedKey(models.Model):
-    """How often a person's feed links were reset: those of before are closed (`reviews.web.feeds`).
+    """Count of the resets of a person's feed links.
 
-    A trigger on the accounts counts changes of the password and deactivations as well.
+    A reset closes the links of before (`reviews.web.feeds`). A trigger on the accounts counts changes of the
+    password and deactivations as well.
     """
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True)

@@ -1,4 +1,4 @@
-"""Tasks for agents of the customer, and what they submitted. Only `reviews.agents` writes them."""
+"""Tasks for agents of the customer, and submissions. Only `reviews.agents` writes them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ INDEXED_DEPTHS = (1, 2, 3)  # of depot directories: //depot/, //depot/project/, 
 
 
 def ancestor_sql(depth: int, directories: str = "directories") -> str:
-    """Return SQL of the first components of a task's first directory: `depot/project` for a depth of 2."""
+    """Return SQL of the first components of a task's first directory.
+
+    Such as `depot/project` for a depth of 2.
+    """
     return " || '/' || ".join(f"split_part({directories}[1], '/', {3 + n})" for n in range(depth))
 
 
 def _open_below(depth: int) -> models.Index:
-    """Return the index of open tasks below directories of a depth, oldest first (`agents.claim`)."""
+    """Return the index of open tasks below directories of a depth, oldest first.
+
+    `agents.claim` uses it.
+    """
     ancestor = models.Func(
         models.F("directories"),
         template=f"({ancestor_sql(depth, '(%(expressions)s)')})",
@@ -46,10 +52,10 @@ def _open_below(depth: int) -> models.Index:
 
 
 class AgentTask(models.Model):
-    """One question of a stage that an agent of the customer answers with a model of its own (G520).
+    """One question of a stage that an agent of the customer answers with its own model (G520).
 
-    `payload` holds one object of redacted text, `result` what was accepted; both are sealed, and emptied when
-    a redacted artifact would be deleted. The database's clock decides on every time here.
+    `payload` holds one object of redacted text, `result` what was accepted; both are sealed, and emptied
+    when a redacted artifact would be deleted. The database's clock decides on every time here.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
@@ -117,7 +123,10 @@ class AgentTask(models.Model):
 
 
 class AgentSubmission(models.Model):
-    """One submission of a result: append-only, without its body. Of refused ones, the first of each task."""
+    """One submission of a result: append-only, without its body.
+
+    Of refused submissions only the first of each task are stored.
+    """
 
     task = models.ForeignKey(AgentTask, on_delete=models.CASCADE, related_name="submissions")
     verdict = models.CharField(max_length=18, choices=SubmissionVerdict.choices)

@@ -32,12 +32,12 @@ class FindingEvents(models.QuerySet["FindingEvent"]):
 
 
 class FindingEvent(models.Model):
-    """A verdict on a finding, or a comment: append-only, and the last verdict counts (guarantee G260).
+    """A verdict on a finding, or a comment: append-only, and the last verdict counts (G260).
 
-    It is about the finding's `identity`, so about the same finding of every version. `file` and
-    `evidence` are those of the finding it was given on: only who may see them reads its text.
-    A dismissal reaches as far as its `scope` says, and holds for findings of other reviews that match
-    (`reviews.dismissals`); a match is an event too, which repeats the dismissal that it `matches`.
+    It is about the finding's `identity`, so about the same finding of every version. `file` and `evidence`
+    are those of the finding it was given on: only who may see them reads its text. A dismissal reaches as
+    far as its `scope` says, and holds for findings of other reviews that match (`reviews.dismissals`); a
+    match is an event too, which repeats the dismissal that it `matches`.
     """
 
     Kind = FindingEventKind

@@ -13,7 +13,10 @@ from reviews.models.jobs import ReviewJob
 
 
 class HostInstallation(models.Model):
-    """An installation of our App, as its webhooks report it (`reviews.intake.pull_requests` writes it)."""
+    """An installation of our App, as its webhooks report it.
+
+    `reviews.intake.pull_requests` writes it.
+    """
 
     class Status(models.TextChoices):
         ACTIVE = "active", "Active"
@@ -81,9 +84,10 @@ class HostChange(models.Model):
 
 
 class HostVersion(models.Model):
-    """A head of a pull request and its review. Made in the commit that makes the job, then only retired.
+    """A head of a pull request and its review.
 
-    `head_sha`, `base_sha` and `base_ref` are frozen: no later stage reads the name of a branch.
+    Made in the commit that makes the job, then only retired. `head_sha`, `base_sha` and `base_ref` are
+    frozen: no later stage reads the name of a branch.
     """
 
     change = models.ForeignKey(HostChange, on_delete=models.CASCADE, related_name="versions", db_index=False)

@@ -47,7 +47,10 @@ def _replay_needs_letter() -> pgtrigger.Trigger:
 
 
 def _keeps_how_it_ended() -> pgtrigger.Trigger:
-    """Return the trigger that writes `ended_as`, whichever version of the product writes the state."""
+    """Return the trigger that writes `ended_as`.
+
+    So it is right whichever version of the product writes the state.
+    """
     rare = ", ".join(f"'{status.value}'" for status in RARE_JOB)
     ended = f"CASE WHEN NEW.status IN ({rare}) THEN NEW.status ELSE '' END"
     return pgtrigger.Trigger(
@@ -71,7 +74,7 @@ class RecipientMode(models.TextChoices):
 
 
 class RecipientOrigin(models.TextChoices):
-    """Why a recipient that was not in the request is notified."""
+    """Reason why a recipient that was not in the request is notified."""
 
     SUBSCRIPTION = "subscription", "Subscription made by an administrator"
     OWN = "own", "Subscription of their own"

@@ -1,4 +1,4 @@
-"""Results of a team's own linters, posted to a review (`reviews.linter_results` is their only writer)."""
+"""Results of a team's own linters, posted to a review. `reviews.linter_results` writes them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from reviews.reviewers.sarif_import import LEVELS
 
 
 class LinterResultRow(models.Model):
-    """One result of another tool. `file` is empty until it is found on the changed lines of that file.
+    """One result of another tool.
 
-    `scope_prefixes`: prefixes of the key that posted the result; it applies to files below them only.
-    `is_given`: it was part of the model's prompt.
+    `file` is empty until the result is found on the changed lines of that file. `scope_prefixes`: prefixes
+    of the key that posted the result; it applies to files below them only. `is_given`: it was part of the
+    model's prompt.
     """
 
     class Place(models.TextChoices):

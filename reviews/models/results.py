@@ -23,7 +23,7 @@ from reviews.states import AttemptOutcome, FindingStatus, Stage
 
 
 class FindingFate(models.Model):
-    """How one raw finding of a review ended: append-only, written with the llm stage's commit (G155).
+    """Fate of one raw finding: append-only, written with the llm stage's commit (G155).
 
     A raw finding is named by the attempt, the part (0: the checks), the pass and its place in the answer.
     """
@@ -107,10 +107,11 @@ FINDING_FACETS = Func(
 
 
 class FindingRow(models.Model):
-    """A finding of a job, written with the llm stage's commit; the next version adds what became of it.
+    """A finding of a job, written with the llm stage's commit.
 
-    `identity` is the same in every version that reports it. `is_new` is None where there was no earlier
-    version to compare with. `fate` is its entry in the ledger; findings of older versions have none.
+    The next version adds how it ended. `identity` is the same in every version that reports it. `is_new` is
+    None where there was no earlier version to compare with. `fate` is its entry in the ledger; findings of
+    older versions have none.
     """
 
     # The fields that answers of the API and messages to recipients show.
@@ -189,7 +190,10 @@ class FindingRow(models.Model):
 
     @property
     def rule_name(self) -> str:
-        """Return the rule that found it: the one it cites, or its check; "" of a model's own findings."""
+        """Return the rule that the finding cites, or the check that found it.
+
+        "" for a model's own findings.
+        """
         return self.rule or (self.source if self.source.startswith("check:") else "")
 
     @property
@@ -212,7 +216,7 @@ FILE_NAME = Collate(
 
 
 class CoverageRow(models.Model):
-    """How far one file of a job's change was reviewed."""
+    """Coverage of one file of a job's change."""
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="coverage")
     file = models.CharField(max_length=1024)
@@ -231,10 +235,10 @@ class CoverageRow(models.Model):
 
 
 class ReviewUnit(models.Model):
-    """What a review found in one unit of content, for reviews of equal content (guarantee G360).
+    """Answer about one unit of content, for reviews of equal content (guarantee G360).
 
-    `key` is a digest of all that decided the answer (`reviewers.units`); `answer` holds one object. It
-    lives as long as a redacted artifact (`security.lifetimes`). Only `reviews.stages.units` writes it.
+    `key` is a digest of all that decided the answer (`reviewers.units`); `answer` holds one object. It lives
+    as long as a redacted artifact (`security.lifetimes`). Only `reviews.stages.units` writes it.
     """
 
     key = models.CharField(max_length=64, primary_key=True)

@@ -1,4 +1,4 @@
-"""Team rules, which of them a review had, and the paths that no model reads."""
+"""Team rules, their use in reviews, and the paths that no model reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduled scans of documentation: what is scanned, each scan, and what it found in each document."""
+"""Scheduled scans of documentation: paths, each scan, and its result for each document."""
 
 from __future__ import annotations
 

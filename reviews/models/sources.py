@@ -1,4 +1,4 @@
-"""Events of the sources, and how far the poll has read each of them."""
+"""Events of the sources, and the position of the poll in each of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from reviews.models.jobs import ReviewJob
 
 
 class SourceEvent(models.Model):
-    """One event of a source, from a trigger or the poll. Only `reviews.intake.source_events` writes it."""
+    """One event of a source, from a trigger or the poll.
+
+    Only `reviews.intake.source_events` writes it.
+    """
 
     class Kind(models.TextChoices):
         CHANGE = "change-commit", "Submitted"
@@ -62,7 +65,7 @@ class SourceEvent(models.Model):
 
 
 class SourcePosition(models.Model):
-    """How far the poll has read one stream of changes. Written with the jobs it covers."""
+    """Position of the poll in one stream of changes, written with the jobs it covers."""
 
     stream = models.CharField(max_length=192, unique=True)  # such as "perforce submitted"
     place = models.CharField(max_length=128, blank=True, db_default="")  # the newest change read

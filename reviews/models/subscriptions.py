@@ -12,9 +12,9 @@ from criticizer.db.triggers import audited
 
 @audited("subscription edit")
 class Subscription(models.Model):
-    """Who is notified of changes of files that `pattern` matches, by `author` if one is named.
+    """A subscription to changes of files that `pattern` matches, by `author` if one is named.
 
-    Either `owner`, at the mail address of their account, who edits it on their own page; or
+    It notifies either `owner`, at the mail address of their account, who edits it on their own page; or
     `recipient`, which an administrator chose. Audited like the allow-list.
     """
 

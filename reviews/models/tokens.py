@@ -1,4 +1,4 @@
-"""The token ledger: what each call to a language model may cost, and what it did cost."""
+"""Token ledger: the estimated and the reported tokens of each call to a language model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from reviews.states import LedgerState
 
 
 class LedgerEntry(models.Model):
-    """One call to a language model, written before it starts; `reviews.token_ledger` is its only writer.
+    """One call to a language model, written before it starts.
 
-    `tokens` is what counts towards the limits: what the provider reported, until then the estimate.
+    `reviews.token_ledger` is its only writer. `tokens` is what counts towards the limits: what the provider
+    reported, until then the estimate.
     """
 
     job = models.ForeignKey(ReviewJob, on_delete=models.CASCADE, related_name="token_ledger")
