@@ -1,8 +1,8 @@
-"""The allow-list: which depot paths may be fetched.
+"""Allow-list: the depot paths that may be fetched.
 
-Lines work like those of a Perforce view: later lines win, a leading `-` excludes, and a path
-that no line matches is denied. The matcher compares strings only; it does not rely on Perforce
-to refuse relative or doubled segments.
+Lines work like those of a Perforce view: later lines win, a leading `-` excludes, and a path that no line
+matches is denied. The matcher compares strings only; it does not rely on Perforce to refuse relative or
+doubled segments.
 """
 
 from __future__ import annotations
@@ -128,9 +128,10 @@ class AllowList:
         return self.ceiling.root_of(path) if self.ceiling else ""
 
     def may_touch(self, prefix: str) -> bool:
-        """Return whether anything below a depot directory could be allowed: `//name/` or `//name/dir`.
+        """Return whether anything below a depot directory could be allowed.
 
-        For the check before any command runs. True means "check each path", never "allowed".
+        The directory is `//name/` or `//name/dir`. For the check before any command runs: True means "check
+        each path", never "allowed".
         """
         if self.ceiling is not None and not self.ceiling.may_touch(prefix):
             return False
@@ -154,7 +155,10 @@ class AllowList:
         return self._default.allowed
 
     def _compared(self, path: str) -> tuple[list[str], list[str]]:
-        """Return the segments that including and excluding lines compare: in doubt, a path is excluded."""
+        """Return the segments that including and excluding lines compare.
+
+        In doubt, a path is excluded.
+        """
         included = canonical_case(path, case_sensitive=self.case_sensitive)[2:].split("/")
         if self.case_sensitive:
             return included, included
@@ -174,15 +178,15 @@ class AllowList:
 
 
 def effective(ceiling: AllowList, rows: Sequence[str]) -> AllowList:
-    """Return the configured ceiling narrowed by the rows that operators edit; no rows change nothing.
+    """Return the configured ceiling narrowed by the rows that operators edit.
 
-    Raises ValueError for a row that is not a valid line.
+    Without rows it is the ceiling. Raises ValueError for a row that is not a valid line.
     """
     return AllowList(rows, ceiling.case_sensitive, ceiling) if rows else ceiling
 
 
 def one_file_warning(pattern: str) -> str:
-    """Return what to say of a pattern that may be meant for a folder; "" where there is no doubt.
+    """Return a warning about a pattern that may be meant for a folder; "" where it is not.
 
     A pattern without a wildcard names one file. Some files have no extension, so it is not refused.
     """
@@ -193,7 +197,10 @@ def one_file_warning(pattern: str) -> str:
 
 
 def whole_folder(line: str) -> str:
-    """Return a line as people mean it who end a folder with its slash: `//depot/a/` is `//depot/a/...`."""
+    """Return a line with `...` after a final slash: `//depot/a/` is `//depot/a/...`.
+
+    People who end a folder with its slash mean it so.
+    """
     line = line.strip()
     return f"{line}..." if line.endswith("/") and line.strip("/") else line
 
@@ -251,7 +258,10 @@ def parse_line(text: str, case_sensitive: bool) -> AllowListLine:
 
 
 def _check_form(shown: str, body: str) -> None:
-    """Raise ValueError unless a line without its final `...` is a canonical path with `*` in names."""
+    """Raise ValueError unless a line is a canonical path with `*` in names.
+
+    `body` is the line without its final `...`.
+    """
     if "..." in body:
         raise ValueError(f"allow-list line {shown!r} has ... in the middle: write it once, at the end")
     if re.search(r"%%[0-9]", body):

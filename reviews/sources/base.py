@@ -21,7 +21,7 @@ class Action(StrEnum):
 
 
 class SkipReason(StrEnum):
-    """Why the content of a listed file was not read. Shown in the coverage."""
+    """Reason why the content of a listed file was not read. Shown in the coverage."""
 
     BINARY = "binary"
     SYMLINK = "symlink"
@@ -112,7 +112,10 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A file outside the change that holds a name. `is_definition`: on a line that looks to define it."""
+    """A file outside the change that holds a name.
+
+    `is_definition`: on a line that looks to define it.
+    """
 
     path: str
     name: str
@@ -175,10 +178,11 @@ class UntrueClaim:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSection:
-    """A section of a document that may describe what a change does. `line` is that of its first line.
+    """A section of a document that may describe what a change does.
 
-    `files` are the changed files that it maps to, the best first; `score`, up to 1, ranks it. `how` names the
-    steps that found it: reference, symbol, text. Without files it is there to be compared by meaning.
+    `line` is that of its first line. `files` are the changed files that it maps to, the best first; `score`,
+    up to 1, ranks it. `how` names the steps that found it: reference, symbol, text. Without files it is
+    there to be compared by meaning.
     """
 
     path: str
@@ -192,9 +196,9 @@ class DocumentSection:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedDocuments:
-    """What came of verifying documents against the trees before and after a change (`reviews.drift`).
+    """Result of verifying documents against the trees before and after a change.
 
-    `read`: documents of the change itself that were compared, by path. `counts` are for
+    See `reviews.drift`. `read`: documents of the change itself that were compared, by path. `counts` are for
     `reviews.drift.wording`; `note` says why nothing was compared, or "". `sections` are for a model to read.
     """
 
@@ -208,7 +212,7 @@ class VerifiedDocuments:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A fetched change: what the llm stage reviews, and what the raw artifact holds."""
+    """A fetched change: the input of the llm stage, and the content of the raw artifact."""
 
     changelist_id: str
     source: str  # "perforce" or "git:<name>"
@@ -224,9 +228,9 @@ class Change:
 
 
 def version_key_of(files: Iterable[tuple[str, str, str, str]]) -> str:
-    """Return the digest of a change's content from `(path, action, type, content digest)` per file.
+    """Return the digest of a change's content: hexadecimal SHA-256.
 
-    Independent of the order of the files. Hexadecimal SHA-256.
+    It is made of `(path, action, type, content digest)` per file, independent of the order of the files.
     """
     listing = "".join("\0".join(fields) + "\n" for fields in sorted(files))
     return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
@@ -243,7 +247,7 @@ class Source(Protocol):
 
     @property
     def case_sensitive(self) -> bool:
-        """Whether `//Depot/a` and `//depot/a` differ; may query the server, raising as `describe`."""
+        """True if `//Depot/a` and `//depot/a` differ; may query the server, raising as `describe`."""
         ...
 
     def describe(self, changelist_id: str) -> ListedChange:
@@ -285,17 +289,17 @@ class Source(Protocol):
         seconds: float,
         is_before: bool = False,
     ) -> list[tuple[str, bytes | None]]:
-        """Read ordinary files that have passed the allow-list, at the state of a change or before it.
+        """Read ordinary files that have passed the allow-list, at the state of a change.
 
-        Returns those that exist, in order, at most `max_bytes` in all. None: it exists and is not read,
-        as a link, a binary file or what is too large. Raises as `describe`.
+        Or at the state before it. Returns those that exist, in order, at most `max_bytes` in all. None: it
+        exists and is not read, as a link, a binary file or what is too large. Raises as `describe`.
         """
         ...
 
     def tree(self, change: Change, below: str, *, most: int, seconds: float) -> dict[str, TreeEntry] | None:
-        """Return the files below a depot folder at the state of a change, by path; None: more than `most`.
+        """Return the files below a depot folder at the state of a change, by path.
 
-        None of them has passed the allow-list. Raises as `describe`.
+        None: there are more than `most`. None of them has passed the allow-list. Raises as `describe`.
         """
         ...
 

@@ -292,7 +292,10 @@ def marker_line(text: str) -> int:
 
 
 def generated_reason(path: str, text: str) -> str:
-    """Return why a text looks generated, or ''. A name alone says nothing: anybody may choose one."""
+    """Return why a text looks generated, or "".
+
+    A name alone says nothing: anybody may choose one.
+    """
     if marker_line(text):
         return "its first lines say that it is generated"
     longest = _PACKED_LINE_CHARACTERS if _PACKED_NAME.search(path) else _MINIFIED_LINE_CHARACTERS

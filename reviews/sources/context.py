@@ -206,7 +206,10 @@ def wanted_names(files: Sequence[FileChange]) -> list[str]:
 
 
 def _tells(name: str) -> int:
-    """Return how likely a name has one definition: names of several words, types and constants have."""
+    """Return how likely a name has one definition.
+
+    Names of several words, types and constants have one.
+    """
     parts = sum(map(str.isupper, name)) + name.strip("_").count("_")
     return min(parts, 3) + (len(name) > 8)
 

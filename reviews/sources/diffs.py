@@ -34,7 +34,10 @@ Block = tuple[int, int, int]  # old index, new index, length: this run of lines 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a hunk. `kind` is ' ', '+' or '-'; numbers count from 1, None on the absent side."""
+    """One line of a hunk.
+
+    `kind` is ' ', '+' or '-'; numbers count from 1, None on the absent side.
+    """
 
     kind: str
     text: str
@@ -45,7 +48,10 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Neighbouring changed lines with their context. `section` names the definitions they are in."""
+    """Neighbouring changed lines with their context.
+
+    `section` names the definitions they are in.
+    """
 
     old_start: int
     old_count: int
@@ -215,7 +221,10 @@ def _matcher_steps(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 def unique_anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the longest ascending chain of lines that occur exactly once on both sides, as indexes."""
+    """Return the longest ascending chain of lines that occur exactly once on both sides.
+
+    As pairs of indexes.
+    """
     old_counts, new_counts = Counter(old), Counter(new)
     where = {line: j for j, line in enumerate(new) if new_counts[line] == 1}
     pairs = [(i, where[line]) for i, line in enumerate(old) if old_counts[line] == 1 and line in where]

@@ -1,4 +1,4 @@
-"""Failures of sources. Where one happened follows from its class."""
+"""Failures of sources. The component of each follows from its class."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class ChangeFetcher:
         return _as_added(file)
 
     def with_moved_in(self, change: Change, is_left_out: Callable[[str], bool]) -> Change:
-        """Return a fetched change whose files that were moved out of unread paths are wholly new (G581).
+        """Return a fetched change with files moved out of unread paths as wholly new (G581).
 
         Nobody has reviewed such content: by its difference alone it would come into reviewed paths unread.
         `is_left_out` says of a path that no model reads it. Raises what `fetch` raises.

@@ -79,7 +79,7 @@ class GitSource:
         self._git.output("rev-parse", "--is-bare-repository")
 
     def look_up(self, changelist_id: str) -> str:
-        """Return the commit's id. Raises NOT_FOUND unless a configured reference leads to the commit.
+        """Return the commit's id. Raises NOT_FOUND unless a configured reference leads to it.
 
         Objects of other repositories (info/alternates) and of rewritten branches stay readable by id.
         """
@@ -141,7 +141,10 @@ class GitSource:
         return parents[0] if parents else _EMPTY_TREE
 
     def _description_of(self, base: str, sha: str, message: str) -> str:
-        """Return the text that describes what `sha`, whose own message is `message`, has over `base`."""
+        """Return the text that describes what `sha` has over `base`.
+
+        `message` is the commit's own message.
+        """
         return message
 
     def head(self, branch: str) -> str:
@@ -281,7 +284,10 @@ class GitSource:
         return self._differing(base, sha, "50%")
 
     def _differing(self, base: str, sha: str, similarity: str) -> list[ListedFile]:
-        """Return the differing files; a rename has so much content in common. Equal contents cost nothing."""
+        """Return the differing files; a rename has the share `similarity` of its content in common.
+
+        Equal contents cost nothing.
+        """
         result = self._git.run(
             "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-ext-diff", "--no-textconv",
             f"--find-renames={similarity}", "-l0", base, sha, "--",
@@ -320,7 +326,10 @@ class GitSource:
 
 
 def _sides(file: ListedFile) -> list[str]:
-    """Return the ids of the objects on the old and the new side; a submodule's is of another repository."""
+    """Return the ids of the objects on the old and the new side.
+
+    Without a submodule's, which is of another repository.
+    """
     sides = ((file.old_revision, file.old_file_type), (file.new_revision, file.file_type))
     return [sha for sha, kind in sides if sha and kind != "submodule"]
 

@@ -1,7 +1,7 @@
-"""Runs the plumbing commands of git on one repository, and names the failures of git.
+"""Runner of git's plumbing commands on one repository, which names the failures of git.
 
-A repository is data: nothing in it may run a program here. Hooks, external diffs, text
-conversion, file-system monitors, replacement objects and transports are all disabled.
+A repository is data: nothing in it may run a program here. Hooks, external diffs, text conversion,
+file-system monitors, replacement objects and transports are all disabled.
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ class GitObject:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The server that a command may speak to, and what it may cost. `settings` may hold its credential.
+    """The server that a command may speak to, and what it may cost.
 
-    `ends_at`, by `time.monotonic`, is for all commands that speak to it together.
+    `settings` may hold its credential. `ends_at`, by `time.monotonic`, is for all commands that speak to it
+    together.
     """
 
     protocol: str
@@ -271,7 +272,10 @@ def _git_directory(repository: Path) -> Path:
 
 
 def make_bare(executable: str | Path, directory: Path) -> CommandResult:
-    """Make an empty bare repository; no template and no configuration of this machine has a part in it."""
+    """Make an empty bare repository.
+
+    No template and no configuration of this machine has a part in it.
+    """
     return run(
         [str(resolve_executable(executable)), "init", "--quiet", "--bare", "--template=", str(directory)],
         environment={"PATH": SEARCH_PATH, "LC_ALL": "C", "HOME": "/nonexistent",

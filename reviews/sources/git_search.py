@@ -1,4 +1,4 @@
-"""Looking for names, and reading files, in the tree of a commit."""
+"""Search for names, and reading of files, in the tree of a commit."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ def holding(git: GitCommand, sha: str, words: Sequence[str], seconds: float) -> 
 
 
 def _batches(words: Sequence[str]) -> Iterator[list[str]]:
-    """Yield words in batches whose pattern is one argument of a command: Linux takes up to 128 KiB."""
+    """Yield words in batches whose pattern is one argument of a command.
+
+    Linux takes arguments of up to 128 KiB.
+    """
     batch: list[str] = []
     room = MAX_PATTERN_BYTES
     for word in words:

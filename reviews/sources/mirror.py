@@ -1,9 +1,9 @@
-"""A bare mirror of a code host's repository, fetched by smart HTTP: what a review reads is read from it.
+"""Bare mirror of a code host's repository, fetched by smart HTTP, for reviews to read.
 
 The other side may be hostile: nothing it sends names a file, a program or another server here. Objects are
-checked while they are received, redirects, submodules, dumb HTTP (plain files, of which git checks and bounds
-less) and every other protocol are refused, and time, processor time and the size of a pack are bounded
-(guarantee G245).
+checked while they are received, redirects, submodules, dumb HTTP (plain files, of which git checks and
+bounds less) and every other protocol are refused, and time, processor time and the size of a pack are
+bounded (guarantee G245).
 """
 
 from __future__ import annotations
@@ -119,12 +119,11 @@ _MAY_BE_LAG = frozenset({ErrorClass.AUTH_DENIED, ErrorClass.PERMISSION_DENIED, E
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
-    """Where a repository is fetched from, and where its mirror lies.
+    """Address that a repository is fetched from, and the place of its mirror.
 
     `token` returns the password of the host's git user, or "" for none. It is asked at each fetch, and once
-    more with a password that the host refused, for one in its place.
-    `lag_pauses_seconds`: pauses before a refused token is shown again. `lock_seconds`: the longest wait for
-    another fetch of the repository.
+    more with a password that the host refused, for one in its place. `lag_pauses_seconds`: pauses before a
+    refused token is shown again. `lock_seconds`: the longest wait for another fetch of the repository.
     """
 
     url: str
@@ -153,10 +152,10 @@ class Mirror:
         self._ends_at = 0.0  # of what is asked now: how often the host is asked depends on its answers
 
     def fetched(self, references: Sequence[str], wanted: Sequence[str]) -> GitCommand:
-        """Fetch references and those commits of `wanted` that they did not bring; return git on the mirror.
+        """Fetch references, and commits that they did not bring; return git on the mirror.
 
-        The first of `wanted` stays, whatever becomes of the references; the others may be missing. Raises
-        NOT_FOUND when the host no longer has the first, and as `_FAULTS` say.
+        `wanted` are the commits. The first of them stays, whatever becomes of the references; the others may
+        be missing. Raises NOT_FOUND when the host no longer has the first, and as `_FAULTS` say.
         """
         with self._locked():
             self._ends_at = time.monotonic() + self._config.timeout_seconds + MORE_SECONDS
@@ -258,9 +257,10 @@ class Mirror:
             time.sleep(pause)
 
     def _check_is_smart(self, git: GitCommand, remote: Remote) -> None:
-        """Raise unless the host speaks smart HTTP: to `ls-remote` a page is a repository without a commit.
+        """Raise unless the host speaks smart HTTP.
 
-        A commit that no repository has is asked for, which ends before anything is written.
+        To `ls-remote` a page is a repository without a commit. So a commit that no repository has is asked
+        for, which ends before anything is written.
         """
         result = git.run(*_FETCH, self._config.url, _NO_COMMIT, remote=remote)
         if _DUMB.search(result.stderr):
@@ -303,7 +303,10 @@ class Mirror:
         return Remote(self._protocol, tuple(settings), FETCH_CPU_SECONDS, MAX_PACK_BYTES, self._ends_at)
 
     def _opened(self) -> GitCommand:
-        """Return git on the mirror, made where it is missing. Under the lock: what a killed git left goes."""
+        """Return git on the mirror, made where it is missing.
+
+        Under the lock. What a killed git left is deleted.
+        """
         directory = self._config.directory
         if not (directory / "HEAD").is_file():
             shutil.rmtree(directory, ignore_errors=True)
@@ -338,7 +341,10 @@ class Mirror:
 
 
 class _MirrorCommand(GitCommand):
-    """git on a mirror. What is missing there, or all of it, is fetched again by the next attempt."""
+    """git on a mirror.
+
+    What is missing there, or all of it, is fetched again by the next attempt.
+    """
 
     def failure(self, result: CommandResult) -> Failure:
         failure = super().failure(result)
@@ -362,7 +368,10 @@ class _Damaged(Exception):
 
 
 def kept_as(reference: str) -> str:
-    """Return a reference's name in the mirror: `a` and `a/b` are both kept, though never at the same time."""
+    """Return a reference's name in the mirror.
+
+    `a` and `a/b` are both kept, though never at the same time on the host.
+    """
     name = reference.removeprefix("refs/heads/")
     return reference if name == reference else f"refs/heads/{hashlib.sha256(name.encode()).hexdigest()}"
 

@@ -28,7 +28,10 @@ IN_USE_SECONDS = 600.0  # after its fetch, what a review reads from a mirror
 
 
 def is_too_large(mirror: Path) -> bool:
-    """Say whether a mirror must be fetched again; if a review may be reading it, only at twice the size."""
+    """Return whether a mirror must be fetched again.
+
+    If a review may be reading it, only at twice the size.
+    """
     if (size := _size(mirror)) <= MAX_MIRROR_BYTES:
         return False
     is_in_use = time.time() - mirror.stat().st_mtime <= IN_USE_SECONDS

@@ -1,4 +1,4 @@
-"""Names in code: which ones lines use, and how definitions of a name begin."""
+"""Names in code: those that lines use, and the forms in which definitions of a name begin."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ MAX_PASSES = 8
 
 
 class Passes:
-    """Lines such as `//depot/pay/...=3` in the language of the allow-list; the first that matches decides.
+    """Lines such as `//depot/pay/...=3` in the language of the allow-list.
 
-    Raises ValueError, saying what to write instead.
+    The first that matches decides. Raises ValueError, saying what to write instead.
     """
 
     def __init__(self, lines: Sequence[str] = ()) -> None:

@@ -87,18 +87,20 @@ def _is_control(character: str) -> bool:
 
 
 def canonical_case(path: str, *, case_sensitive: bool) -> str:
-    """Return the form in which paths are compared: `%2a` is `%2A`, and A to Z fold if case means nothing.
+    """Return the form in which paths are compared: `%2a` is `%2A`.
 
-    No other letter folds, as on a Perforce server: `ß` and `ss` are different names.
+    A to Z fold if case means nothing. No other letter folds, as on a Perforce server: `ß` and `ss` are
+    different names.
     """
     upper = _ESCAPE.sub(lambda found: found[0].upper(), path)
     return upper if case_sensitive else upper.translate(_ASCII_LOWER)
 
 
 def widest_case(path: str, *, case_sensitive: bool) -> str:
-    """Return the form in which paths are compared to be excluded: whatever some server may take for equal is.
+    """Return the form in which paths are compared to be excluded.
 
-    All of Unicode folds: a server's own rules for letters beyond A to Z are not known.
+    Names that some server may take for equal are equal in it. All of Unicode folds: a server's own rules for
+    letters beyond A to Z are not known.
     """
     narrow = canonical_case(path, case_sensitive=case_sensitive)
     # U+0307: the dot that a capital dotted I leaves behind.

@@ -1,4 +1,4 @@
-"""Pull requests and commits of code hosts: their ids, and their content from a mirror of the repository."""
+"""Pull requests and commits of code hosts: their ids, and their content from a mirror."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _COMMIT_ID = re.compile(rf"({_NAMES})@([0-9a-f]{{40}})")
 
 
 def pull_request_id(host: str, full_name: str, number: int) -> str:
-    """Return the changelist's id of a pull request: `gitea:<owner>/<repository>#<number>`, lower case."""
+    """Return the id of a pull request's changelist.
+
+    That is `gitea:<owner>/<repository>#<number>`, in lower case.
+    """
     return f"{host}:{full_name.lower()}#{number}"
 
 
@@ -37,9 +40,10 @@ def depot_prefix(changelist_id: str) -> str | None:
 
 
 def commit_id(host: str, full_name: str, sha: str) -> str:
-    """Return the changelist's id of a commit that a scan reads: `gitea:<owner>/<repository>@<40 hex>`.
+    """Return the changelist's id of a commit that a scan reads.
 
-    Nobody requests its review by this id: the API takes those of pull requests.
+    That is `gitea:<owner>/<repository>@<40 hex>`. Nobody requests its review by this id: the API takes those
+    of pull requests.
     """
     return f"{host}:{full_name.lower()}@{sha}"
 
@@ -99,12 +103,15 @@ class CommitSource(_HostedSource):
         super().__init__(changelist_id, mirror, [], [changelist_id.rpartition("@")[2]])
 
     def _sha_of(self, changelist_id: str) -> str:
-        """Return the commit's id once the mirror has shown that it still holds it: a scan takes long."""
+        """Return the commit's id once the mirror has shown that it still holds it.
+
+        A scan takes long.
+        """
         return self.look_up(changelist_id)
 
 
 class PullSource(_HostedSource):
-    """One version of one pull request (`Source`): what merging its head would change (guarantee G244).
+    """One version of one pull request (`Source`): what merging its head would change (G244).
 
     `reference` is its head's name on the host. `base_sha`: the base's commit as the host reported it with
     the head, "" where it does not.
@@ -144,9 +151,10 @@ class PullSource(_HostedSource):
         return super()._before(sha)
 
     def _base_of(self, sha: str, parents: Sequence[str]) -> str:
-        """Return the merge base with the branch as it is; as it was reported, once it holds the head.
+        """Return the merge base with the branch as it is, or as it was reported.
 
-        The reported commit alone would not do: the head may have the branch's newer commits merged into it.
+        The reported commit counts once the branch holds the head. It alone would not do: the head may have
+        the branch's newer commits merged into it.
         """
         for base in (kept_as(self._branch), self._base_sha):
             result = self._git.run("merge-base", base, sha)

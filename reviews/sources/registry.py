@@ -1,4 +1,4 @@
-"""From a changelist's id to the source that knows it."""
+"""Choice of the source that knows a changelist, by its id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GIT_ID = re.compile(r"git:([^@]*)@([0-9A-Fa-f]{40})")
 
 @dataclass(frozen=True, slots=True)
 class SourcesConfig:
-    """Where changes come from. `git` maps a repository's name to its absolute path."""
+    """Configured sources of changes. `git` maps a repository's name to its absolute path."""
 
     perforce: PerforceConfig | None = None
     git: Mapping[str, Path] = field(default_factory=dict)
@@ -68,7 +68,10 @@ def depot_prefix(changelist_id: str) -> str | None:
 
 
 def repository_prefix(repository: str) -> str | None:
-    """Return the depot directory of a repository named as in the ids of its changelists, such as git:app."""
+    """Return the depot directory of a repository, or None.
+
+    It is named as in the ids of its changelists, such as git:app.
+    """
     for change in (f"@{'0' * 40}", "#1"):
         try:
             return depot_prefix(validate_changelist_id(repository + change))
@@ -94,7 +97,10 @@ def source_for(changelist_id: str, config: SourcesConfig) -> Source:
 
 
 def git_source(name: str, config: SourcesConfig, *, timeout_seconds: float = 60) -> GitSource:
-    """Return the source of a repository of this machine. No command runs yet. Raises as `source_for`."""
+    """Return the source of a repository of this machine. No command runs yet.
+
+    Raises as `source_for`.
+    """
     if (repository := config.git.get(name)) is None:
         raise not_found(f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES")
     references = config.git_references

@@ -1,7 +1,7 @@
-"""Facts about a file that its remark (`FileChange.skip_detail`) tells people, and that checks act on.
+"""Facts about a file that its remark (`FileChange.skip_detail`) holds for people and checks.
 
-A stored change has the remark alone: workers of the version before refuse a field that they do not know,
-and machines are upgraded one after another. So `facts_of` reads it back, for `change_codec` and nobody else;
+A stored change has the remark alone: workers of the version before refuse a field that they do not know, and
+machines are upgraded one after another. So `facts_of` reads it back, for `change_codec` and nobody else;
 what a remark quotes of the depot cannot look like its own words.
 """
 

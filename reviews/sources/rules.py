@@ -1,10 +1,10 @@
-"""Rules of a change: those of the team, and files of the repository as they were before it (guarantee G420).
+"""Rules of a change: the team's, and the repository's as they were before it (G420).
 
     rows ────────────────────────► match a file? ─┐
     folders above the files ─► read before the change ─► most specific first ─► in the change's artifact
 
-They are read once, with the change. So a replay has the same rules, and a change that edits its own
-rules is reviewed by the old ones.
+They are read once, with the change. So a replay has the same rules, and a change that edits its own rules is
+reviewed by the old ones.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def _pattern(text: str, case_sensitive: bool) -> _Pattern:
 
 
 def is_rule_file(path: str) -> bool:
-    """Return whether a file holds rules of the repository, as a server without cases would read its name."""
+    """Return whether a file holds rules of the repository.
+
+    Its name is read as a server without cases would read it.
+    """
     return path.rpartition("/")[2].casefold() in {name.casefold() for name in RULE_FILES}
 
 

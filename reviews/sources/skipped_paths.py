@@ -1,4 +1,4 @@
-"""Paths that operators keep from the model: the checks alone read their files (guarantee G560)."""
+"""Paths that operators keep from the model; only the checks read their files (G560)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy of a depot path at a changelist, as a bare git repository of our own, for a scan (guarantee G567).
+"""Copy of a depot path at a changelist, as a bare git repository, for a scan (G567).
 
     files -a (every revision) ─► allow-list ─► print, documents first ─► git fast-import ─► renamed into place
 
@@ -60,7 +60,10 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class DepotCopy:
-    """A copy in its place. `unread`: text revisions without text; `is_whole`: none was out of sight."""
+    """A copy in its place.
+
+    `unread`: text revisions without text; `is_whole`: none was out of sight.
+    """
 
     git: GitCommand
     sha: str
@@ -70,8 +73,11 @@ class DepotCopy:
 
 @dataclass(frozen=True, slots=True)
 class Copier:
-    """Copies `folder` at a changelist to `place`. `sees` and `comes_first` are asked about raw
-    names below it: may it be read, and does it matter most? `sees_all`: each may be read."""
+    """Copies `folder` at a changelist to `place`.
+
+    `sees` and `comes_first` are asked about raw names below it: may it be read, and does it matter most?
+    `sees_all`: each may be read.
+    """
 
     client: P4Client
     git_executable: str | Path
@@ -212,7 +218,10 @@ def delete(place: Path) -> None:
 
 
 def _stream(listed: Collection[Revision], contents: dict[Revision, bytes], change: int) -> Iterator[bytes]:
-    """Yield the commands of git fast-import: a commit for each changelist, and one for the newest."""
+    """Yield the commands of git fast-import.
+
+    They make a commit for each changelist, and one for the newest.
+    """
     alive, below = set[str](), Counter[str]()  # `below`: how many of these are in a folder
     by_change: dict[int, list[Revision]] = {change: []}
     for each in listed:

@@ -1,4 +1,4 @@
-"""New changes on a Perforce server, for the poll: numbers first, then files and content keys.
+"""New changes on a Perforce server for the poll: numbers, then files and content keys.
 
 Metadata only, without a client workspace; `PerforceSource` reads the content later.
 """

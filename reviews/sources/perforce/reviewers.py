@@ -1,7 +1,7 @@
-"""Perforce users who subscribed to changes by the `Reviews:` field of their user specification.
+"""Perforce users who subscribed to changes by the `Reviews:` field of their user.
 
-`p4 reviews` names the people, `p4 user -o` gives their address. Both work with ordinary rights
-and change nothing. Names are checked first, so that none can become an option.
+`p4 reviews` names the people, `p4 user -o` gives their address. Both work with ordinary rights and change
+nothing. Names are checked first, so that none can become an option.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Subscribers:
-    """`left_out` counts people beyond MAX_PEOPLE and invalid names."""
+    """Subscribers of a change. `left_out` counts people beyond MAX_PEOPLE and invalid names."""
 
     people: tuple[Subscriber, ...] = ()
     left_out: int = 0

@@ -1,8 +1,8 @@
-"""Looking for names, and reading files, beside a change on a Perforce server.
+"""Search for names, and reading of files, beside a change on a Perforce server.
 
-The server has no search over a whole depot that an ordinary account may run at will. So only the
-folders of the change are searched: their files are listed, and `grep` gets those that are allowed, by
-name. Servers that refuse `grep` leave what the change imports (`sources.context`).
+The server has no search over a whole depot that an ordinary account may run at will. So only the folders of
+the change are searched: their files are listed, and `grep` gets those that are allowed, by name. Servers
+that refuse `grep` leave what the change imports (`sources.context`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class DepotSearch:
         return found if len(answer.results) <= most else None
 
     def revision_before(self, change: Change) -> str:
-        """Return the state of the depot before a change, such as `@99` (see `Source.revision_before`)."""
+        """Return the depot's state before a change, such as `@99` (see `Source.revision_before`)."""
         return _revision(change, is_before=True)
 
 

@@ -67,7 +67,7 @@ class PerforceSource(DepotSearch):
 
     @property
     def case_sensitive(self) -> bool:
-        """Whether the server distinguishes names by case; the first call queries it."""
+        """True if the server distinguishes names by case; the first call queries it."""
         return self.client.facts().case_sensitive
 
     def check_health(self) -> None:
