@@ -1,11 +1,11 @@
-"""The review by agents of the customer: parts of the change and sections of documents are tasks.
+"""Review by agents of the customer: their tasks are parts of a change and document sections.
 
 first attempt ─► tasks offered, attempt given back, in one commit
 next attempt ──► a task is open: given back again;  all are final: findings, coverage, banner
 
-A section's task is for keys that see the document too. The agent is believed as far as a model is: `drifted`
-needs a file of the request as evidence, and a quote of the document and of a changed line. Whatever is left
-undone leaves its section uncertain, with the reason.
+A section's task is for keys that see the document too. The agent is trusted as far as a model: `drifted`
+needs a file of the request as evidence, and a quote of the document and of a changed line. A task that is not
+done leaves its section uncertain, with the reason.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _FAILED = {
 
 
 class AgentQuestions:
-    """The questions about the sections of one change; equal in each attempt of its stage."""
+    """The questions about the sections of one change, the same in each attempt of its stage."""
 
     def __init__(self, prepared: Prepared, model: str, paths: Collection[str]) -> None:
         self._prepared, self._paths = prepared, paths
@@ -99,9 +99,10 @@ class AgentQuestions:
         )
 
     def drafts(self, is_covered: Callable[[Sequence[str]], bool]) -> list[offer.Draft]:
-        """Return the tasks. A section has none where no key may see its document with the change.
+        """Return the tasks about the sections.
 
-        It has none either where the guard refuses its text, or where that is too large for a task.
+        A section has none where no key may see both its document and the change, where the guard refuses its
+        text, or where that is too large for a task.
         """
         found = []
         for ordinal, one in enumerate(self._questions):
@@ -117,7 +118,7 @@ class AgentQuestions:
         return found
 
     def results(self, tasks: Mapping[str, AgentTask], ends: Counter[str]) -> list[SectionResult]:
-        """Return what became of the sections; count in `ends` how the tasks ended."""
+        """Return the results of the sections, and count in `ends` how their tasks ended."""
         return [*(self._result(one, tasks.get(one.key), ends) for one in self._questions), *self._unasked]
 
     def _result(self, question: Question, task: AgentTask | None, ends: Counter[str]) -> SectionResult:
@@ -158,7 +159,10 @@ def _never_offered(question: Question) -> SectionResult:
 
 
 def _answer(result: Mapping[str, Any], confidence: int, *, is_shown: bool) -> dict[str, Any]:
-    """Return a verification as a model's answer about a section; without evidence it has no quote."""
+    """Return a verification as a model's answer about a section.
+
+    It has no quote of code unless its evidence was shown in the request.
+    """
     return {
         "verdict": result["verdict"],
         "claim": (result.get("specific_mismatch") or "")[:160],
@@ -183,7 +187,7 @@ class _NoClient:
 
 
 def is_by_agents(claim: StageClaim) -> bool:
-    """Return whether a change is reviewed by agents: the installation has it so, or the repository."""
+    """Return whether agents review a change, as the installation or its repository is set."""
     if settings.LLM_PROVIDER in ("none", "agent"):
         return bool(settings.LLM_PROVIDER == "agent")
     return wants_agents(ReviewJob.objects.only("configuration").get(pk=claim.job_id))
@@ -192,7 +196,8 @@ def is_by_agents(claim: StageClaim) -> bool:
 def review(claim: StageClaim, change: RedactedChange) -> ReviewOutcome:
     """Return the review once all its tasks are final.
 
-    Raises DependencyUnavailable until then, whose `write` offers the tasks; REDACTION_BLOCKED from the guard.
+    Raises DependencyUnavailable until then; its `write` offers the tasks or holds the stage. Raises
+    REDACTION_BLOCKED when the guard refuses a task.
     """
     limits = recipe.limits()
     around = ReviewContext(passes=Passes(settings.REVIEW_PASSES))
@@ -220,7 +225,7 @@ def review(claim: StageClaim, change: RedactedChange) -> ReviewOutcome:
 
 
 def _paths(change: RedactedChange) -> set[str]:
-    """Return every path that a task about a part of the change may say something of."""
+    """Return every path of which a task about a part of the change may reveal something."""
     prepared = change.prepared
     rules = (rule.path for rule in prepared.text.rules)
     shown = {block.path for chunk in (*prepared.chunks, *prepared.units) for block in chunk.context}
@@ -303,7 +308,7 @@ def _open(claim: StageClaim) -> Any:
 def _collected(
     asking: ModelReview, sections: AgentQuestions, tasks: Mapping[str, AgentTask]
 ) -> ReviewOutcome:
-    """Put the answers into the progress of the review, and say of the other parts why they have none."""
+    """Return the review made of the agents' answers, with a reason for each part without one."""
     offered = {task.ordinal for task in tasks.values() if task.type == AgentTaskType.REVIEW_CHUNK}
     missing: dict[tuple[int, int], list[PartResult]] = {}
     ends: Counter[str] = Counter()
@@ -332,9 +337,9 @@ def _collected(
 
 
 def _why(task: AgentTask | None, *, was_offered: bool) -> tuple[str, ErrorClass | None]:
-    """Return what the coverage says of a part without an answer, and the class of its failure.
+    """Return the coverage's reason for a part without an answer, and the class of its failure.
 
-    None: the agent was too slow, or crashed.
+    The class is None where the agent was too slow or crashed.
     """
     if not was_offered:
         return AGENT_TOO_LARGE, ErrorClass.TOKEN_LIMIT
@@ -345,7 +350,7 @@ def _why(task: AgentTask | None, *, was_offered: bool) -> tuple[str, ErrorClass 
 
 
 def _finished(task: AgentTask) -> Finished:
-    """Return an answer; its cost is the agent's, not ours."""
+    """Return the answer of a task; it costs us nothing, as the agent pays for it."""
     request = task.payload[0]["request"] if task.payload else ""
     marks = marks_of(request)
     answer, leaked = without_leaks(task.result[0], marks)

@@ -1,6 +1,7 @@
-"""The copy of a depot path that a scan reads: made once for a job, kept for its slices, deleted after it.
+"""The copy of a depot path that a scan reads.
 
-The scanning process has no way to Perforce: it reads this copy, and nothing else.
+It is made once for a job, kept for the slices of its scan, and deleted after it. The scanning process has no
+access to Perforce: it reads this copy and nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COPIES = "depot-copies"  # below the data directory: <job>.git, and drafts besid
 
 
 def copy_of(job: ReviewJob, source: PerforceSource, sight: Sight, seconds: float) -> DepotCopy:
-    """Return the copy of a job's depot path at its changelist, made where there is none yet.
+    """Return the copy of a job's depot path at its changelist; make it if there is none.
 
     Raises the failures of Perforce, DependencyUnavailable while it must not be called, and RetryableFailure
     where the copy cannot be written.
@@ -58,7 +59,10 @@ def delete(job_id: int) -> None:
 
 
 def delete_left() -> int:
-    """Delete the copies of jobs that are over, and what dead workers left of them. Run by maintenance."""
+    """Delete the copies of jobs that are over, and return how many jobs that were.
+
+    Drafts of copies that dead workers left are deleted too. Run by maintenance.
+    """
     found: dict[int, list[Path]] = {}
     for path in (settings.DATA_DIR / COPIES).glob("*.git*"):
         if (name := path.name.partition(".")[0]).isdigit():

@@ -1,4 +1,4 @@
-"""Documentation drift by meaning in a review: which sections are wanted, asked about, and what is stored."""
+"""Documentation drift by meaning: sections are chosen, asked about and stored with a review."""
 
 from __future__ import annotations
 
@@ -30,21 +30,24 @@ from reviews.reviewers.review import ReviewOutcome, fates_of
 from reviews.reviewers.review_context import ReviewContext
 from reviews.stages import semantic, units
 
-SPARE = 2  # for each section asked about, so many are kept: some may be left out before
+SPARE = 2  # sections fetched for each one that is asked about: some may be left out before
 MOST_BY_MEANING = 200
 
 log = structlog.get_logger(__name__)
 
 
 class Wanted(NamedTuple):
-    """How many sections a change is fetched with; `is_by_meaning`: such as do not map to it otherwise too."""
+    """The number of sections with which a change is fetched.
+
+    `is_by_meaning`: sections that do not map to the change in other ways are among them.
+    """
 
     sections: int
     is_by_meaning: bool
 
 
 def wanted() -> Wanted:
-    """Return what the llm stage will have a use for."""
+    """Return which sections the llm stage will have a use for."""
     has_model = settings.LLM_PROVIDER != "none" and not recipe.limits().is_compact
     if not has_model or not settings.DOCUMENT_SECTIONS:
         return Wanted(0, False)
@@ -63,8 +66,8 @@ async def with_documents(
 ) -> ReviewOutcome:
     """Return a review with what its change made untrue in documents by meaning (guarantee G479).
 
-    Raises what `around.may_continue` raises: the review itself may not go on. Nothing else that goes wrong
-    here changes it.
+    Raises what `around.may_continue` raises, as the review itself may not go on then. Any other failure
+    leaves the review as it was.
     """
     if not prepared.sections or not settings.DOCUMENT_SECTIONS or outcome.stopped is Stopped.ENDED:
         return outcome
@@ -94,7 +97,7 @@ async def _asked(
     keys = [question.key for question in questions]
     known = await in_database(lambda: units.known_answers(claim, keys))
     asking = DocumentReview(prepared, client, recipe.limits(), progress, around, known)
-    if outcome.stopped is not None:  # its time or its tokens are used up: what is known is all
+    if outcome.stopped is not None:  # its time or its tokens are used up: only known answers are used
         over = outcome.stopped is Stopped.OVER_LIMIT
         reason = Unsure.OVER_LIMIT if over else Unsure.NO_TIME
         unasked += [
@@ -111,15 +114,19 @@ async def _asked(
 
 
 def without_model(prepared: Prepared, outcome: ReviewOutcome) -> ReviewOutcome:
-    """Return a review without its model, with the sections that this would have been asked about."""
+    """Return a review without its model, with its unasked sections as uncertain ones."""
     sections = [section for section in prepared.sections if section.files][: settings.DOCUMENT_SECTIONS]
     results = [SectionResult(section, SectionVerdict.UNCERTAIN, Unsure.UNAVAILABLE) for section in sections]
     return joined(prepared, outcome, DocumentsOutcome(results)) if results else outcome
 
 
 def joined(prepared: Prepared, outcome: ReviewOutcome, found: DocumentsOutcome) -> ReviewOutcome:
-    """Return a review with what became of the sections; what a check has proven already is left out."""
-    new = [finding for finding in found.findings if not _is_said(finding, outcome.review.findings)]
+    """Return a review with the results of its sections.
+
+    A finding is left out where a check has proven the same lines untrue.
+    """
+    review = outcome.review
+    new = [finding for finding in found.findings if not _is_proven(finding, review.findings)]
     findings = numbered(new, len(prepared.findings))
     log.info(
         "documents_compared",
@@ -129,10 +136,9 @@ def joined(prepared: Prepared, outcome: ReviewOutcome, found: DocumentsOutcome) 
         asked=found.asked,
         failed=found.failed,
     )
-    said = outcome.review
     return replace(
         outcome,
-        review=replace(said, findings=(*said.findings, *findings), usage=said.usage + found.usage),
+        review=replace(review, findings=(*review.findings, *findings), usage=review.usage + found.usage),
         prompts=(*outcome.prompts, *found.prompts),
         answers=(*outcome.answers, *found.answers),
         fates=(*outcome.fates, *fates_of(findings)),
@@ -142,8 +148,8 @@ def joined(prepared: Prepared, outcome: ReviewOutcome, found: DocumentsOutcome) 
     )
 
 
-def _is_said(finding: Finding, others: tuple[Finding, ...]) -> bool:
-    """Say whether a check has proven the same lines untrue: that finding is the certain one."""
+def _is_proven(finding: Finding, others: tuple[Finding, ...]) -> bool:
+    """Return whether a check has proven the same lines untrue: its finding is the certain one."""
     assert finding.line is not None
     end = finding.end_line or finding.line
     return any(
@@ -156,7 +162,7 @@ def _is_said(finding: Finding, others: tuple[Finding, ...]) -> bool:
 
 
 def _as_stored(found: DocumentsOutcome) -> Mapping[str, Any]:
-    """Return what pages, messages and the API say of it (`reviews.drift.wording`)."""
+    """Return the results for pages, messages and the API (see `reviews.drift.wording`)."""
     sections = [
         {
             "document": clean(one.section.path, 1024),

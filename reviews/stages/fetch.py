@@ -1,4 +1,4 @@
-"""Stage fetch: read the change under the allow-list, find its recipients, redact and store it."""
+"""Stage fetch: read a change under the allow-list, find its recipients, redact and store it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run(claim: StageClaim) -> Written:
 
 
 def _scanned(claim: StageClaim, job: ReviewJob) -> Written:
-    """Scan the commit of a job; return the function that stores what stands for its change."""
+    """Scan the commit of a job; return the function that stores its result as a change."""
     found = scan.run(claim, job)
     prepared, artifacts = _redacted(claim, found.change)
     counted = found.change.documents
@@ -109,7 +109,7 @@ def _scanned(claim: StageClaim, job: ReviewJob) -> Written:
 
 
 def _read_beside(change: Change) -> set[str]:
-    """Return the files outside the change that it was stored with parts of."""
+    """Return the files outside the change of which parts are stored with it."""
     untrue = change.documents.untrue if change.documents else ()
     found = {path for claim in untrue for path in (claim.path, *claim.evidence)}
     found |= {section.path for section in change.documents.sections} if change.documents else set()
@@ -118,12 +118,15 @@ def _read_beside(change: Change) -> set[str]:
 
 
 def _kind_of(change: Change, source: Source | None) -> ChangeStatus:
-    """Return whether a change is part of its stream yet: what a pull request asks for is not."""
+    """Return the status of a change; a pull request is not part of its stream yet."""
     return ChangeStatus.SHELVED if isinstance(source, PullSource) else change.status
 
 
 def _review_newer_head(job: ReviewJob, source: PullSource) -> None:
-    """Supersede the review of a head that the host has no longer, where the pull request has another one."""
+    """Supersede the review of a head that the host no longer has by one of the newest head.
+
+    Does nothing where the pull request has no other head.
+    """
     version, newest = HostVersion.of_job(job), source.newest_head()
     if version is None or newest in ("", version.head_sha):
         return
@@ -133,10 +136,11 @@ def _review_newer_head(job: ReviewJob, source: PullSource) -> None:
 
 
 def _follow_new_name(job: ReviewJob) -> None:
-    """Raise RetryableFailure where the repository was renamed and no event has said so: it has its name then.
+    """Store the new name of a repository that its host has renamed, and raise RetryableFailure.
 
-    Redirects of git are not followed. The next attempt asks whether it may be read under that name. Raises
-    what passes when the host cannot say now; what it refuses for good leaves the redirect as it is.
+    Redirects of git are not followed, and no event has reported the new name. The next attempt asks whether
+    the repository may be read under it. Returns where the name is not new, and where the host refuses to say
+    it for good; raises the failure of a host that cannot say it now.
     """
     version = HostVersion.of_job(job)
     try:
@@ -178,7 +182,7 @@ def _fetch(changelist_id: str, source: Source, scope: Scope, configurations: Con
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What is read of a source for one change, and what of that a model may be sent."""
+    """The reading of one change: its documents, its context, and marks on what no model may get."""
 
     source: Source
     allow_list: AllowList
@@ -192,7 +196,7 @@ class _Reading:
         return self.skipped.applied(self.configurations.applied(change))
 
     def with_documents(self, change: Change) -> Change:
-        """Return the change with what it makes untrue in documents (G473), and which of them describe it."""
+        """Return the change with claims that it makes untrue (G473) and sections that describe it."""
         wanted = described_by.wanted()
         allow_list = self.allow_list.with_case(self.source.case_sensitive)
         roots = []
@@ -230,11 +234,11 @@ class _Reading:
         return ContextFetcher(self.source, self.allow_list, self._may_send).added_to(change)
 
     def is_left_out(self, path: str) -> bool:
-        """Say whether a path is kept from models: by an operator, by its repository, or as a lock file."""
+        """Return whether an operator, the repository or the kind of a file keeps it from models."""
         return self._is_unsent(path) or self.configurations.is_excluded(path)
 
     def _may_send(self, path: str) -> bool:
-        """Say whether a model may be sent a file outside the change."""
+        """Return whether a model may be sent a file outside the change."""
         return self.scope.allows(path) and not self._is_unsent(path) and self.configurations.may_send(path)
 
     def _is_unsent(self, path: str) -> bool:

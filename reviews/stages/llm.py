@@ -1,4 +1,4 @@
-"""Stage llm: ask the model about the redacted change; `review_rows` stores what comes of it."""
+"""Stage llm: ask the model about the redacted change; `review_rows` stores the review."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _AWAY = "The language model is not available at the moment."
 async def run(claim: StageClaim) -> Written:
     """Review the fetched change of `claim` and return the function that stores the review.
 
-    A job that ends during the review gets the part that is finished, and so does one that goes on when its
-    soft deadline comes and something is reviewed (guarantee G385). With LLM_REQUIRED=false an open
-    circuit, and the last failure of the model, become a banner.
+    A job that ends during the review gets the part that is finished. So does a job whose soft deadline comes
+    when something is reviewed (guarantee G385). With LLM_REQUIRED=false an open circuit, and the last failure
+    of the model, become a banner.
 
     Raises the failures of `review_prepared`, and DependencyUnavailable while the model must not be
     called; finished answers are kept for the next attempt. Raises PermanentFailure CONFIG_INVALID when a
     model is required and none is configured; REDACTION_BLOCKED, with a security event, when redaction or
-    its guard finds doubt; PATH_DENIED, with a security event, when the allow-list no longer allows the
+    its guard is in doubt; PATH_DENIED, with a security event, when the allow-list no longer allows the
     change. Nothing is sent from then on.
     """
     try:
@@ -104,9 +104,10 @@ async def _run(claim: StageClaim) -> Written:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A review that can begin; `away`: its model must not be called.
+    """A review that can begin.
 
-    `allow_list` is no newer than the one that allowed it.
+    `away` says why its model must not be called, if so. `allow_list` was read before the check that allowed
+    the change, so a later edit shows.
     """
 
     change: RedactedChange
@@ -117,7 +118,7 @@ class _Ready:
 
 
 async def _with_change(claim: StageClaim, work: Callable[[Callable[[], RedactedChange]], T]) -> T:
-    """Run `work`, which gets a function that opens the redacted change, in a thread."""
+    """Run `work` in a thread; it gets a function that opens the redacted change."""
     # The list may have been edited since the fetch, which may be days ago.
     check = partial(allowlist_recheck.gone_sources, claim.changelist_id, "llm")
 
@@ -205,7 +206,10 @@ async def _review(
 
 
 def _over_limit(reached: LimitReached) -> Exception:
-    """Return why a review ends of which nothing was reviewed: it waits for the next day, or fails."""
+    """Return the exception that ends a review when a token limit let nothing be reviewed.
+
+    With a daily limit the review waits for the next day; with another one it fails.
+    """
     if reached.limit.is_daily:
         return DependencyUnavailable("", left_of_day(timezone.now()).total_seconds(), limit_text(reached))
     return PermanentFailure(
@@ -218,7 +222,7 @@ def _over_limit(reached: LimitReached) -> Exception:
 
 
 def left_of_day(now: datetime) -> timedelta:
-    """Return how long it is from `now` until the next midnight of its zone."""
+    """Return the time from `now` until the next midnight of its zone."""
     return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1) - now
 
 

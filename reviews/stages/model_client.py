@@ -1,6 +1,6 @@
-"""The model clients of stage llm: per event loop, with circuit, rate limit and saved progress.
+"""Clients of models for stage llm, with circuit breaker, rate limit and saved progress.
 
-Adapters know neither settings nor tables; this module connects them to what all workers share.
+Adapters know neither settings nor tables; this module connects them to those that all workers share.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model of one event loop. `name` is that of the dependency; `slots` bound its calls.
+    """A model of one event loop; `name` is its dependency's, and `slots` bound its calls.
 
     `verifier` judges findings: the same client, that of another model of the server, or None.
     """
@@ -78,10 +78,11 @@ async def calling(name: str, *, has_backup: bool = False) -> AsyncIterator[None]
 
 @dataclass(frozen=True, slots=True)
 class Backed:
-    """A client (`ModelClient`) of the first model, and of the second where the first cannot answer.
+    """A client (`ModelClient`) of a model that may have a second one as its fallback.
 
-    The second is asked while the circuit of the first is not closed, and when a failure of its server
-    would end the job (guarantee G186). When it fails too, the review ends or waits as without it.
+    The second model is asked while the circuit of the first is not closed, and when a failure of the first
+    one's server would end the job (guarantee G186). When the second fails too, the review ends or waits as it
+    would without it.
     """
 
     models: tuple[Model, ...]
@@ -90,11 +91,14 @@ class Backed:
 
     @property
     def model(self) -> str:
-        """Return the name of the first model: its answers and those of the second stand for each other."""
+        """Return the name of the first model, under which answers of the second count as well."""
         return self.models[0].client.model
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Ask once each (see `ModelClient.complete`); raises DependencyUnavailable and LimitReached also."""
+        """Ask each model at most once (see `ModelClient.complete`).
+
+        Raises DependencyUnavailable and LimitReached as well.
+        """
 
         async def ask(model: Model) -> ModelAnswer:
             reserve = partial(
@@ -107,7 +111,7 @@ class Backed:
         try:
             return await ask(first)
         except (Failure, DependencyUnavailable) as error:
-            if not others or not await self._goes_on(error):
+            if not others or not await self._falls_back(error):
                 raise
             reason = error
         log.warning("model_fallback", call=request.call_id, dependency=first.name, fallback=others[0].name)
@@ -121,7 +125,7 @@ class Backed:
                 raise
         raise reason
 
-    async def _goes_on(self, error: Failure | DependencyUnavailable) -> bool:
+    async def _falls_back(self, error: Failure | DependencyUnavailable) -> bool:
         if isinstance(error, Failure):
             is_of_server = error.component is Component.REVIEWER and error.error_class not in OF_THE_PART
             return is_of_server and (self.is_last_attempt or not error.retryable)
@@ -133,7 +137,7 @@ class Backed:
 
 
 async def settled(reserve: Callable[[], int], call: Callable[[], Awaitable[ModelAnswer]]) -> ModelAnswer:
-    """Make a call between its reservation in the token ledger and its settlement (guarantee G390)."""
+    """Reserve the tokens of a call, make it and settle it in the token ledger (guarantee G390)."""
     reserving = asyncio.ensure_future(in_database(reserve))
     try:
         entry = await asyncio.shield(reserving)
@@ -153,7 +157,10 @@ async def settled(reserve: Callable[[], int], call: Callable[[], Awaitable[Model
 
 
 def _settle(entry: int, outcome: ModelAnswer | BaseException | None) -> None:
-    """Settle a call, across a lost connection. An answer is not lost for it: the estimate stays."""
+    """Settle a call in the token ledger, across a lost connection.
+
+    Where that fails, the reserved estimate stays, and the answer is not lost.
+    """
     try:
         with_reconnect(lambda: token_ledger.settle(entry, outcome))
     except (DatabaseError, InterfaceError) as error:
@@ -167,7 +174,7 @@ def verifier_of(models: Sequence[Model], ledger: TokenLedger, is_last_attempt: b
 
 
 def wait_of(models: Sequence[Model]) -> DependencyUnavailable | None:
-    """Return what a review has to wait for; None when one of the models may be called soon."""
+    """Return the wait of a review for its models, or None when one may be called soon."""
     waits = []
     for model in models:
         try:
@@ -226,7 +233,10 @@ _models: weakref.WeakKeyDictionary[
 
 
 async def open_models() -> tuple[Model, ...]:
-    """Return this loop's models: the first, then the one that takes over. None with LLM_PROVIDER=none."""
+    """Return the models of this event loop: the first, then its fallback if there is one.
+
+    Empty with LLM_PROVIDER=none.
+    """
     loop = asyncio.get_running_loop()
     if loop not in _models:
         models: list[Model] = []
@@ -260,7 +270,7 @@ async def _open(llm: LlmConfig) -> AsyncGenerator[ModelClient, None]:
 
 
 class ProgressKeeper:
-    """Saves the finished parts of a running review, so that they survive a killed worker (guarantee G22).
+    """Saves the finished parts of a review, so that they survive a killed worker (G22).
 
     KEEP_SECONDS after the first unsaved part, all finished ones are written at once.
     """
@@ -274,7 +284,7 @@ class ProgressKeeper:
         self._is_writing = False
 
     def note_part(self, finished: int, total: int) -> None:
-        """Note how many of how many parts are finished, for the page; written with the next answers."""
+        """Note the progress for the page, in parts; the next write of answers stores it."""
         self._parts = finished, total
 
     def note(self) -> None:
@@ -293,13 +303,13 @@ class ProgressKeeper:
         await asyncio.wait([task])
 
     async def keep_rest(self) -> None:
-        """Write the finished parts, across a lost connection. For an attempt that ends early."""
+        """Write the finished parts of an attempt that ends early, across a lost connection."""
         await self.close()
         if self._has_more():
             await asyncio.shield(in_database(self._write))
 
     async def keep(self) -> None:
-        """Write the finished parts now. A lost database is left to the next write."""
+        """Write the finished parts now, or leave them to the next write if the database is lost."""
         await self.close()
         if self._has_more():
             await asyncio.shield(self._try_to_write())

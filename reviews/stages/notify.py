@@ -38,8 +38,8 @@ def run(claim: StageClaim) -> Written:
 
     A message has only the files that its recipient may read. Recipients who are muted, or whose threshold
     the review does not reach, get none and are not required for the job's success. A message for a digest
-    makes the stage wait until the digest is due, after all others are sent. A stage that has sent for
-    `send.SENDING_SECONDS` gives its attempt back and goes on with the rest behind other due work.
+    makes the stage wait until the digest is due, once all other messages are sent. A stage that has sent for
+    `send.SENDING_SECONDS` gives its attempt back; the rest comes after other due work.
 
     Raises LostLease as soon as the lease is lost, the failures of `send.deliver`, and PermanentFailure
     PATH_DENIED, with a security event, when a recipient is still to be notified and the allow-list no
@@ -86,7 +86,10 @@ def run(claim: StageClaim) -> Written:
 
 
 def _reports(job: ReviewJob, recipients: Sequence[str], *, is_settled: bool = False) -> dict[str, Report]:
-    """Return what each recipient may read now. Unless all `is_settled`, raises as `refuse_outside` does."""
+    """Return the report that each recipient may read now.
+
+    `is_settled`: all of them were notified. If not, raises as `refuse_outside` does.
+    """
     report = report_of(job)
     if not is_settled:
         paths = allowlist_recheck.paths_shown(job.pk, [file.file for file in report.coverage])
@@ -96,11 +99,11 @@ def _reports(job: ReviewJob, recipients: Sequence[str], *, is_settled: bool = Fa
 
 
 def _renew_digests(claim: StageClaim) -> None:
-    """Take today's message of the other reviews that a due digest of this job holds (guarantee G576).
+    """Renew the messages of other reviews in the due digests of this job (guarantee G576).
 
-    Each was frozen when its review ended: since then its recipient may have lost a viewing scope, and the
-    allow-list may have been edited. A review that nothing may be said of, or whose message cannot be made,
-    leaves: its own stage says why. Raises LostLease.
+    Each message was frozen when its review ended. Since then its recipient may have lost a viewing scope, and
+    the allow-list may have been edited. A review leaves the digest when nothing may be shown of it, or when
+    its message cannot be made; its own stage says why. Raises LostLease.
     """
     for other, recipients in lifecycle.others_due(claim.job_id).items():
         if not pipeline.still_ours(claim):
@@ -117,9 +120,9 @@ def _renew_digests(claim: StageClaim) -> None:
 
 
 def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedPreferences:
-    """Return which recipients decline this message and why, and which want it in a digest.
+    """Return the recipients who decline this message, with why, and those who want a digest.
 
-    A message that has a delivery row already (`known`) is sent as it was prepared.
+    A message that already has a delivery row (`known`) is sent as it was prepared.
     """
     return policy.apply_preferences(
         {
@@ -133,9 +136,9 @@ def _wishes(known: Mapping[str, str], reports: Mapping[str, Report]) -> AppliedP
 def _recorded(claim: StageClaim, declined: Mapping[str, str], required: frozenset[str]) -> Written:
     """Return the function that records who was notified and who declined.
 
-    Both raise DependencyUnavailable when a recipient in `required` has no row, or one that was never sent: a
-    standby that was promoted meanwhile may lack what the stage did (guarantee G491). The record may have
-    waited for it.
+    Both functions raise DependencyUnavailable when a recipient in `required` has no row, or one that was
+    never sent. A standby that was promoted meanwhile may lack rows that the stage wrote (guarantee G491), and
+    the record may have waited for that standby.
     """
     save_mail = _stored_mail(claim, required)
 

@@ -1,4 +1,4 @@
-"""Store a review: artifacts, findings, coverage, banner and outcomes, with their alerts."""
+"""Stores a review: its artifacts, findings, coverage, banner and fates, and raises alerts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def stored(
 ) -> Written:
     """Write the redacted artifacts; return the function that inserts the rows.
 
-    That runs in the transaction that completes the stage, with the alerts. `progress`: answers by request.
+    The function runs in the transaction that completes the stage, and raises the alerts too. `progress` holds
+    answers by request.
     """
     outcome = with_reconnect(lambda: hidden_by_configuration(claim.job_id, outcome))
     review = outcome.review
@@ -179,7 +180,7 @@ def _fate_row(claim: StageClaim, fated: Fated) -> FindingFate:
 
 
 def _save_fates(outcome: ReviewOutcome, rows: Mapping[RawId, FindingFate]) -> None:
-    """Insert the ledger: those that others were merged into first."""
+    """Insert the fates of raw findings; those into which others were merged come first."""
     into = {fated.raw: fated.into for fated in outcome.fates if fated.into is not None}
     FindingFate.objects.bulk_create(row for raw, row in rows.items() if raw not in into)
     for raw, other in into.items():
@@ -208,7 +209,7 @@ def _missing(claim: StageClaim, outcome: ReviewOutcome) -> str:
 
 
 def _log_partial(claim: StageClaim, outcome: ReviewOutcome) -> None:
-    """Log what was reviewed of a partial review, once it is stored."""
+    """Log how much of a partial review was reviewed, once it is stored."""
     created_at = ReviewJob.objects.values_list("created_at", flat=True).get(pk=claim.job_id)
     over = outcome.stopped is Stopped.OVER_LIMIT
     error_class = ErrorClass.POLICY_REJECTED if over else ErrorClass.DEADLINE_EXCEEDED
@@ -224,7 +225,7 @@ def _log_partial(claim: StageClaim, outcome: ReviewOutcome) -> None:
 
 
 def _raise_alerts(claim: StageClaim, outcome: ReviewOutcome) -> None:
-    """Write what operators learn of cut requests, failed parts and refutations, with the review."""
+    """Alert operators to cut requests, failed parts and refutations, in the review's commit."""
     if cut := outcome.review.usage.cut:
         alerts.tell(
             "requests_cut",

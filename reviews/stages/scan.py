@@ -1,9 +1,9 @@
-"""A scan in its stage: the documents of a commit, each stored as it is verified (guarantee G540).
+"""Scans the documents of a commit, each stored once it is verified (guarantee G540).
 
     commit ─► scanning process ─► a row per document ─► the change that the next stages take for a review
 
-A worker that dies leaves the rows: the next one goes on with the documents that are left. When the soft
-deadline comes, what is verified is the result.
+A worker that dies leaves the rows, and the next one goes on with the documents that are not verified. When
+the soft deadline comes, the verified documents are the result.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ from reviews.sources.registry import depot_prefix
 from reviews.stages import depot_scan
 from reviews.states import StageStatus
 
-SLICE_SECONDS = 60.0  # of one attempt from its first document on, then other work comes first
-DOCUMENT_SECONDS = 60.0  # of one document, then it is left out
+SLICE_SECONDS = 60.0  # of one attempt from its first document on; then other work comes first
+DOCUMENT_SECONDS = 60.0  # of one document; then it is left out
 LISTING_SECONDS = 180.0  # of each step until the first document is begun
 MAX_LOST = 5  # documents that may end the process in one attempt
 PAUSED = "The scan paused after a minute so that other work can run."
@@ -77,7 +77,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """A scan as the fetch stage stores it. `configuration` is frozen with the job."""
+    """A scan as the fetch stage stores it; `configuration` is frozen with the job."""
 
     change: Change
     configuration: RootConfiguration
@@ -86,8 +86,8 @@ class Scanned:
 def run(claim: StageClaim, job: ReviewJob) -> Scanned:
     """Scan the commit of a job; return the change that stands for it.
 
-    Raises the failures of git and Perforce, CONFIG_INVALID and NOT_FOUND of the source; LostLease; and
-    DependencyUnavailable while its code host or Perforce is not called, and when its slice is over: the
+    Raises the failures of git and Perforce; CONFIG_INVALID and NOT_FOUND of the source; and LostLease. Raises
+    DependencyUnavailable while its code host or Perforce must not be called, and when its slice is over: the
     attempt is given back, and the rest comes later.
     """
     source = config.source_of_job(job)
@@ -148,13 +148,13 @@ class _Scan:
         self._until = time.monotonic() + claim.soft_deadline_in
         self._slice_until = math.inf
         self._is_whole = sight.is_whole(root)
-        self.is_listed = False  # which documents there are is known
-        # `beyond`: documents; `left_out`: statements; `cut`: sentences; `not_indexed`: files;
-        # `unfetched`: revisions of files. An earlier attempt may know more.
+        self.is_listed = False  # the documents of the commit are known
+        # Counts: `beyond` of documents, `left_out` of statements, `cut` of sentences, `not_indexed` of files,
+        # `unfetched` of revisions of files. An earlier attempt may have counted more.
         self.left_out = Counter({name: int(n) for name, n in pipeline.progress_of(claim).items()})
 
     def verify(self) -> None:
-        """Verify what is left, until nothing is or the time is over."""
+        """Verify the documents that are left, until none is or the time is over."""
         if self._left() <= 0:
             return
         self._where = self._commit()
@@ -173,7 +173,7 @@ class _Scan:
         )
 
     def _commit(self) -> tuple[Sequence[str], str]:
-        """Return where git finds what is scanned, and its commit: that of the job, or a copy of its path."""
+        """Return git's location and commit of what is scanned: the job's, or a copy of its path."""
         if not isinstance(self._source, PerforceSource):
             return self._source.location, self._job.changelist_id.rpartition("@")[2]
         made = depot_scan.copy_of(self._job, self._source, self._sight, self._left() / 2)
@@ -181,22 +181,16 @@ class _Scan:
         self._is_whole &= made.is_whole  # the allow-list may have included less then
         return made.git.location, made.sha
 
-    def _is_ours(self) -> bool:
-        """Say whether the repository is our own copy, which another attempt makes again; delete a copy."""
-        if isinstance(self._source, PerforceSource):
-            depot_scan.delete(self._job.pk)
-        return isinstance(self._source, CommitSource | PerforceSource)
-
     def _left(self) -> float:
         return self._until - time.monotonic()
 
     def _verified(self, process: ScanProcess) -> str:
-        """Store documents as they come; return the one that the process ended at, or ""."""
+        """Store documents as they come; return the one at which the process ended, or ""."""
         location, sha = self._where
         asked = {
             "git": list(location),
             "sha": sha,
-            # What was not read from a depot may say anything: that it does not hold a word refutes nothing.
+            # A file of a depot that was not read may hold any word, so a missing word refutes nothing.
             "is_whole": self._is_whole and not self.left_out["unfetched"],
             "kinds": list(self._rules.kinds),
         }
@@ -223,9 +217,11 @@ class _Scan:
                     process.send(self._answer(message))
             return ""
         except PermanentFailure as failure:
-            if failure.error_class in _OF_A_LOST_MIRROR and self._is_ours():
-                raise made_anew() from None
-            raise
+            is_own_copy = isinstance(self._source, CommitSource | PerforceSource)
+            if not is_own_copy or failure.error_class not in _OF_A_LOST_MIRROR:
+                raise
+            depot_scan.delete(self._job.pk)  # another attempt makes it again
+            raise made_anew() from None
         except ProcessLost:
             if self._left() <= 0:
                 return ""
@@ -253,7 +249,7 @@ class _Scan:
         return with_reconnect(partial(self._begun, message["found"]))
 
     def _begun(self, found: Sequence[tuple[str, int, str]]) -> list[str]:
-        """Record the documents that there are; return those that are not verified yet."""
+        """Record the documents of the commit; return those that are not verified yet."""
         rows = [
             ScanDocument(
                 scan_id=self._job.pk, digest=_digest(path), path=clean(self._depot_path(path), 1024),
@@ -317,7 +313,7 @@ def _digest(path: str) -> str:
 
 
 def _kept(root: str, claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a claim, without secrets."""
+    """Return a claim as it is stored, without secrets."""
     found = claim["found"]
     return {
         "line": claim["line"],
@@ -341,7 +337,7 @@ def _why_unread(row: ScanDocument) -> str:
 def _change(
     job: ReviewJob, folder: str, note: str, *, is_unlisted: bool, left_out: Mapping[str, int]
 ) -> Change:
-    """Return the change that stands for a scan: its documents, and what is untrue in them."""
+    """Return the change that stands for a scan: its documents and the untrue claims in them."""
     rows = list(ScanDocument.objects.filter(scan=job.pk))
     result = scans.results_of([job.pk])[job.pk]
     is_unlisted = is_unlisted and not rows  # an earlier attempt may have listed them

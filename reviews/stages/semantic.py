@@ -1,11 +1,11 @@
-"""The semantic step of documentation drift: sections by the similarity of their embeddings to the change.
+"""The semantic step of documentation drift: ranks sections by similarity to the change.
 
     sections ─► vectors stored? ─ no ─► embeddings server ─► cosine with the changed files ─► joined ranking
 
 Vectors are stored like other answers that are paid once: sealed, under a key of model, length and text, and
-expiring. So no vector of another model can be compared. The candidates are bounded, so that Python compares
-them and PostgreSQL needs no extension. Which model a repository is indexed with is stored too: another one
-switches this step off, and nothing else, until the repository is indexed again (`forget`).
+expiring. So vectors of different models are never compared. The candidates are bounded, so that Python
+compares them and PostgreSQL needs no extension. The model that indexed a repository is stored too: another
+model switches off this step, and nothing else, until the repository is indexed again (`forget`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Sections in the order in which they are asked about; `units` are to be stored, `note` is for people."""
+    """Sections in the order in which they are asked about.
+
+    `units` are to be stored; `note` is for people.
+    """
 
     sections: Sequence[ShownSection]
     note: str = ""
@@ -118,13 +121,13 @@ def _switched_off(plain: Ordered, key: str, state: Mapping[str, Any], model: str
         configured_model=model,
         query_dimension=dimensions,
     )
-    # Stored again, so that it does not expire before those who may mend it know.
+    # Stored again, so that it does not expire before people have noticed.
     kept = AnsweredUnit(key, [dict(state)], state["model"], 0)
     return replace(plain, note=SEMANTIC_OFF.text, units=(kept,))
 
 
 def _files(prepared: Prepared) -> dict[int, RedactedText]:
-    """Return what the change does to each file that the model sees, by its index."""
+    """Return the text of the change in each file that the model sees, by the file's index."""
     hunks: dict[int, list[RedactedText]] = {}
     for unit in prepared.units:
         for hunk in unit.hunks:
@@ -157,7 +160,7 @@ async def _embedded(claim: StageClaim, texts: Sequence[RedactedText]) -> list[Ve
 
 
 def _fused(sections: Sequence[ShownSection], fits: Mapping[int, tuple[float, int]]) -> list[ShownSection]:
-    """Return the sections by both rankings: those that map to the change, and those that stand out."""
+    """Return the sections that map to the change or stand out by meaning, ranked by both."""
     shares = [share for share, _ in fits.values()]
     least = fmean(shares) + max(pstdev(shares), LEAST_MARGIN) if shares else math.inf
     close = sorted((number for number in fits if fits[number][0] >= least), key=lambda n: -fits[n][0])

@@ -1,4 +1,7 @@
-"""Reads and writes the review units of a change (guarantees G360 and G361): one query, and one statement."""
+"""Reads and writes the review units of a change (guarantees G360 and G361).
+
+Reading takes one query, writing one statement.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ SELECT u.key, u.answer, u.input_tokens, j.changelist_id, j.review_version
 def known_units(
     claim: StageClaim, keys: Sequence[str], progress: MutableMapping[str, str], *, is_submitted: bool
 ) -> Mapping[str, KnownUnit]:
-    """Return what earlier reviews found in units with these keys, by key.
+    """Return the answers of earlier reviews about units with these keys, by key.
 
     After the first answer, later attempts of the stage take over the same units, which `progress` lists.
     Otherwise they would pack different parts and pay for them again.
@@ -76,7 +79,7 @@ def known_answers(claim: StageClaim, keys: Sequence[str]) -> dict[str, tuple[Map
 
 
 def kept_answers(claim: StageClaim) -> dict[str, str]:
-    """Return the progress of this job's partial review, so that its replay asks for the rest only (G386)."""
+    """Return the progress of this job's partial review: its replay asks for the rest (G386)."""
     rows = ReviewUnit.objects.filter(key=_answers_key(claim), made_by__stopped__gt="")
     found = rows.values_list("answer", flat=True).first()
     return dict(found[0]) if found else {}
@@ -93,7 +96,10 @@ def _answers_key(claim: StageClaim) -> str:
 
 
 def save_units(claim: StageClaim, units: Iterable[AnsweredUnit]) -> None:
-    """Store what a review found, in its commit. The newest answer about equal content replaces others."""
+    """Store the answers of a review about its units, in its commit.
+
+    The newest answer about equal content replaces others.
+    """
     rows = {
         unit.key: ReviewUnit(
             key=unit.key,

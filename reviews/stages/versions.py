@@ -1,4 +1,7 @@
-"""Relates the findings of a review to those of the version before, in the commit that stores them."""
+"""Relates the findings of a review to those of the version before.
+
+The relation is stored in the commit that stores the findings.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def compare(
 ) -> Callable[[], None]:
     """Mark the unsaved `findings` of a review as new or still there (guarantee G220).
 
-    Return the function that stores what became of the others, within the commit of the review.
+    Return the function that stores how the other earlier findings ended, in the commit of the review.
     """
     if scans.is_scan(claim.job_id):
         return scans.relate(claim.job_id, findings)
@@ -68,7 +71,7 @@ def compare(
 
 
 def _recognise(claim: StageClaim, findings: Sequence[FindingRow], taken: Sequence[UUID]) -> None:
-    """Give `findings` the identity of those that people judged before, by what they say.
+    """Give `findings` the identity of earlier ones of the same text that people have judged.
 
     A version in between may not have reported them, and a restart of this review stores new rows.
     """
@@ -93,9 +96,9 @@ def _recognise(claim: StageClaim, findings: Sequence[FindingRow], taken: Sequenc
 
 
 def keep_critical_shown(findings: Sequence[FindingRow]) -> None:
-    """Part findings that have become critical from a dismissal that one person gave (G411).
+    """Separate findings that have become critical from a dismissal by one person (G411).
 
-    Part of the commit that stores them: who dismisses an earlier version meanwhile waits for it.
+    Runs in the commit that stores them, so a dismissal of an earlier version meanwhile waits for it.
     """
     critical = [row for row in findings if row.severity == FindingSeverity.CRITICAL]
     hold_verdicts(row.identity for row in critical)
