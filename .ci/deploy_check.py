@@ -1,4 +1,4 @@
-"""`manage.py check --deploy` as a complete production installation would see it: no warning is left."""
+"""`manage.py check --deploy` as a complete production installation: no warning is left."""
 
 import os
 import sys

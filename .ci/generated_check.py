@@ -1,4 +1,7 @@
-"""Fails when migrations, or files that commands write from tables, are not current: one start of Django."""
+"""Check that migrations and generated files are current, with one start of Django.
+
+Generated files are those that commands write from tables.
+"""
 
 import os
 import sys

@@ -214,7 +214,10 @@ def append(spool, line):
 
 
 def replay(settings, key):
-    """Post everything in the spool, unless another run is doing so. Raises UnreachableError, OSError."""
+    """Post everything in the spool, unless another run is doing so.
+
+    Raises UnreachableError, OSError.
+    """
     import fcntl
     import time
 
@@ -236,7 +239,10 @@ def replay(settings, key):
 
 
 def take(spool):
-    """Move the spool aside as the file to send, unless an earlier run left one; False: nothing to send."""
+    """Move the spool aside as the file to send, unless an earlier run left one.
+
+    Return False when there is nothing to send.
+    """
     import fcntl
 
     if os.path.exists(spool + ".sending"):
@@ -330,7 +336,10 @@ def ask(settings, method, path, too_late, body=None, key=None):
 
 
 def blames_event(text):
-    """Return whether a 400 is about the event: a proxy's is not, nor one for a host that is not allowed."""
+    """Return whether a 400 is about the event.
+
+    That of a proxy is not, nor one for a host that is not allowed.
+    """
     return b"SCHEMA_INVALID" in text and b'"request"' not in text
 
 
@@ -402,7 +411,10 @@ def describe_key(path):
 
 
 def describe_spool(spool):
-    """Open the files of a run and count the events. Makes none: it would belong to the wrong account."""
+    """Open the files of a run; return the spool's path and how many events wait.
+
+    Makes no file: it would belong to the wrong account.
+    """
     directory = os.path.dirname(spool)
     if not os.access(directory, os.W_OK | os.X_OK):
         raise ValueError(f"{directory} is not a directory that can be written to")
