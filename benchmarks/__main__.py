@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names]`: run the benchmarks, one JSON line a figure on standard output."""
+"""`python -m benchmarks [names]`: run the benchmarks, one JSON line a figure on stdout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = (
 
 
 def _run(name: str) -> bool:
-    """Run one benchmark, pass its figures on, say whether every `must` holds.
+    """Run one benchmark and pass its figures on; return whether every `must` holds.
 
     A process each: every benchmark prepares its own environment before Django reads it.
     """

@@ -1,11 +1,11 @@
-"""A database as large as the console must stand: jobs, attempts, deliveries and dead letters.
+"""Database as large as the admin must stand: jobs, attempts, deliveries and dead letters.
 
-Written by SQL in a few statements, with triggers and foreign keys off while it loads; CHECKs stay
-on. Failures come in waves (one class fails for a day, as a broken dependency makes it), groups
-follow a steep curve (the first of them has a tenth of all letters), titles and authors repeat.
+Written by SQL in a few statements, with triggers and foreign keys off while it loads; CHECKs stay on.
+Failures come in waves (one class fails for a day, as a broken dependency makes it), groups follow a steep
+curve (the first of them has a tenth of all dead letters), titles and authors repeat.
 
-The newest jobs are active: a third of them waits for each stage, the stages before it are done. All is
-one transaction that begins with TRUNCATE and puts the indexes back at its end, so that a server with
+The newest jobs are active: a third of them waits for each stage, the stages before it are done. All is one
+transaction that begins with TRUNCATE and puts the indexes back at its end, so that a server with
 `wal_level=minimal` writes no log of it.
 """
 

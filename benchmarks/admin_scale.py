@@ -103,7 +103,10 @@ def _filters(table: str, *filters: dict[str, str]) -> list[str]:
 
 
 def ask(client: Any, address: str) -> tuple[float, str]:
-    """Return the milliseconds that an answer took, and its text. Raises CannotRun unless it is 200."""
+    """Return the milliseconds that an answer took, and its text.
+
+    Raises CannotRun unless the status is 200.
+    """
     started = time.perf_counter()
     response = client.get(address, **OURS)
     milliseconds = (time.perf_counter() - started) * 1000
@@ -128,7 +131,10 @@ def _walk(client: Any, root: str, page: Page, addresses: Sequence[str]) -> Itera
 
 
 def measure(client: Any, page: Page, rounds: int, root: str = "/admin/") -> Figure:
-    """Measure a kind of page, ours and the peer's, in turns. `root` is where our addresses begin."""
+    """Measure a kind of page, ours and the peer's, in turns.
+
+    `root` is where our addresses begin.
+    """
     ours: list[tuple[float, str]] = []
     for _ in range(_WARM):
         ask(client, root + page.ours[0])

@@ -32,7 +32,10 @@ KEYS = {
 
 
 def _fill(tasks: int) -> list[tuple[int, int]]:
-    """Store jobs with tasks; return further jobs without, each with its stage that waits for agents."""
+    """Store jobs with tasks; return further jobs without tasks, each with its stage.
+
+    Those stages wait for agents.
+    """
     from datetime import timedelta
 
     from django.db import connection
@@ -70,7 +73,10 @@ def _fill(tasks: int) -> list[tuple[int, int]]:
 
 
 def _p95(run: Callable[[], Any], times: int) -> float:
-    """Return the milliseconds that 19 of 20 calls stay below; the first calls, unmeasured, warm up."""
+    """Return the milliseconds that 19 of 20 calls stay below.
+
+    The first calls warm up and are not measured.
+    """
     taken = []
     for number in range(times + 6):  # PostgreSQL keeps a generic plan from the sixth call on
         began = time.perf_counter()

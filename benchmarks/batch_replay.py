@@ -1,8 +1,8 @@
-"""A replay batch of thousands of dead letters at a set rate, through a killed worker and a pause.
+"""Replay batch of thousands of dead letters at a set rate, through a kill and a pause.
 
-`python -m benchmarks.batch_replay --letters 5000 --rate 3000`: loads dead letters by SQL, lets real
-worker clusters work through one batch, kills every worker process at a third of the way, pauses the
-batch at two thirds, and counts what the rows say in the end.
+`python -m benchmarks.batch_replay --letters 5000 --rate 3000`: loads dead letters by SQL, lets real worker
+clusters work through one batch, kills every worker process at a third of the way, pauses the batch at two
+thirds, and counts what the rows say in the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.ground import CannotRun, until
 
 PAUSE_SECONDS = 8.0
 
-# Jobs whose stage llm used its one attempt, their letters in one group, and the artifact's row.
+# Jobs whose stage llm used its one attempt, their dead letters in one group, and the artifact's row.
 _LOAD = """
 WITH job AS (
   INSERT INTO jobs (idempotency_key, request_sha256, changelist_id, review_version, recipients,
@@ -56,13 +56,13 @@ def load(letters: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the rows say after a batch: each number is exact."""
+    """Counts from the rows after a batch: each number is exact."""
 
     outcomes: dict[str, int]
     succeeded_jobs: int
-    replayed_twice: int  # letters
+    replayed_twice: int  # dead letters
     stages_run_twice: int  # jobs whose stage llm was recorded more than once after the replay
-    let_go: int  # letters left in the batch's hands
+    let_go: int  # dead letters that the batch still holds
 
 
 def count() -> Counted:
@@ -87,7 +87,7 @@ def count() -> Counted:
 
 
 def replayed() -> int:
-    """Return how many letters were replayed so far."""
+    """Return how many dead letters were replayed so far."""
     from criticizer.db import prepared
 
     return int(prepared.value("SELECT count(*) FROM dead_letter_events WHERE action = 'replayed'"))
@@ -108,7 +108,10 @@ def kill_workers(main_pid: int) -> int:
 
 
 def _watch(batch_id: int, letters: int, pid: int) -> tuple[int, int]:
-    """Kill and pause on the way; return how many processes were killed and what the pause let through."""
+    """Kill and pause on the way.
+
+    Return how many processes were killed and how many dead letters the pause let through.
+    """
     from deadletters import batches
     from deadletters.models import ReplayBatch
 

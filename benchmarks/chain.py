@@ -46,7 +46,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Contender:
-    """How one queue makes jobs due and which processes work on them."""
+    """A queue: how it makes jobs due, and the processes that work on them."""
 
     name: str
     insert: Callable[[Sequence[str]], None]
@@ -60,7 +60,7 @@ class Contender:
 
 @dataclass
 class Sample:
-    """What one contender showed in one round."""
+    """Measurements of one contender in one round."""
 
     jobs_per_second: float = 0.0
     cpu_ms: float = 0.0

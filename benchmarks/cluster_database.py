@@ -1,4 +1,4 @@
-"""The cluster drill's database: a primary and the standby that streams from it, each on its own machine.
+"""Database of the cluster drill: a primary and its streaming standby on two machines.
 
 The drill is the operator of the pair: it promotes the standby of a dead primary, and makes the machine that
 comes back a standby of the new one. With synchronous replication a primary waits for its standby from the
@@ -49,7 +49,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a promotion left behind: committed transactions, and the requests among them."""
+    """Committed transactions that a promotion left behind, and the requests among them."""
 
     transactions: int
     keys: frozenset[str]
@@ -143,7 +143,7 @@ class Pair:
 
     @property
     def servers(self) -> tuple[Server, Server]:
-        """Both, in the order of their machines."""
+        """Return both, in the order of their machines."""
         first, second = sorted((self.primary, self.standby), key=lambda server: server.machine.number)
         return first, second
 
@@ -157,7 +157,10 @@ class Pair:
         self.mend()
 
     def mend(self) -> None:
-        """Make the standby follow the primary, on an empty machine, where it does not. Raises CannotRun."""
+        """Make the standby follow the primary, on an empty machine, where it does not.
+
+        Raises CannotRun.
+        """
         for turn in range(TRIES):
             if self.is_whole():
                 return
@@ -170,7 +173,7 @@ class Pair:
         raise CannotRun(f"{self.standby.machine.name} could not be made a standby")
 
     def is_whole(self) -> bool:
-        """Say whether the standby streams from the primary."""
+        """Return whether the standby streams from the primary."""
         try:
             return bool(self.primary.ask(_FOLLOWERS))
         except psycopg.OperationalError:
@@ -187,10 +190,10 @@ class Pair:
             self.primary.ask("SELECT pg_reload_conf()")
 
     def fail_over(self, seconds: float) -> float:
-        """Lose the primary's machine and promote the standby `seconds` later; return when, in epoch seconds.
+        """Lose the primary's machine and promote the standby `seconds` later.
 
-        With asynchronous replication the standby is cut off before, so that something is lost. Raises
-        CannotRun where there is no standby: then the primary stays.
+        Return when, in seconds of the epoch. With asynchronous replication the standby is cut off before, so
+        that something is lost. Raises CannotRun where there is no standby: then the primary stays.
         """
         with contextlib.suppress(CannotRun):
             until(self.is_whole, RECONNECT_SECONDS, "the standby does not stream")
@@ -212,7 +215,7 @@ class Pair:
         return promoted
 
     def _is_promoted(self) -> bool:
-        """Promote the standby, where it is none yet; say whether it takes writes."""
+        """Promote the standby, where it is none yet; return whether it takes writes."""
         try:
             if self.standby.ask("SELECT pg_is_in_recovery()")[0][0]:
                 self.standby.ask("SELECT pg_promote(true, 60)")
@@ -256,7 +259,10 @@ def urls(pair: Pair) -> dict[str, str]:
 
 
 def connect(pair: Pair) -> psycopg.Connection[Any]:
-    """Open a connection to the server that takes writes: autocommit. Raises psycopg.OperationalError."""
+    """Open a connection to the server that takes writes: autocommit.
+
+    Raises psycopg.OperationalError.
+    """
     return psycopg.connect(
         host=",".join(server.machine.address for server in pair.servers),
         port=PORT, user=OWNER, dbname=DATABASE, autocommit=True, connect_timeout=2,

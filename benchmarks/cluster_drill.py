@@ -1,9 +1,10 @@
-"""The cluster drill: break an installation of HOSTS machines with a replicated database; do the books.
+"""Cluster drill: break an installation of HOSTS machines, then compare the books.
 
-Machines are namespaces (`cluster_network`), each with web and workers of every queue; PostgreSQL is a primary
-and a streaming standby on two more (`cluster_database`), artifacts lie in a bucket. Load, peers and books
-are those of `make drill`. When the faults are over (`cluster_faults`), the hosts are upgraded one by one
-under load: first the database, then each host is drained and comes back with the next version.
+The database is replicated. Machines are namespaces (`cluster_network`), each with web and workers of every
+queue; PostgreSQL is a primary and a streaming standby on two more (`cluster_database`), artifacts lie in a
+bucket. Load, peers and books are those of `make drill`. When the faults are over (`cluster_faults`), the
+hosts are upgraded one by one under load: first the database, then each host is drained and comes back with
+the next version.
 
 The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck and
 wrong_state are 0, and 3 where machines cannot be made. With asynchronous replication a promotion loses
@@ -14,8 +15,8 @@ posted again. Counted apart too are mails that were sent again because their rec
 (`repeated_mails`), and webhooks with the same key and another time of review (`repeated_webhooks`), which a
 receiver that honours the key drops.
 
-A drill that is told to end (SIGTERM, SIGINT, SIGHUP), or that cannot go on, does its books as they stand: its
-summary says while what it was `cut`, and its status is 1.
+A drill that is told to end (SIGTERM, SIGINT, SIGHUP), or that cannot go on, compares its books as they
+stand: its summary says while what it was `cut`, and its status is 1.
 """
 
 from __future__ import annotations
@@ -170,7 +171,10 @@ class ClusterDrill:
 def _books(
     course: Course, injector: Injector, unsettled: str, cut: str
 ) -> tuple[dict[str, object], Verdict, list[float]]:
-    """Do the books; those of a cut drill say how they stand now, if the database takes writes just now."""
+    """Compare the books; return the summary, the verdict and the seconds of each recovery.
+
+    Those of a drill that was cut say how they stand now, if the database takes writes within CUT_SECONDS.
+    """
     cluster, last = injector.cluster, time.monotonic() + (CUT_SECONDS if cut else 0)
     while True:
         try:
@@ -186,7 +190,10 @@ def _books(
 
 
 def upgrade(cluster: Cluster) -> list[float]:
-    """Upgrade the hosts one by one; until the last one, some are a version behind. Return each drain in s."""
+    """Upgrade the hosts one by one; return the seconds of each drain.
+
+    Until the last one, some are a version behind.
+    """
     cluster.manage("migrate", "--verbosity", "0", CLUSTER_NEXT_VERSION="1")
     say("drill: the database is a version ahead")
     drained = []

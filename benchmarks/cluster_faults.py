@@ -1,4 +1,4 @@
-"""Faults of the cluster drill, and how long each was felt.
+"""Faults of the cluster drill, and the time for which each was felt.
 
 machine_vanishes     all its processes and its cable are gone; it comes back with the next power
 machine_partitioned  its cable is off for longer than a lease; it comes back believing that it holds work
@@ -84,7 +84,10 @@ class Injector:
     _database: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, faults: Sequence[Fault], started: float, is_over: Callable[[], bool]) -> None:
-        """Do each fault at its moment (`started` is time.monotonic() of the start); wait for the last."""
+        """Do each fault at its moment; wait for the last.
+
+        `started` is time.monotonic() of the start.
+        """
         self._started = started
         threads = []
         for fault in at_their_moments(faults, started, is_over):
@@ -182,7 +185,7 @@ class Injector:
         pair.rejoin()
 
     def _until_felt_no_more(self, promoted: float, clusters: dict[str, str]) -> list[float]:
-        """Return, for each host's web server and each of `clusters`, the seconds until it worked again.
+        """Return the seconds until each host's web server, and each of `clusters`, worked again.
 
         Hosts that another fault hits on the way do not count. A cluster that stays away has restarted.
         """
@@ -225,7 +228,10 @@ SELECT max(extract(epoch FROM coalesce(
 
 
 def recovery_of(hits: Sequence[Hit], connection: psycopg.Connection[Any]) -> list[float]:
-    """Return, for each host that vanished or was cut off with work, how long until all of it went on."""
+    """Return the seconds until the work of each host that vanished or was cut off went on.
+
+    Hosts that held no work are left out.
+    """
     found = []
     for hit in hits:
         if hit.host and hit.fault.kind.startswith("machine_"):

@@ -1,4 +1,4 @@
-"""The installation that the cluster drill breaks: `manage.py up` on several machines, one database pair.
+"""Installation of the cluster drill: `manage.py up` on several machines, one database pair.
 
 Every machine has a data directory of its own; what machines share is the database, the bucket of artifacts
 (moto, in a process of its own) and the git repository, of which each would have a clone.
@@ -174,7 +174,10 @@ class Cluster:
 
 
 def made(files: Path, count: int, environment: Mapping[str, str], *, is_synchronous: bool) -> Cluster:
-    """Return a cluster of `count` hosts that is not started. `environment`: what all hosts have alike."""
+    """Return a cluster of `count` hosts that is not started.
+
+    `environment`: the variables that all hosts have alike.
+    """
     database = [
         cluster_database.Server(Machine(name, number), files / name)
         for number, name in ((2, "db1"), (3, "db2"))
@@ -205,7 +208,10 @@ def made(files: Path, count: int, environment: Mapping[str, str], *, is_synchron
 
 @contextlib.contextmanager
 def bucket(files: Path) -> Iterator[dict[str, str]]:
-    """Run an S3 server in a process of its own; yield the variables that name it. Raises CannotRun."""
+    """Run an S3 server in a process of its own; yield the variables that name it.
+
+    Raises CannotRun.
+    """
     try:
         import boto3
         import moto  # noqa: F401  started as a program

@@ -1,4 +1,4 @@
-"""The cluster drill's machines: Linux namespaces on one bridge, and links that can be spoiled.
+"""Machines of the cluster drill: namespaces on one bridge, and links that can be spoiled.
 
 The drill works in a network and process namespace of its own (`enter`), so that whatever it makes goes with
 it, also after a kill. In it each `Machine` has a namespace for network, processes and host name, and a cable
@@ -61,9 +61,10 @@ def obstacle() -> str:
 
 
 def enter() -> None:
-    """Continue this program in namespaces of its own; return when it is in them. Raises CannotRun.
+    """Continue this program in Linux namespaces of its own; return when it is in them.
 
-    The process outside waits for it, passes SIGTERM, SIGINT and SIGHUP on and ends with its status.
+    The process outside waits for it, passes SIGTERM, SIGINT and SIGHUP on and ends with its status. Raises
+    CannotRun.
     """
     if os.environ.get(_ENTERED):
         return
@@ -129,7 +130,7 @@ class Machine:
 
     @property
     def inside(self) -> list[str]:
-        """The beginning of a command line that runs on this machine."""
+        """Return the beginning of a command line that runs on this machine."""
         return ["nsenter", "--target", str(self._init), "--net", "--uts", "--pid", "--mount"]
 
     @property

@@ -1,4 +1,4 @@
-"""Settings of the cluster drill: the product's own, with a clock that may be wrong and a next version.
+"""Settings of the cluster drill: the product's own, with a wrong clock and a next version.
 
 CLUSTER_CLOCK names a file that holds seconds: `time.time` and Django's `now` are so far ahead. (Debian's
 libfaketime makes Python's `time.sleep` fail, and time namespaces leave the time of day alone.)

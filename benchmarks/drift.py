@@ -1,9 +1,9 @@
-"""Documentation drift: recall and false positives beside its peers, on real documentation, and at scale.
+"""Documentation drift: recall and false positives beside peers, and speed at scale.
 
 The mutated trees are those of `tests/drift/corpus.py`, each a commit on its clean tree; every tool reads
-both, and what it says of the mutated tree and not of the clean one counts. Real documentation
-is that of installed packages, or of the source distributions in DRIFT_SDISTS. The peers are commands in the
-environment of `make peers`, or in the folder DRIFT_PEERS; ours runs in this process.
+both, and what it says of the mutated tree and not of the clean one counts. Real documentation is that of
+installed packages, or of the source distributions in DRIFT_SDISTS. The peers are commands in the environment
+of `make peers`, or in the folder DRIFT_PEERS; ours runs in this process.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ def _corpus() -> None:
 
 
 def _packages() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield trees with documentation: source distributions, else installed packages with their readme."""
+    """Yield trees with documentation.
+
+    They are source distributions, else installed packages with their readme.
+    """
     if folder := os.environ.get("DRIFT_SDISTS"):
         for archive in sorted(Path(folder).glob("*.tar.gz")):
             yield archive.name, _in_archive(archive)

@@ -85,7 +85,7 @@ def _found(known: Sections, path: str, name: str, before: str, names: set[str]) 
 
 
 def _mutations(known: Sections, code: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield file and name of each symbol that one file defines, and that code of a document names."""
+    """Yield file and name of each symbol that one file defines and code of a document names."""
     documented = set().union(*known.symbols)
     definers: dict[str, set[str]] = {}
     for path, text in code.items():

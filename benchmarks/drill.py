@@ -1,17 +1,16 @@
-"""The fault drill: break a running installation JOBS jobs long, FAULTS times; then do the books.
+"""Fault drill: break an installation of JOBS jobs FAULTS times, then compare the books.
 
-`manage.py up` runs as it does for everybody: embedded PostgreSQL, web, all clusters. Posters
-send a stream of review requests and repeat each with its idempotency key until it is answered.
-The model server, two webhook receivers, an SMTP server and a maildir misbehave on schedule
-(`drill_peers`), processes die (`drill_faults`). Pull requests are opened and pushed to on GitHub,
-Gitea and GitLab, which reach their limits and lose webhooks (`drill_host`). Another key posts a flood whose
-webhooks go to a receiver that hangs or drips; the summary has how long the reviews of the first key
-took. When the faults are over and everything is quiet, each pull request is pushed to once more; then
-what was posted, the database and the receivers' ledgers are compared (`drill_ledger`,
-`drill_host_ledger`).
+`manage.py up` runs as it does for everybody: embedded PostgreSQL, web, all clusters. Posters send a stream
+of review requests and repeat each with its idempotency key until it is answered. The model server, two
+webhook receivers, an SMTP server and a maildir misbehave on schedule (`drill_peers`), processes die
+(`drill_faults`). Pull requests are opened and pushed to on GitHub, Gitea and GitLab, which reach their
+limits and lose webhooks (`drill_host`). Another key posts a flood whose webhooks go to a receiver that hangs
+or drips; the summary has how long the reviews of the first key took. When the faults are over and everything
+is quiet, each pull request is pushed to once more; then what was posted, the database and the receivers'
+ledgers are compared (`drill_ledger`, `drill_host_ledger`).
 
-The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck
-and wrong_state are 0. A drill that fails keeps its directory. The same SEED repeats the schedule.
+The last line on standard output is a JSON object; the status is 1 unless lost, duplicated, stuck and
+wrong_state are 0. A drill that fails keeps its directory. The same SEED repeats the schedule.
 """
 
 from __future__ import annotations

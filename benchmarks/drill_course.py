@@ -36,11 +36,11 @@ Database = psycopg.Connection[Any]
 
 
 class Installation(Protocol):
-    """What a course needs of the installation it loads."""
+    """Interface of the installation that a course loads."""
 
     @property
     def addresses(self) -> Sequence[str]:
-        """The base URLs that requests are posted to, in turns."""
+        """Return the base URLs that requests are posted to, in turns."""
 
     def connect(self) -> Database:
         """Open a connection to the database: autocommit. Raises psycopg.OperationalError."""
@@ -51,7 +51,10 @@ class Installation(Protocol):
 
 @dataclass
 class Course:
-    """One run's load. `keys`: the API keys of the requests and of the flood; `length` in seconds."""
+    """Load of one run.
+
+    `keys`: the API keys of the requests and of the flood; `length` in seconds.
+    """
 
     installation: Installation
     peers: Peers
@@ -77,7 +80,7 @@ class Course:
         self.peers.hosts.start(addresses, pulls, 0.95 * self.length, self._is_limited)
 
     def _is_limited(self, host: str) -> bool:
-        """Say whether a code host's limit refused the product's last call, as the product counts it."""
+        """Return whether, as the product counts it, a host's limit refused its last call."""
         try:
             with self.installation.connect() as connection:
                 row = connection.execute(_REFUSALS, [f"{host}:%"]).fetchone()
@@ -86,14 +89,14 @@ class Course:
         return row is not None and row[0] > 0
 
     def is_late(self) -> bool:
-        """Say whether no further fault is to begin."""
+        """Return whether no further fault is to begin."""
         return time.monotonic() > self.started + self.length + OVERTIME_SECONDS
 
     def settle(self) -> str:
-        """Cease every fault of the peers and wait for quiet; return what is not quiet when time is up.
+        """Cease every fault of the peers and wait for quiet; return what is left.
 
-        The last heads are pushed into the quiet, or into what is left when the time for it is up. They have a
-        time of their own, as the books compare their reviews.
+        The last heads are pushed into the quiet, or into what is left when the time for it is up. They have
+        a time of their own, as the books compare their reviews.
         """
         self.peers.cease()
         say(f"drill: no more faults after {time.monotonic() - self.started:.0f} s")
@@ -105,7 +108,7 @@ class Course:
         return "; ".join(filter(None, unsettled))
 
     def _quiet(self, when: str) -> str:
-        """Wait until every job has an end and every role is filled; return what is not when time is up.
+        """Wait until every job has an end and every role is filled; return what is left.
 
         Time is up SETTLE_SECONDS after the last progress: a job that ended, or a case less in the books of
         pull requests.
@@ -133,7 +136,10 @@ class Course:
             time.sleep(0.5)
 
     def _state(self) -> tuple[tuple[Any, ...] | None, Verdict | None]:
-        """Return how many jobs there are, ended and queued, and the books of pull requests; None: unknown."""
+        """Return the numbers of jobs (all, ended, queued) and the books of pull requests.
+
+        None: unknown.
+        """
         try:
             with self.installation.connect() as connection:
                 row = connection.execute(

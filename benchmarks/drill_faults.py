@@ -1,4 +1,4 @@
-"""Carries the schedule out, one thread a fault, and measures how long each kill was felt.
+"""Faults of the drill, one thread each, and the time for which each kill was felt.
 
 Recovery of a kill, in seconds from the signal:
 
@@ -7,8 +7,8 @@ Recovery of a kill, in seconds from the signal:
   role again and the cluster has begun an attempt after that (as far as there was work left);
 - a web process: until as many as before are there and `/livez` answers.
 
-PostgreSQL is measured on its own, from the moment it accepts connections again until the next
-attempt: how long it is away is the schedule's doing.
+PostgreSQL is measured on its own, from the moment it accepts connections again until the next attempt: how
+long it is away is the schedule's doing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Injector:
     _database: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, faults: Sequence[Fault], started: float, is_over: Callable[[], bool]) -> None:
-        """Do each fault at its moment (`started` is time.monotonic() of the start); wait for the last."""
+        """Do each fault at its moment; wait for the last.
+
+        `started` is time.monotonic() of the start.
+        """
         self._started = started
         for fault in at_their_moments(faults, started, is_over):
             thread = threading.Thread(target=self._do, args=(fault,), name=str(fault), daemon=True)
@@ -97,7 +100,10 @@ class Injector:
     # -- clusters -----------------------------------------------------------------------------
 
     def _kill(self, hit: Hit, what: str) -> None:
-        """`what`: worker_<queue>, idle_<queue>, pusher, monitor, sentinel, cluster."""
+        """Kill processes.
+
+        `what`: worker_<queue>, idle_<queue>, pusher, monitor, sentinel, cluster.
+        """
         role, _, queue = what.partition("_")
         hit.queue = queue or hit.fault.queue
         process = self._find(hit, role)
@@ -215,7 +221,10 @@ class Injector:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Seconds by fault: `kills` of single processes, `database` from its return to the next attempt."""
+    """Seconds of recovery, by fault.
+
+    `kills`: of single processes; `database`: from its return to the next attempt.
+    """
 
     kills: tuple[tuple[float, Hit], ...]
     database: tuple[tuple[float, Hit], ...]

@@ -116,7 +116,10 @@ class CodeHost:
         threading.Thread(target=open_all, daemon=True).start()
 
     def begin(self, fault: Fault) -> None:
-        """Misbehave, until the product has met it: a host has too few calls for a share of some seconds."""
+        """Misbehave, until the product has met it.
+
+        The product calls a host too seldom for a fault of some seconds, or of a share of the calls.
+        """
         if fault.kind == "host_limit":
             self._limit()
         elif fault.kind == "host_drop":
@@ -131,7 +134,10 @@ class CodeHost:
             self._push_during_review(self._push())
 
     def _limit(self) -> None:
-        """Refuse some calls, once the product is over the time before: refusals in a row double the wait."""
+        """Refuse some calls, once the product has got over the refusals before.
+
+        Refusals in a row double the product's wait.
+        """
         while not self._has_answered.is_set() or self._is_limited(self.kind.name):
             if self._stopping.wait(0.5):
                 return
@@ -139,7 +145,10 @@ class CodeHost:
         self._limits.extend(_ACCOUNT_STORM if isinstance(self.api, AccountServer) else _STORM)
 
     def _revoke(self, overlap: float) -> None:
-        """Revoke the tokens; of an account the one, so many seconds after the other has begun to count."""
+        """Revoke the tokens.
+
+        Of an account the old one, `overlap` seconds after the next one is accepted.
+        """
         if not isinstance(self.api, AccountServer):
             self.api.tokens.clear()
             return
@@ -162,7 +171,10 @@ class CodeHost:
             self._send(number, "synchronize")
 
     def _push(self, number: int | None = None) -> int:
-        """Push a head: of a new pull request, or one that replaces the one before. Return the number."""
+        """Push a head; return the number of its pull request.
+
+        The head is of a new pull request, or replaces the one before.
+        """
         with self._lock:
             number = number or len(self._repo.pulls) + 1
             known = self._repo.pulls.get(number)

@@ -1,4 +1,4 @@
-"""The books of the drill's pull requests: heads that were pushed, the product's versions, what the host has.
+"""Books of the drill's pull requests: pushed heads, the product's versions, the host's rows.
 
 `reconcile` is a pure function of them; its sentences join those of `drill_ledger`. For each pull request:
 
@@ -37,8 +37,10 @@ SELECT p.host, p.number, v.head_sha, v.is_automatic, j.id AS job, j.review_versi
 
 @dataclass(frozen=True, slots=True)
 class HostBooks:
-    """The host's ledger. `heads`: pull request and head, as they were pushed; `taken_in`: those whose webhook
-    was answered with a job. `comments`: pull request and text. `host`: its name.
+    """Ledger of one host.
+
+    `heads`: pull request and head, as they were pushed; `taken_in`: those whose webhook was answered with a
+    job. `comments`: pull request and text. `host`: its name.
     """
 
     heads: tuple[tuple[int, str], ...]

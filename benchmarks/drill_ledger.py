@@ -1,4 +1,4 @@
-"""The books of the drill: what was posted, what the database says, what the receivers have.
+"""Books of the drill: the posted requests, the database and the receivers' ledgers.
 
 `reconcile` is a pure function of the three and finds every contradiction. What counts as what:
 
@@ -109,7 +109,7 @@ def read(connection: psycopg.Connection[Any]) -> Facts:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the books say. Each list holds one sentence a case."""
+    """Verdict on the books. Each list holds one sentence a case."""
 
     lost: list[str] = field(default_factory=list)
     duplicated: list[str] = field(default_factory=list)
@@ -127,7 +127,7 @@ class Verdict:
 
     @property
     def is_settled(self) -> bool:
-        """Say whether nothing is left that time could mend."""
+        """Return whether nothing is left that time could mend."""
         return not (self.lost or self.stuck or self.wrong_state)
 
     @property
@@ -167,12 +167,13 @@ def reconcile(posted: Sequence[Posted], facts: Facts, receipts: Receipts) -> Ver
 def take_out_repeated(
     verdict: Verdict, facts: Facts, losses: Iterable[float], lost: Collection[str]
 ) -> dict[str, int]:
-    """Take out of `duplicated` what a receiver has again under one key, after the record of it was lost.
+    """Take out of `duplicated` the messages that were repeated because their record was lost.
 
-    With its record a database lost the result too: the message is made anew, with another time of review. A
-    receiver that honours the key drops it; people see the mail again. `losses` says when a database was lost,
-    in seconds of the epoch, and `lost` has the keys of the requests that it lost. A job that ended before, or
-    began after, has kept its record: its repetition stays. Returns how many there were, by channel.
+    A receiver has them again under one key. With its record a database lost the result too: the message is
+    made anew, with another time of review. A receiver that honours the key drops it; people see the mail
+    again. `losses` says when a database was lost, in seconds of the epoch, and `lost` has the keys of the
+    requests that it lost. A job that ended before, or began after, has kept its record: its repetition
+    stays. Returns how many there were, by channel.
     """
     moments = [datetime.fromtimestamp(seconds, UTC) for seconds in losses]
     jobs = {

@@ -1,8 +1,7 @@
-"""The peers of the drill: a model server, three webhook receivers, SMTP server, maildir and code hosts.
+"""Peers of the drill: model server, webhook receivers, SMTP server, maildir, code hosts.
 
-Real servers on loopback, in threads of this process, that misbehave for as long as a fault lasts
-and keep a ledger of everything they took over. Faults are constructed; the wire forms are those
-of `tests.fakes`.
+Real servers on loopback, in threads of this process, that misbehave for as long as a fault lasts and keep a
+ledger of everything they took over. Faults are constructed; the wire forms are those of `tests.fakes`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WEBHOOK_SECONDS = 0.04
 
 
 class Mischief:
-    """What is wrong with one peer at this moment. Spoils a `share` of the requests, evenly."""
+    """Active faults of one peer. They spoil a `share` of the requests, evenly."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,7 +88,10 @@ def _stuck(request: Received) -> Behaviour:
 
 @dataclass(slots=True)
 class Peers:
-    """Running peers. Made by `running`. `tarpit` hangs or drips, by path, until the faults are over."""
+    """Running peers. Made by `running`.
+
+    `tarpit` hangs or drips, by path, until the faults are over.
+    """
 
     model: FakeLlm
     receivers: tuple[WebhookReceiver, ...]

@@ -55,7 +55,10 @@ SMTP_DOMAIN = "smtp.example.com"  # mail to it goes through SMTP, all other into
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `at` and `seconds` (how long it lasts, 0 for a kill) count from the run's start."""
+    """One fault.
+
+    `at` and `seconds` (how long it lasts, 0 for a kill) count from the run's start.
+    """
 
     number: int
     at: float
@@ -69,7 +72,10 @@ class Fault:
 
 
 def length_of(count: int) -> float:
-    """Return the seconds over which `count` faults are spread: one after another, barely recovered."""
+    """Return the seconds over which `count` faults are spread.
+
+    One begins when the one before is barely recovered.
+    """
     return max(20.0, 1.6 * count)
 
 
@@ -81,9 +87,10 @@ def schedule(
     weights: Mapping[str, int] = WEIGHTS,
     length: float | None = None,
 ) -> list[Fault]:
-    """Return `count` faults in order of their moment, every kind at least once if `count` reaches.
+    """Return `count` faults in order of their moment, of every kind at least one.
 
-    `only` limits the kinds of `weights`. Raises KeyError for an unknown one.
+    A smaller `count` leaves kinds out. `only` limits the kinds of `weights`. Raises KeyError for an unknown
+    one.
     """
     dice = random.Random(seed)
     kinds = _kinds(count, dice, {kind: weights[kind] for kind in only or weights})

@@ -1,7 +1,7 @@
-"""The installation that the drill breaks: `manage.py up` in a directory of its own.
+"""Installation of the drill: `manage.py up` in a directory of its own.
 
-The drill stands outside: it starts one process, finds the others as its children, reads the
-database with a connection of its own, and signals only what descends from the process it started.
+The drill stands outside: it starts one process, finds the others as its children, reads the database with a
+connection of its own, and signals only what descends from the process it started.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ class Installation:
         return None
 
     def of_role(self, queue: str, role: str) -> list[psutil.Process]:
-        """Return the living processes of a role in a cluster: pusher, monitor, idle, processing, worker."""
+        """Return the living processes of a role in a cluster.
+
+        A role is pusher, monitor, idle, processing or worker.
+        """
         wanted = {"idle", "processing"} if role == "worker" else {role}
         found = []
         sentinel = self.sentinel(queue)

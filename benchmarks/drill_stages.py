@@ -36,7 +36,7 @@ def _built() -> Mapping[bool, Mapping[str, Provider]]:
 
 
 class _Chosen:
-    """Stands where the stage looks for `notifications.config`."""
+    """Stand-in for `notifications.config` in the stage."""
 
     def __init__(self, *, has_smtp: bool) -> None:
         self._has_smtp = has_smtp
@@ -46,7 +46,10 @@ class _Chosen:
 
 
 def notify(claim: StageClaim) -> Written:
-    """Run the real stage; a worker of this queue runs one at a time, so the door may be swapped."""
+    """Run the real stage with the providers for its recipients.
+
+    A worker of this queue runs one stage at a time, so the stage's configuration may be replaced.
+    """
     recipients = ReviewJob.objects.values_list("recipients", flat=True).get(pk=claim.job_id)
     has_smtp = any(recipient.endswith(f"@{SMTP_DOMAIN}") for recipient in recipients)
     real.config = _Chosen(has_smtp=has_smtp)  # type: ignore[assignment,attr-defined]

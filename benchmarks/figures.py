@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Must:
-    """What a figure has to reach: `Must("ratio", ">=", 1.5)`."""
+    """Bound that a figure has to reach: `Must("ratio", ">=", 1.5)`."""
 
     of: Literal["value", "ratio"]
     sign: Literal["<=", ">="]
@@ -25,7 +25,7 @@ class Must:
         return f"{self.of} {self.sign} {self.bound:g}"
 
     def holds(self, value: float, ratio: float | None) -> bool:
-        """Say whether the figure reaches it. A ratio that could not be measured does not."""
+        """Return whether the figure reaches it. A ratio that could not be measured does not."""
         measured = value if self.of == "value" else ratio
         if measured is None:
             return False

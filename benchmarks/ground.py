@@ -1,7 +1,7 @@
-"""The ground every benchmark stands on: a temporary directory with PostgreSQL and Redis in it.
+"""Ground of every benchmark: a temporary directory with PostgreSQL and Redis in it.
 
-Nothing outside is used or touched: no configured database, no environment of an installation,
-no service of the machine. Everything listens on unix sockets or loopback and ends by pid.
+Nothing outside is used or touched: no configured database, no environment of an installation, no service of
+the machine. Everything listens on unix sockets or loopback and ends by pid.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ class Ground:
 
     @contextlib.contextmanager
     def database(self) -> Iterator[dict[str, str]]:
-        """Point Django at a fresh copy of the migrated database; yield the environment for processes."""
+        """Point Django at a fresh copy of the migrated database.
+
+        Yield the environment for processes.
+        """
         from django.db import connection
 
         self._count += 1

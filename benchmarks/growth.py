@@ -135,7 +135,10 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def claim_of(queue: str) -> Callable[[Side], float]:
-    """Return the work of a claim: lease the next message, begin its attempt. Given back behind the clock."""
+    """Return the work of a claim: lease the next message, begin its attempt.
+
+    The claim is given back outside of the time that is measured.
+    """
     from criticizer.queue import outbox
     from reviews import pipeline
     from reviews.pipeline import Due, StageClaim
@@ -156,7 +159,10 @@ def claim_of(queue: str) -> Callable[[Side], float]:
 
 
 def scatter(side: Side, queue: str, number: int) -> None:
-    """Make some messages from all over the backlog the next ones, as when many wait for a dependency."""
+    """Make some messages from all over the backlog the next ones.
+
+    So it is when many wait for a dependency.
+    """
     with side.used(), side.connection.cursor() as cursor:
         cursor.execute(
             "UPDATE outbox_messages"
@@ -201,7 +207,10 @@ def scrape(side: Side) -> float:
 
 
 def maintenance(sides: Sequence[Side]) -> Figure:
-    """Measure each function of the maintenance; the figure is the slowest one on the full database."""
+    """Measure each function of the maintenance.
+
+    The figure is the slowest one on the full database.
+    """
     from django.conf import settings
     from django.utils.module_loading import import_string
 
@@ -279,7 +288,10 @@ def under_load(place: Ground, sides: Sequence[Side], seconds: float) -> list[Fig
 
 
 def run(place: Ground, sides: Sequence[Side], given: argparse.Namespace) -> Iterator[Figure]:
-    """Yield the figures, the cheap ones first: what is asked of the databases changes them little."""
+    """Yield the figures, the cheap ones first.
+
+    What they ask of the databases changes these little.
+    """
     from criticizer.queue import outbox
     from reviews import pipeline
 

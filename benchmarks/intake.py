@@ -37,7 +37,7 @@ BURSTS = 10
 
 @dataclass(frozen=True)
 class Sample:
-    """What one view showed in one round."""
+    """Measurements of one view in one round."""
 
     per_second: float
     p95: float

@@ -36,7 +36,10 @@ _MIB_PER_GIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`seconds` to the last review; `in_flight` calls while the processes had `mib` for themselves."""
+    """One run: `seconds` to the last review, and the calls `in_flight` at once.
+
+    `mib` is the memory that the processes had for themselves meanwhile.
+    """
 
     seconds: float
     in_flight: int

@@ -1,8 +1,8 @@
-"""A load generator in a process of its own: many connections, a share of repeated keys, bursts.
+"""Load generator in a process of its own: many connections, repeated keys, bursts.
 
-`python -m benchmarks.load PORT`, with the API key in BENCHMARK_KEY, posts review requests for a
-few seconds and prints one JSON object: requests, seconds, statuses, latencies in ms. Repeated keys
-are taken from the newest ones, most of them still in flight on another connection.
+`python -m benchmarks.load PORT`, with the API key in BENCHMARK_KEY, posts review requests for a few seconds
+and prints one JSON object: requests, seconds, statuses, latencies in ms. Repeated keys are taken from the
+newest ones, most of them still in flight on another connection.
 """
 
 from __future__ import annotations

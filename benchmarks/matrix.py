@@ -1,20 +1,20 @@
-"""The crash matrix of the providers: provider by behaviour by the statement at which a worker dies.
+"""Crash matrix: provider by behaviour by the statement at which a worker dies.
 
     make matrix [DELIVERIES=10000] [SEED=1]
 
-Every cell is a delivery whose worker is killed by SIGKILL at one statement of the protocol, while
-the provider behaves as the row says; another worker comes after it. A cell is truthful when the
-recipient has the message exactly once and the row says so, when it was refused and the row says
-that, or when the row waits for an operator because the provider leaves no proof; of a digest, when
-that holds for the row of each of its reviews. Then DELIVERIES are made under random misbehaviour
-and random kills, and the ledgers of both sides compared.
+Every cell is a delivery whose worker is killed by SIGKILL at one statement of the protocol, while the
+provider behaves as the row says; another worker comes after it. A cell is truthful when the recipient has
+the message exactly once and the row says so, when it was refused and the row says that, or when the row
+waits for an operator because the provider leaves no proof; of a digest, when that holds for the row of each
+of its reviews. Then DELIVERIES are made under random misbehaviour and random kills, and the ledgers of both
+sides compared.
 
 A large number of POINTS takes every statement; `--part 2/6` the second of six parts of them, so that they
-can be gone through in runs that are short. The last line is JSON: cells, truthful, duplicates, losses, and at
-how many of the statements workers were killed. The status is 1 unless all are truthful.
+can be gone through in runs that are short. The last line is JSON: cells, truthful, duplicates, losses, and
+at how many of the statements workers were killed. The status is 1 unless all are truthful.
 
-A run that is interrupted (Ctrl-C, SIGTERM, `timeout`) prints the cells it has, names the providers it did not
-finish in `unfinished`, and its status is 1.
+A run that is interrupted (Ctrl-C, SIGTERM, `timeout`) prints the cells it has, names the providers it did
+not finish in `unfinished`, and its status is 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOSSES = {"loss", "false failed"}
 
 @dataclass
 class Found:
-    """What the providers' processes said.
+    """Answers of the providers' processes.
 
     `counted`: the statements of whole behaviours, and at how many of them workers were killed.
     """

@@ -1,8 +1,8 @@
-"""Check runs, and statuses of commits, in the matrix: each shows the end of its review once, whatever dies.
+"""Check runs, and statuses of commits, in the matrix.
 
-A cell is a reviewed head whose worker is killed at one statement while it opens or closes its check run;
-another worker comes after it. It is truthful when the host shows one check run that is concluded, and the row
-says so.
+Each has to show the end of its review once, whatever dies. A cell is a reviewed head whose worker is killed
+at one statement while it opens or closes its check run; another worker comes after it. It is truthful when
+the host shows one check run that is concluded, and the row says so.
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ def prepared_digest(rig: Rig, series: str, number: int) -> list[int]:
 
 
 def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0) -> int:
-    """Make a job with one prepared delivery to the rig's recipient of that number; return its id."""
+    """Make a job with one prepared delivery to a rig's recipient; return its id.
+
+    `number` is that of the recipient.
+    """
     from notifications.delivery import prepare, snapshot
     from notifications.recipients import split
     from reviews.models import ReviewJob

@@ -1,4 +1,4 @@
-"""The rigs of what sends mail: a maildir, an SMTP server with and without Dovecot, mail services."""
+"""Rigs of mail: a maildir, an SMTP server with and without Dovecot, mail services."""
 
 from __future__ import annotations
 
@@ -153,7 +153,10 @@ def resend(stack: ExitStack, folder: Path, scale: float) -> Rig:
 
 
 class _Postmark(PostmarkService):
-    """Its index shows a mail `lag_seconds` after it was accepted; `lost` searches are not answered."""
+    """Double whose index shows a mail `lag_seconds` after it was accepted.
+
+    `lost` searches are not answered.
+    """
 
     def __init__(self) -> None:
         self.lag_seconds, self.lost = 0.0, 0

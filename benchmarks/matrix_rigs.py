@@ -107,7 +107,10 @@ def _webhook_once(stack: ExitStack, folder: Path, scale: float) -> Rig:
 
 
 class _Seen(Counter[str]):
-    """The receiver's ledger; with `repeats`, of a receiver that takes an id as often as it comes."""
+    """Ledger of a receiver.
+
+    With `repeats`, of a receiver that takes an id as often as it comes.
+    """
 
     def __init__(self, hook: Hook, *, repeats: bool) -> None:
         super().__init__()
@@ -200,7 +203,10 @@ def _swarm(stack: ExitStack, folder: Path, scale: float) -> Rig:
 
 
 def _with_lines(server: swarm.SwarmServer) -> Iterable[str]:
-    """Yield the token of each review as often as its comments were made; never where one is missing."""
+    """Yield the token of each review as often as its comments were made.
+
+    Never where a comment is missing.
+    """
     lines = server.lines
     for token, times in server.kept.items():
         found = lines.get(token, Counter())
@@ -221,7 +227,10 @@ class _Kept(dict[int, Any]):
 
 
 def _on_host(channel: str) -> MakeRig:
-    """Return the rig of a code host: each number has a repository, and its owner limits of its own."""
+    """Return the maker of a code host's rig.
+
+    Each number has a repository, and its owner limits of its own.
+    """
     name = host_of(channel.removesuffix(hosts.CHECK))
 
     def make(stack: ExitStack, folder: Path, scale: float) -> Rig:

@@ -104,12 +104,18 @@ class Bench:
         return self._together.get(job, [job])
 
     def order(self, *jobs: int, is_second: bool = False, **more: object) -> dict[str, object]:
-        """Return what a worker is told; in the second life the others of a digest come before the first."""
+        """Return the order for a worker.
+
+        In the second life the others of a digest come before the first.
+        """
         told = [one for job in jobs for one in self.jobs_of(job)[:: -1 if is_second else 1]]
         return {"jobs": told, "spec": self.rig.spec, "channel": self.channel, **more}
 
     def cells(self, behaviour: str, most: int, part: tuple[int, int] = (1, 1)) -> Iterator[Cell]:
-        """Yield the cells of a behaviour: without a kill, then killed at every point or a part of them."""
+        """Yield the cells of a behaviour: without a kill, then killed at each point.
+
+        With `part`, at a part of the points.
+        """
         watch = "lines" if behaviour == NORMAL else "calls"
         events: list[tuple[str, str]] = []
 
@@ -198,7 +204,7 @@ class Bench:
         return verdict, str(row.status), seen
 
     def _may_hold(self, row: Any, *, refuses: bool) -> bool:
-        """Say whether what the provider promises leaves no proof for this row."""
+        """Return whether what the provider promises leaves no proof for this row."""
         from notifications.delivery import reconcile, uncertainty_policy
         from notifications.digests import lifecycle
         from notifications.providers.base import Evidence
@@ -292,7 +298,10 @@ class Bench:
 
 @contextmanager
 def bench(name: str, workers: Workers | None = None) -> Iterator[Bench]:
-    """Start a provider's server, and workers of its own unless some are given. Django must be set up."""
+    """Start a provider's server, and workers of its own unless some are given.
+
+    Django must be set up.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="criticizer-matrix-")))
         rig = {**matrix_rigs.RIGS, **matrix_rigs.DIGEST_RIGS}[name](stack, folder, TIME_SCALE)
@@ -314,7 +323,10 @@ def part_of(text: str) -> tuple[int, int]:
 
 
 def _interrupted(*_: object) -> None:
-    """Leave; servers and workers are stopped on the way out, which a further signal does not interrupt."""
+    """Leave, stopping servers and workers on the way out.
+
+    A further signal does not interrupt that.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     sys.exit(1)

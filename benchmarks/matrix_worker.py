@@ -122,7 +122,7 @@ def _functions(
 
 
 def live(job_id: int, channel: str, provider: Any) -> tuple[bool, str]:
-    """Deliver a job as its stage would, again and again, until it has ended one way or the other.
+    """Deliver a job as its stage would, again and again, until it has ended.
 
     Return whether time was up before that, and what the last try said, "" after one that ended well.
     """

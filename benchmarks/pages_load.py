@@ -1,7 +1,8 @@
-"""A million findings on top of `admin_load`'s reviews, and one change as large as its pages must stand.
+"""A million findings on top of `admin_load`'s reviews, and one very large change.
 
-Words follow a steep curve, as in real text: some stand in most findings, most in a few. One finding in
-five is reported again by a later review, one in fifty has a verdict.
+The change is as large as its pages must stand. Words follow a steep curve, as in real text: some stand in
+most findings, most in a few. One finding in five is reported again by a later review, one in fifty has a
+verdict.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Celery with Redis, tuned: prefork, late acknowledgement, connections kept, enqueued after the commit.
+"""Celery with Redis, tuned: prefork, late acknowledgement, enqueued after the commit.
 
-What was tuned: CELERY_DB_REUSE_MAX (by default every task opens a database connection of its
-own: a third of the throughput), no results, no events, no gossip, mingle or heartbeat, no rate
-limits, JSON messages of one number, Redis on a unix socket. Each stage is a task; it is
-published after the commit of the stage before it, as `transaction.on_commit` would. A crash
-between the two loses the job, as does Redis within its second between syncs.
+What was tuned: CELERY_DB_REUSE_MAX (by default every task opens a database connection of its own: a third of
+the throughput), no results, no events, no gossip, mingle or heartbeat, no rate limits, JSON messages of one
+number, Redis on a unix socket. Connections are kept. Each stage is a task; it is published after the commit
+of the stage before it, as `transaction.on_commit` would. A crash between the two loses the job, as does
+Redis within its second between syncs.
 """
 
 from __future__ import annotations

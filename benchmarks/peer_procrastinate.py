@@ -1,10 +1,10 @@
-"""Procrastinate in its best form: async tasks, hand-written SQL, a psycopg pool, several processes.
+"""Procrastinate in its best form: async tasks, hand-written SQL, a pool, several processes.
 
-`python -m benchmarks.peer_procrastinate` runs one worker process of `CONCURRENCY` tasks; the
-benchmark starts as many as the others have workers. The next stage is deferred inside the
-commit that records the one before it (its own SQL function, in the same statement), so nothing
-is lost. Finished jobs are deleted from its table, LISTEN is on, locks are not used; the pool
-is ours, without the liveness check and the transaction around each of its queries.
+`python -m benchmarks.peer_procrastinate` runs one worker process of `CONCURRENCY` tasks; the benchmark
+starts as many as the others have workers. The next stage is deferred inside the commit that records the one
+before it (its own SQL function, in the same statement), so nothing is lost. Finished jobs are deleted from
+its table, LISTEN is on, locks are not used; the pool of psycopg is ours, without the liveness check and the
+transaction around each of its queries.
 """
 
 from __future__ import annotations

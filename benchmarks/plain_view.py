@@ -1,13 +1,13 @@
-"""The peer of intake: the view one would write first, with DRF's ModelSerializer and the ORM.
+"""Peer of intake: the view one would write first, with DRF's ModelSerializer and the ORM.
 
-`python -m benchmarks.intake` serves it in place of the API (BENCHMARK_URLCONF), with the same
-server, middleware, authentication, throttle and tables. A job, its three stages and its outbox
-row are created in one transaction; a repeated key shows as IntegrityError, and the original is
-read. It validates less than the product's view and wakes no worker.
+`python -m benchmarks.intake` serves it in place of the API (BENCHMARK_URLCONF), with the same server,
+middleware, authentication, throttle and tables. A job, its three stages and its outbox row are created in
+one transaction; a repeated key shows as IntegrityError, and the original is read. It validates less than the
+product's view and wakes no worker.
 
-Two peers differ in their answer. `PlainView` answers what the contract asks for, with nested
-serializers; `ShortView` answers with the job's own five fields, which would break every client
-but shows what the writing alone is worth.
+Two peers differ in their answer. `PlainView` answers what the contract asks for, with nested serializers;
+`ShortView` answers with the job's own five fields, which would break every client but shows what the writing
+alone is worth.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Redaction: speed on diffs beside a peer's, the slowest of them, dense and hostile text, and recall.
+"""Redaction: speed on diffs beside a peer's, on dense and hostile text, and recall.
 
-CPU seconds of one core, so that a busy machine does not decide. The diffs are made of the
-Python that runs this, with secrets planted. Peers read the same texts in the same run, in an
-environment of their own (`redaction_peers.py`); of detect-secrets' two ways the faster counts.
+CPU seconds of one core, so that a busy machine does not decide. The diffs are made of the Python that runs
+this, with secrets planted; the slowest of them is a figure too. Peers read the same texts in the same run,
+in an environment of their own (`redaction_peers.py`); of detect-secrets' two ways the faster counts.
 """
 
 from __future__ import annotations
@@ -178,9 +178,10 @@ def _sources() -> dict[str, str]:
 
 
 def _peer(tool: str, texts: list[str]) -> tuple[dict[str, str], float] | None:
-    """Return the texts without what a peer finds in them, and its seconds; None where it is missing.
+    """Return the texts without what a peer finds in them, and its seconds.
 
-    Peers have an environment of their own (`make peers`, 420 MB): `REDACTION_PEERS` is its Python.
+    None where the peer is missing. Peers have an environment of their own (`make peers`, 420 MB):
+    `REDACTION_PEERS` is its Python.
     """
     python = os.environ.get("REDACTION_PEERS", sys.executable)
     script = Path(__file__).with_name("redaction_peers.py")
@@ -243,7 +244,10 @@ def drawn() -> list[Figure]:
 
 
 def _beside(peer: str, ours: Report, theirs: Report | None) -> list[Figure]:
-    """Return recall and rows changed in vain on the same rows, and what lies between ours and a peer's."""
+    """Return recall and the share of rows changed in vain, on the same rows.
+
+    Each beside a peer's, with the difference.
+    """
     figures = []
     for name, secret, bound in (
         ("recall", True, Must("value", ">=", 0.15)),

@@ -1,4 +1,7 @@
-"""Stages of replayed jobs (BENCHMARK_STAGES=benchmarks.replay_stages): the review stores its coverage."""
+"""Stages of replayed jobs: the review stores its coverage.
+
+Used by BENCHMARK_STAGES=benchmarks.replay_stages.
+"""
 
 from __future__ import annotations
 

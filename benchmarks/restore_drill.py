@@ -1,12 +1,13 @@
-"""The restore drill: lose a machine with database and files under load, and restore it on an empty one.
+"""Restore drill: lose a machine with database and files under load, restore it on another.
 
-`deploy/backup.sh` copies the database once and then makes a point every few seconds; `deploy/restore.sh`
-restores the last point, as docs/operations/backup.md says. Clients repeat what they were answered with their
-idempotency keys. Then the books are done as in `make drill`: whatever was committed before the point is
-there, whatever came after it is done once more, and no receiver that deduplicates has anything twice.
+The other one is empty. `deploy/backup.sh` copies the database once and then makes a point every few seconds;
+`deploy/restore.sh` restores the last point, as docs/operations/backup.md says. Clients repeat what they were
+answered with their idempotency keys. Then the books are compared as in `make drill`: whatever was committed
+before the point is there, whatever came after it is done once more, and no receiver that deduplicates has
+anything twice.
 
-The last line on standard output is a JSON object. `rpo_seconds` is the age of the point when the machine
-was lost, `rto_seconds` the time from the beginning of the restore until the web server was ready, and
+The last line on standard output is a JSON object. `rpo_seconds` is the age of the point when the machine was
+lost, `rto_seconds` the time from the beginning of the restore until the web server was ready, and
 `rto_review_seconds` until a review that was posted then had ended. The status is 1 unless the books balance.
 """
 

@@ -6,7 +6,10 @@ _PREFIX = "retry-in:"
 
 
 def changelist(seconds: float, number: int) -> str:
-    """Return the changelist (one of `number`s) whose first attempt fails, to be repeated after `seconds`."""
+    """Return a changelist whose first attempt fails, to be repeated after `seconds`.
+
+    `number` tells changelists apart.
+    """
     return f"{_PREFIX}{seconds:.3f}:{number}"
 
 

@@ -25,7 +25,10 @@ PATH = "//depot/p/file"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An added line with its neighbours on the new side, and the line it replaced if that is known."""
+    """An added line with its neighbours on the new side.
+
+    `replaced` is the line that it replaced, if that is known.
+    """
 
     chunk: Chunk
     hunk: str

@@ -287,7 +287,7 @@ def _has_heads(around: Sequence[tuple[int, str]], shown: AbstractSet[int | None]
 
 
 def outlines() -> Iterator[tuple[Figure, object]]:
-    """Yield the processor time of an outline, for 100 kB of ordinary files of installed packages."""
+    """Yield the processor time of an outline, for 100 kB of files of installed packages."""
     files = [
         one
         for suffix in (".py", ".js", ".ts", ".h")

@@ -146,7 +146,10 @@ def merged_share(pairs: Sequence[tuple[str, str]]) -> float:
 
 
 def _pieces(text: str) -> int:
-    """Count tokens as byte-pair encodings do, roughly: short words, numbers and signs each are one."""
+    """Return a rough count of tokens, as byte-pair encodings make them.
+
+    Short words, numbers and signs each are one.
+    """
     return len(re.findall(r" ?[A-Za-z]{1,6}|\d{1,3}|\s+|[^\w\s]{1,2}", text))
 
 

@@ -34,14 +34,20 @@ from tests.reviewers.test_units import Scripted, stored
 
 
 class Quiet(Scripted):
-    """A model that finds nothing: code of this repository holds words that a scripted one looks for."""
+    """A model that finds nothing.
+
+    Code of this repository holds words that a scripted model looks for.
+    """
 
     def answer(self, text: str) -> dict[str, object]:
         return {"findings": [], "files_read": []}
 
 
 class Telling(Scripted):
-    """A model that reports the first added line of each file, with names of the code it stands in."""
+    """A model that reports the first added line of each file.
+
+    With names of the code it stands in.
+    """
 
     def answer(self, text: str) -> dict[str, object]:
         hunks = text.rpartition("hunks to review\n")[2]
@@ -104,7 +110,10 @@ def prefixes(files: Sequence[FileChange]) -> Iterator[tuple[Figure, object]]:
 
 
 def rules() -> Iterator[tuple[Figure, object]]:
-    """Yield what it takes to find the rules of a change, and those of each of its files as a part."""
+    """Yield the milliseconds that it takes to find the rules of a change.
+
+    Also those of each of its files as a part.
+    """
     paths = [f"//depot/p/d{n % 5}/e{n % 3}/f{n}.py" for n in range(FILES)]
     patterns = ["//depot/p/...", "//depot/p/d{}/...", "//depot/*/d{}/e1/*.py", "//depot/q{}/..."]
     team = [TeamRule(f"r{n}", patterns[n % 4].format(n % 5), "high", f"Rule {n}.") for n in range(RULES)]

@@ -1,12 +1,13 @@
-"""Jobs a second of each stage with one host and with two, and with one worker process and with two.
+"""Jobs a second of each stage, with one and two hosts, and one and two worker processes.
 
 A host is a set of worker clusters of its own (`manage.py cluster`), here beside the other on one machine.
 What grows with hosts is what waits for a source, a model or a receiver, so the stages are replaced by
 functions that wait as long (`benchmarks.stages_waiting`). Claim, lease, record and the queue are the
-product's. Each stage is measured alone: its jobs are prepared, made due at once and timed to the last commit.
+product's. Each stage is measured alone: its jobs are prepared, made due at once and timed to the last
+commit.
 
-`scale_database_ms_*` is the CPU time of PostgreSQL for one stage of a job: what hosts share, and what is used
-up first where stages do not wait.
+`scale_database_ms_*` is the CPU time of PostgreSQL for one stage of a job: what hosts share, and what is
+used up first where stages do not wait.
 """
 
 from __future__ import annotations

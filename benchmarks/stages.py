@@ -1,4 +1,7 @@
-"""Stages that do nothing, for the product's own pipeline (BENCHMARK_STAGES=benchmarks.stages)."""
+"""Stages that do nothing, for the product's own pipeline.
+
+Used by BENCHMARK_STAGES=benchmarks.stages.
+"""
 
 from __future__ import annotations
 

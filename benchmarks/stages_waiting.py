@@ -1,4 +1,4 @@
-"""Stages that wait as the real ones do, for a source, a model and a receiver, and do nothing else."""
+"""Stages that only wait, as long as real ones do for a source, a model and a receiver."""
 
 from __future__ import annotations
 

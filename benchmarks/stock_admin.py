@@ -1,8 +1,8 @@
-"""The peer of the console: Django's admin as one would write it first, on the same tables.
+"""Peer of the product's admin: Django's as one would write it first, on the same tables.
 
-`python -m benchmarks.admin_scale` serves it beside the product's own (BENCHMARK_URLCONF), with
-the same middleware and login: `list_display`, `list_filter` and `search_fields` over the fields
-that operators ask for, and everything else as it comes.
+`python -m benchmarks.admin_scale` serves it beside the product's own (BENCHMARK_URLCONF), with the same
+middleware and login: `list_display`, `list_filter` and `search_fields` over the fields that operators ask
+for, and everything else as it comes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ site = admin.AdminSite(name="stock")
 
 
 class Stock(admin.ModelAdmin[Any]):
-    # Not the console's templates, which Django would find by the model's name.
+    # Not the product's templates, which Django would find by the model's name.
     change_list_template = "admin/change_list.html"
     change_form_template = "admin/change_form.html"
 
