@@ -47,7 +47,10 @@ def offered(user: Any, job: ReviewJob, scope: Scope) -> dict[str, bool]:
 
 
 def _reserved(user: Any, job: ReviewJob) -> str:
-    """Return why only operators may request the next version now, or "": they may stop what runs."""
+    """Return why this user may not request the next version now, or "".
+
+    Operators always may: they can stop what runs.
+    """
     if user.has_perm(CANCEL):
         return ""
     if job.is_active:
@@ -137,7 +140,10 @@ def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
 
 
 def too_many(user: Any) -> str:
-    """Return why a reviewer has to wait before another request (guarantee G264); "" for operators."""
+    """Return why a reviewer has to wait before another request, or "" (guarantee G264).
+
+    Operators never have to.
+    """
     if user.has_perm(CANCEL):
         return ""
     since = timezone.now() - timedelta(hours=1)

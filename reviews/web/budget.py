@@ -4,14 +4,20 @@ from __future__ import annotations
 
 
 class Budget:
-    """The steps that the parts of a page may take together: hostile ones take no longer than others."""
+    """Steps that the parts of a page may take together.
+
+    Hostile parts take no longer than others.
+    """
 
     def __init__(self, steps: int) -> None:
         self.left = steps
         self.refused = 0  # how often there were not enough
 
     def spend(self, steps: int) -> bool:
-        """Take steps; return whether there were enough left. Refused ones are left for smaller parts."""
+        """Take steps; return whether there were enough left.
+
+        Refused steps are left for smaller parts.
+        """
         is_enough = steps <= self.left
         self.left -= steps if is_enough else 0
         self.refused += not is_enough

@@ -89,7 +89,7 @@ class ComparedFiles:
 
     @property
     def why_not_compared(self) -> str:
-        """The reason of all the files that are not compared, if they have one in common."""
+        """Return the reason common to all files that are not compared, or that each has its own."""
         reasons = {file.reason for file in self.not_compared}
         return (reasons.pop() or "its diff has no lines") if len(reasons) == 1 else "each with its reason"
 
@@ -109,9 +109,10 @@ class ComparedFinding:
 
 @reader_page
 def compare(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Show what differs between a version and the one of `?with=`, by default the version before.
+    """Show what differs between a version and another one.
 
-    `?findings=` and `?files=`: how many of the list to leave out, as links to its further pages do.
+    The other one is named by `?with=`; by default it is the version before. `?findings=` and `?files=`: how
+    many of the list to leave out, as links to its further pages do.
     """
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
@@ -164,7 +165,10 @@ def _why_no_diff(job: ReviewJob) -> str:
 
 
 def compared_files(older: ReviewJob, newer: ReviewJob, scope: Scope, start: int = 0) -> ComparedFiles | None:
-    """Return what differs between the files of two versions; None when a diff is no longer stored."""
+    """Return the differences between the files of two versions.
+
+    None when a diff is no longer stored.
+    """
     of_older, of_newer = _reasons(older, scope), _reasons(newer, scope)
     before, after = _by_path(older, of_older, scope), _by_path(newer, of_newer, scope)
     if before is None or after is None:
@@ -261,7 +265,7 @@ def compared_findings(
 
 
 def _with_verdict(word: str, verdict: Verdict | None) -> str:
-    """Return such as `Still there, dismissed as wrong`."""
+    """Return a text such as `Still there, dismissed as wrong`."""
     return f"{word}, {verdict.label.lower()}" if verdict is not None and verdict.is_dismissal else word
 
 
@@ -272,7 +276,10 @@ def _worst_first(job: ReviewJob, scope: Scope) -> dict[UUID, int]:
 
 
 def _endings(gone: Sequence[UUID], older: ReviewJob, newer: ReviewJob) -> dict[UUID, str]:
-    """Return how each finding ended before `newer`, by its identity: as its last version there says."""
+    """Return, by identity, how each finding ended before `newer`.
+
+    The last version there that has the finding says so.
+    """
     if not gone:
         return {}
     found = FindingRow.objects.filter(

@@ -1,4 +1,7 @@
-"""The page of a repository's `.criticizer.yml`: the file, its warnings, what holds and where it is from."""
+"""The page of a repository's `.criticizer.yml`.
+
+It shows the file, its warnings, and what holds with where it is from.
+"""
 
 from __future__ import annotations
 

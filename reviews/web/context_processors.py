@@ -1,4 +1,4 @@
-"""Template context of every page: queues without a worker, dependencies with an open circuit."""
+"""Banners of every page: queues without a worker, dependencies with an open circuit."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def unserved_queues() -> list[str]:
 
 
 def stopped_dependencies(*, counts: Callable[[], bool] = lambda: True) -> list[str]:
-    """Return what each configured dependency lacks whose circuit is not closed, and what waits for it.
+    """Return a sentence for each configured dependency whose circuit is not closed.
 
-    `counts`: whether with the number of what waits and the first deadline, for people who see every review.
-    It is called only where something is shown.
-    Empty when the database fails. Webhook hosts are left out: operators see them in the admin.
+    It says what the dependency lacks, and what waits for it. `counts` returns whether it adds how many wait
+    and the first deadline, which is for people who see every review; it is called only where something is
+    shown. Empty when the database fails. Webhook hosts are left out: operators see them in the admin.
     """
     try:
         states = {
@@ -65,7 +65,10 @@ def stopped_dependencies(*, counts: Callable[[], bool] = lambda: True) -> list[s
 
 
 def _models(away: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return what each language model is called, and what waits for it, or a sentence if nothing does."""
+    """Return the name of each language model, and what waits for it.
+
+    Where nothing waits for it, a sentence says so.
+    """
     places = (("The language model", "first"), ("The second language model", "second"))
     named = dict(zip(config.models(), places, strict=False))
     left = next((which for name, (_, which) in named.items() if name not in away), None)

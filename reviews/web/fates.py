@@ -26,7 +26,10 @@ _FATES = {
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """How the raw findings of the review ended; `refuted` is for those who see every file."""
+    """Counts of how the raw findings of a review ended.
+
+    `refuted` is for those who see every file.
+    """
 
     counts: Sequence[tuple[str, str, int]] = ()  # (fate, reason of a dropped one, number)
     refuted: Sequence[FindingFate] = ()
@@ -37,7 +40,7 @@ class Ledger:
 
     @property
     def sentence(self) -> str:
-        """Return such as `13 found: 5 shown, 3 merged, 4 refuted, 1 not near a change`."""
+        """Return a text such as `13 found: 5 shown, 3 merged, 4 refuted, 1 not near a change`."""
         known = {fate: sum(n for name, _, n in self.counts if name == fate) for fate in _FATES}
         parts = [f"{count} {_FATES[fate]}" for fate, count in known.items() if count]
         parts += [

@@ -44,7 +44,7 @@ _KEY = struct.Struct(">QQ")  # user, resets
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a feed shows of a row."""
+    """A row of a list as its feed shows it."""
 
     title: str
     summary: str
@@ -79,7 +79,10 @@ def reset(user: Any) -> None:
 
 
 def _reader(key: str) -> Any:
-    """Return the person of a key; None if it is forged or was reset, or if the person lost the permission."""
+    """Return the person of a key, or None.
+
+    None if the key is forged or was reset, or if the person lost the permission.
+    """
     try:
         text = _signer().unsign(key)
         user_id, resets = _KEY.unpack(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
@@ -93,7 +96,10 @@ def _reader(key: str) -> Any:
 @require_safe
 @cache_control(private=True, no_cache=True)
 def feed(request: HttpRequest, name: str) -> HttpResponse:
-    """Return the newest entries of a list as Atom: at most a page of it, 304 for those the reader has."""
+    """Return the newest entries of a list as Atom, at most a page of it.
+
+    304 when the reader has them already.
+    """
     user = _reader(request.GET.get("key", ""))
     if user is None:
         raise Http404

@@ -120,9 +120,10 @@ def files_tab(
 def one_file(
     job: ReviewJob, scope: Scope, number: int, wanted: Mapping[str, Any] = {}, *, with_context: bool = False
 ) -> FileView | None:
-    """Return a file with its lines and its findings that match; None when not seen or no longer stored.
+    """Return a file with its lines and its findings that match.
 
-    `with_context`: with the lines around its hunks.
+    None when the file may not be seen or is no longer stored. `with_context`: with the lines around its
+    hunks.
     """
     diffs = visible_diffs(job, scope) or ()
     if not 1 <= number <= len(diffs):
@@ -139,9 +140,9 @@ def one_file(
 
 
 def visible_diffs(job: ReviewJob, scope: Scope) -> Sequence[FileDiffText] | None:
-    """Return the diffs of all files, without old sides that may not be seen; None when not stored any more.
+    """Return the diffs of all files, or None when they are not stored any more.
 
-    Only those of the files in `visible_coverage` may be shown.
+    They have no old sides that may not be seen. Only those of the files in `visible_coverage` may be shown.
     """
     try:
         return [_within(scope, diff) for diff in redactor.diffs(job.pk)]

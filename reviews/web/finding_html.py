@@ -28,7 +28,7 @@ _WONT_FIX = "Won\N{RIGHT SINGLE QUOTATION MARK}t fix"
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What the forms of a page need: its tab and filter, who reads it and what they may do."""
+    """Context of the forms of a page: its tab and filter, its reader, what they may do."""
 
     csrf_token: str
     view: str
@@ -38,7 +38,10 @@ class Judging:
 
 
 def finding_html(finding: FindingView, view: str, judging: Judging | None) -> SafeString:
-    """Return a finding of a tab, or of its own page (`thread`); `judging` is None for who may not judge."""
+    """Return a finding as HTML for a tab, or for its own page (`thread`).
+
+    `judging` is None for readers who may not judge.
+    """
     row, is_dismissed = finding.row, finding.is_dismissed
     folded = (
         _verdict(finding.said.verdict) if is_dismissed else row.folded and f"Folded: {_shown(row.folded)}"
@@ -66,7 +69,7 @@ def prose(text: str) -> SafeString:
 
 
 def verdict_line(verdict: Verdict) -> SafeString:
-    """Return such as `Dismissed as wrong by ann 3 h ago: it is only reached in tests`."""
+    """Return a text such as `Dismissed as wrong by ann 3 h ago: it is only reached in tests`."""
     return SafeString(_verdict(verdict))
 
 

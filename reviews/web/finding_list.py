@@ -32,7 +32,10 @@ _MOST_JUDGED = 30_000  # verdicts; of more, the newest findings have enough
 
 @dataclass(frozen=True, slots=True)
 class FindingPage:
-    """One page, newest review first. `older` is the cursor that the next page begins after, or None."""
+    """One page, newest review first.
+
+    `older` is the cursor that the next page begins after, or None.
+    """
 
     rows: Sequence[FindingRow] = ()
     older: str | None = None
@@ -87,11 +90,11 @@ def _matching(wanted: Mapping[str, Any], scope: Scope) -> Q:
 def _newest(
     in_order: QuerySet[FindingRow], jobs: QuerySet[ReviewJob], matching: Q, count: int
 ) -> list[FindingRow]:
-    """Return the first findings that match, each at its newest version; `jobs` are the reviews of that time.
+    """Return the first findings that match, each at its newest version.
 
     PostgreSQL cannot know how often conditions occur together, so the plan is chosen here: what fills a
-    page from the newest is read in order. The rest is looked up in the index, first of the newest of `jobs`:
-    of what is not too rare, that is enough, and few rows are read.
+    page from the newest is read in order. The rest is looked up in the index, first in the newest of `jobs`,
+    the reviews of the days that are searched: this is enough for what is not too rare, and reads few rows.
     """
     rows = in_order.filter(AT_NEWEST_VERSION).select_related("job").defer("excerpt")
     read = rows.filter(without_index(matching))
@@ -143,7 +146,10 @@ def _newest_judged(
 
 
 def _times(jobs: QuerySet[ReviewJob], sizes: Sequence[int]) -> Iterator[tuple[Q, Q]]:
-    """Yield the conditions on findings of so many newest reviews, then of all: to find, to order them."""
+    """Yield conditions on the findings of so many newest reviews, and last on those of all.
+
+    Each is a pair: the condition to find by, and the one to order by.
+    """
     for size in sizes:
         newest = jobs[:size].aggregate(
             count=Count("pk"), least=Min("pk"), most=Max("pk"), since=Min("created_at")
@@ -158,7 +164,10 @@ def _times(jobs: QuerySet[ReviewJob], sizes: Sequence[int]) -> Iterator[tuple[Q,
 def _among_newest(
     in_order: QuerySet[FindingRow], read: QuerySet[FindingRow], count: int, *, is_narrowed: bool
 ) -> list[FindingRow] | None:
-    """Return the first of `read` if the newest findings have enough of them, or if there are no others."""
+    """Return the first of `read` if the newest findings have enough of them, else None.
+
+    Fewer are enough if there are no others.
+    """
     found: list[FindingRow] = []
     known: set[int] = set()
     step = _STEP

@@ -1,4 +1,4 @@
-"""One finding: its verdicts and its thread, on a page of its own and behind the link in a message."""
+"""Pages of one finding: its verdicts and its thread, and the link in a message."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def finding(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
 
 @reader_page
 def patch(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
-    """Download the suggestion of a finding as a patch; 404 where it is not certain to apply (G331)."""
+    """Download the suggestion of a finding as a patch (guarantee G331).
+
+    404 where it is not certain to apply.
+    """
     row = _seen(scope_of(request.user), job_id, finding_id)
     text = fixes.patch_of(row)
     if not text:
@@ -95,9 +98,10 @@ def comment(request: HttpRequest, job_id: int, finding_id: int) -> HttpResponse:
 @keeps_query_out_of_referrer
 @require_http_methods(["GET", "HEAD", "POST"])
 def verdict_link(request: HttpRequest, signed: str = "") -> HttpResponse:
-    """Ask for the verdict on GET, because programs follow links; store it on POST (guarantee G263).
+    """Ask for the verdict on GET, and store it on POST (guarantee G263).
 
-    404 for a link that is not ours, too old, or whose recipient may not judge the finding any more.
+    GET stores nothing, because programs follow links. 404 for a link that is not ours, too old, or whose
+    recipient may not judge the finding any more.
     """
     opened = verdict_links.opened(signed or request.GET.get("key", ""))
     if opened is None:
@@ -139,7 +143,7 @@ def _give(request: HttpRequest, form: VerdictForm, row: FindingRow, actor: str, 
 
 
 def _back(row: FindingRow, view: str, narrowed: str = "") -> HttpResponseRedirect:
-    """Return to the tab of the review as it was filtered, or to the finding's own page (`thread`)."""
+    """Redirect to the review's tab as it was filtered, or to the finding's page (`thread`)."""
     if view == "thread":
         return HttpResponseRedirect(reverse("reviews:finding", args=[row.job_id, row.pk]))
     kept = kept_query({**QueryDict(narrowed).dict(), "view": view if view in ("files", "findings") else ""})

@@ -19,7 +19,7 @@ from reviews.web.reader_page import POST, page_for
 
 @page_for(READ, DISMISS_WIDELY, methods=POST)
 def fold(request: HttpRequest) -> HttpResponse:
-    """Apply a proposal of the page: dismiss what a rule or a category finds, if it is proposed still."""
+    """Dismiss what a rule or a category finds, if the page still proposes it."""
     wanted = QualityFilter(request.GET).wanted()
     scope = scope_of(request.user)
     try:

@@ -42,7 +42,10 @@ def accepted(check: Callable[..., T], *values: Any) -> T:
 
 
 def checked_pattern(text: str) -> str:
-    """Return a pattern in the allow-list's language. Raises ValidationError saying what to write instead."""
+    """Return a pattern in the allow-list's language.
+
+    Raises ValidationError, which says what to write instead.
+    """
     pattern = whole_folder(text)
     if pattern.startswith("-"):
         raise forms.ValidationError("Write the path without the leading -: only the allow-list excludes.")
@@ -104,7 +107,10 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
         return cleaned
 
     def _newly_denied(self) -> list[str]:
-        """Return the lines of the ceiling that this line, as the first Include, denies at least in part."""
+        """Return the lines of the ceiling that this first Include denies at least in part.
+
+        Empty when this line is no Include, or not the first.
+        """
         includes = AllowListEntry.objects.filter(kind=AllowListEntry.Kind.INCLUDE)
         if self.cleaned_data["kind"] != AllowListEntry.Kind.INCLUDE or includes.exists():
             return []
@@ -138,7 +144,7 @@ def newly_allowed(line: int | None) -> list[str]:
 
 
 def _denied_by(include: str) -> list[str]:
-    """Return the lines of the ceiling that this pattern, as the only Include, denies at least in part."""
+    """Return the lines of the ceiling that an only Include denies at least in part."""
     allowed = AllowList([include])
     lines = (line for line in settings.DEPOT_ALLOW_LIST if not line.startswith("-"))
     return [line for line in lines if not allowed.decide(example_path(line)).allowed]
@@ -178,7 +184,10 @@ class DeletionForm(forms.Form):
 
 
 class AllowListDeletionForm(DeletionForm):
-    """Reason for deleting an allow-list line; deleting the last Include needs a second consent (G223)."""
+    """Reason for deleting an allow-list line (guarantee G223).
+
+    Deleting the last Include needs a second consent.
+    """
 
     def __init__(self, data: Any, row: int | None) -> None:
         super().__init__(data, row)

@@ -51,10 +51,10 @@ def excerpt_rows(
     is_meant: Callable[[int | None, str], bool] = lambda number, kind: False,
     budget: Budget | None = None,
 ) -> list[CodeRow]:
-    """Return a finding's stored excerpt, `[[line or null, kind, text], …]`, highlighted by file name.
+    """Return a finding's stored excerpt, highlighted by file name.
 
-    `is_meant` returns whether a line of a kind belongs to the finding. Malformed rows are left out;
-    at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
+    `excerpt` is `[[line or null, kind, text], …]`. `is_meant` returns whether a line of a kind belongs to the
+    finding. Malformed rows are left out; at most `MAX_ROWS` rows of `MAX_LINE_CHARS` are kept.
     """
     return code_rows(file, list(_well_formed(excerpt))[:MAX_ROWS], is_meant, budget)
 
@@ -65,9 +65,10 @@ def code_rows(
     is_meant: Callable[[int | None, str], bool] = lambda number, kind: False,
     budget: Budget | None = None,
 ) -> list[CodeRow]:
-    """Return lines `(number, kind, text)` highlighted by file name; replaced words of a line are marked.
+    """Return lines `(number, kind, text)` highlighted by file name.
 
-    `budget`: what the page may spend on comparing words; by default these lines have one of their own.
+    Replaced words of a line are marked. `budget`: what the page may spend on comparing words; by default
+    these lines have one of their own.
     """
     rows = tuple((number, kind, text) for number, kind, text in lines)
     htmls = _htmls(_lexer_name_part(file), rows, budget or Budget(MAX_COMPARED))
@@ -78,7 +79,10 @@ def code_rows(
 
 
 def _htmls(name: str, rows: Sequence[tuple[int | None, str, str]], budget: Budget) -> Sequence[SafeString]:
-    """Return the lines as HTML; those of the last pages are kept, as a reader comes back to them."""
+    """Return the lines as HTML.
+
+    Those of the last pages are kept, because a reader comes back to them.
+    """
     key = name, tuple((kind, text) for _, kind, text in rows)
     if (known := _MADE.get(key)) is not None:
         return known
@@ -92,7 +96,10 @@ def _htmls(name: str, rows: Sequence[tuple[int | None, str, str]], budget: Budge
 
 
 def rows_html(rows: Iterable[CodeRow], file_number: int | None = None) -> SafeString:
-    """Return rows as HTML; those of a file of the tab Files have links: `#file-3-L12`, `#file-3-R12`."""
+    """Return rows as HTML.
+
+    Rows of a file of the tab Files have links: `#file-3-L12`, `#file-3-R12`.
+    """
     return SafeString("".join(_row_html(row, file_number) for row in rows))
 
 

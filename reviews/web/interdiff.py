@@ -93,7 +93,10 @@ def _placed(older: Hunks, newer: Hunks, budget: Budget) -> Iterator[_Placed]:
 
 
 def _matches(a: Sequence[str], b: Sequence[str], budget: Budget) -> dict[int, int]:
-    """Match equal lines in their order; lines that each side has once anchor the others (patience diff)."""
+    """Return the places of equal lines, matched in their order (patience diff).
+
+    Lines that each side has once anchor the others.
+    """
     found: dict[int, int] = {}
     parts = [(0, len(a), 0, len(b))]
     while parts:

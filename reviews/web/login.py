@@ -1,4 +1,7 @@
-"""The login page: people go on to what they asked for, operators first to what needs them now."""
+"""The login page: it leads operators first to what needs them now.
+
+Others go on to what they asked for.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _address(target: str) -> str:
 
 
 def _here(request: HttpRequest) -> str:
-    """Return the table or the URL name of the page that is open; edits belong to what was edited."""
+    """Return the table or the URL name of the open page; edits belong to what was edited."""
     name = request.resolver_match.view_name if request.resolver_match else ""
     if name in _PERMISSIONS or not name.startswith("admin:"):
         return _BELONGS.get(name, name)

@@ -22,7 +22,10 @@ from reviews.web.rerun import newer_than
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A banner above the review. `kind` is info, warn or danger; `is_about_files`: the coverage says more."""
+    """A banner above the review.
+
+    `kind` is info, warn or danger. `is_about_files`: the coverage says more.
+    """
 
     kind: str
     text: str

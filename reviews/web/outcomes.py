@@ -20,7 +20,10 @@ from reviews.web.labels import state_for_readers
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`word`: the state as readers see it; `look`: the status whose colours it has."""
+    """Outcome of a review in a reader's words.
+
+    `word` is the state as readers see it; `look` is the status whose colours it has.
+    """
 
     word: str
     look: str

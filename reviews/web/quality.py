@@ -1,6 +1,7 @@
-"""Quality over time: how many findings, how useful, how soon, where, and for how many tokens (G334).
+"""The page Quality: figures of findings, verdicts and tokens over time (guarantee G334).
 
-Each number counts the rows that its link leads to: those of the lists, inside the reader's viewing scope.
+They say how many findings there are, how useful, how soon, where, and for how many tokens. Each number counts
+the rows that its link leads to: those of the lists, inside the reader's viewing scope.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 
 class QualityFilter(FindingFilter):
-    """What narrows the figures, by names that the lists know too, and the weeks up to now."""
+    """Filter of the figures, by names that the lists know too, and the weeks up to now."""
 
     text = verdict = since = until = None  # type: ignore[assignment]
     weeks = forms.ChoiceField(choices=_WEEKS, required=False, initial="12", label="Time")
@@ -94,7 +95,10 @@ class Quality:
 
 @reader_page
 def quality(request: HttpRequest) -> HttpResponse:
-    """Show the figures of the last weeks, narrowed by path, file, author, severity, category and source."""
+    """Show the figures of the last weeks.
+
+    They are narrowed by path, file, author, severity, category and source.
+    """
     data = request.GET if request.GET.get("weeks") else {**request.GET.dict(), "weeks": "12"}
     form = QualityFilter(data, label_suffix="")
     wanted = form.wanted()

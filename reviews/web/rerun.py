@@ -19,7 +19,10 @@ from reviews.models.jobs import SCAN
 
 @dataclass(frozen=True, slots=True)
 class RerunResult:
-    """Result of a rerun request. `job_id` is the review of the next version, None if there is none."""
+    """Result of a rerun request.
+
+    `job_id` is the review of the next version, None if there is none.
+    """
 
     job_id: int | None
     is_new: bool

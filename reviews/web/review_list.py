@@ -35,7 +35,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class ReviewFilter(FindingFilter):
-    """What narrows the reviews list."""
+    """Filter of the reviews list."""
 
     changelist = forms.CharField(max_length=128, required=False)
     status = forms.ChoiceField(choices=[("", "Any status"), *STATES_FOR_READERS], required=False)
@@ -77,7 +77,10 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A row of the list. `severities` holds those that occur, worst first, without `dismissed` ones."""
+    """A row of the list.
+
+    `severities` holds those that occur, worst first, without `dismissed` ones.
+    """
 
     job: ReviewJob
     severities: Sequence[tuple[str, int]]
@@ -105,11 +108,12 @@ class ListPage:
 def matching(
     wanted: Mapping[str, Any], user: Any, scope: Scope, after: str = "", before: str = ""
 ) -> ListPage:
-    """Return the reviews after (older than) or before (newer than) a cursor, as `ReviewFilter` narrows them.
+    """Return a page of the reviews, as `ReviewFilter` narrows them.
 
-    Of each changelist the newest version, or all of them where they or one changelist are asked for.
-    Each word of `text` begins a word of the title or the author, or the one is the name of a file.
-    Only jobs and files of `scope` are found, shown and counted.
+    They are older than the cursor `after`, or newer than the cursor `before`. Of each changelist the newest
+    version is found, or every version where all or one changelist are asked for. Each word of `text` begins a
+    word of the title or the author; a single one may be the name of a file instead. Only jobs and files of
+    `scope` are found, shown and counted.
     """
     changelist, status, text = (wanted.get(name, "") for name in ("changelist", "status", "text"))
     narrowed = of_reviews(wanted, user, scope)

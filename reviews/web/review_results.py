@@ -60,7 +60,10 @@ _LEAST_COVERED_FIRST = Case(
 
 @dataclass(frozen=True, slots=True)
 class PullView:
-    """The pull request of a review, as its host reported it last. `newer_head`: "" unless there is one."""
+    """The pull request of a review, as its host reported it last.
+
+    `newer_head` is "" unless there is one.
+    """
 
     url: str
     name: str
@@ -109,7 +112,7 @@ class FindingView:
 
     @property
     def where(self) -> str:
-        """Return such as `//depot/a.c:12 (before the change)`."""
+        """Return a text such as `//depot/a.c:12 (before the change)`."""
         row = self.row
         if row.line is None:
             return row.file
@@ -171,7 +174,7 @@ class Results:
 
     @property
     def all_rows(self) -> list[FindingRow] | None:
-        """The findings, if the page has them all."""
+        """Return the findings, if the page has them all."""
         is_whole = len(self.findings.rows) == self.finding_count
         return [view.row for view in self.findings.rows] if is_whole else None
 
@@ -199,9 +202,10 @@ def results_revision(job: ReviewJob) -> str:
 
 
 def results_of(job: ReviewJob, scope: Scope, query: Mapping[str, str] = {}) -> Results:
-    """Return findings, coverage and deliveries, worst and least covered first; only files of `scope`.
+    """Return findings, coverage and deliveries of a review, only for files of `scope`.
 
-    `query`: the filter and the page of the address (guarantee G450).
+    The worst findings and the least covered files come first. `query`: the filter and the page of the address
+    (guarantee G450).
     """
     findings, coverage = job.findings.filter(scope.findings()), job.coverage.filter(scope.files())
     wanted, start = wanted_within(query), start_of(query, "findings")
@@ -269,7 +273,10 @@ def finding_views(rows: Iterable[FindingRow], scope: Scope) -> list[FindingView]
 def worst_findings(
     job: ReviewJob, scope: Scope, wanted: Mapping[str, Any] = {}, start: int = 0
 ) -> QuerySet[FindingRow]:
-    """Return the findings that a page shows after the first `start`; `wanted` as in `wanted_within`."""
+    """Return the findings that a page shows after the first `start`.
+
+    `wanted` is as in `wanted_within`.
+    """
     rows = worst_first_rows(job.findings.filter(scope.findings(), of_findings(wanted)))
     return rows[start : start + MAX_FINDINGS]
 

@@ -16,9 +16,10 @@ QUOTED = 100  # characters of a claim that the title of its finding holds at lea
 
 @dataclass(frozen=True, slots=True)
 class ClaimRow:
-    """A claim as the page shows it. `since`: the first of the compared scans that had this verdict too.
+    """A claim as the page shows it.
 
-    `finding` is what the scan reports about it, None where the reader may not see that or it has none.
+    `since`: the first of the compared scans that had this verdict too. `finding` is what the scan reports
+    about it, None where the reader may not see that or it has none.
     """
 
     fields: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Pages of scans of documentation: the scanned paths, and what was found in each, with history and trend."""
+"""Pages of documentation scans: the scanned paths, what was found, history and trend."""
 
 from __future__ import annotations
 
@@ -130,7 +130,10 @@ def health_in_words(result: scans.ScanResult) -> str:
 
 @reader_page
 def scan_targets(request: HttpRequest) -> HttpResponse:
-    """List the scanned paths of which the reader may see every file, those after the path `after`."""
+    """List the scanned paths of which the reader may see every file.
+
+    The page begins after the path `after`.
+    """
     after = request.GET.get("after", "")[:1024]
     seen = scans.targets_in(scope_of(request.user)).filter(path__gt=after).order_by("path")
     found = list(seen.annotate(newest=Max("scans__job"))[: PAGE_TARGETS + 1])
@@ -258,7 +261,10 @@ def _rows(ids: Sequence[int]) -> list[ScanRow]:
 
 
 def _chosen(wanted: str, history: Sequence[ScanRow]) -> ScanRow | None:
-    """Return the scan that is asked for; without a number the newest that has documents, else the newest."""
+    """Return the scan that is asked for, by default the newest that has documents.
+
+    Where none has documents, the newest.
+    """
     if wanted:
         named = [row for row in history if str(row.scan.pk) == wanted]
         if not named:
@@ -269,7 +275,7 @@ def _chosen(wanted: str, history: Sequence[ScanRow]) -> ScanRow | None:
 
 
 def _empty_newest(wanted: str, history: Sequence[ScanRow], chosen: ScanRow | None) -> ScanRow | None:
-    """Return the newest scan that ended, if an older one is shown instead because it read nothing."""
+    """Return the newest scan that ended, if it read nothing and an older one is shown."""
     ended = next((row for row in history if row.conclusion), None)
     is_before = ended is not None and chosen is not None and chosen.scan.pk < ended.scan.pk
     return ended if is_before and not wanted else None
@@ -307,7 +313,10 @@ def _documents(scan: Scan, verdict: str, after: str, ids: Sequence[int], scope: 
 
 
 def _since(scan: Scan, rows: Sequence[ScanDocument], ids: Sequence[int]) -> dict[tuple[str, str], datetime]:
-    """Return since when claims have their verdicts, by the documents' digests and the claims' ids."""
+    """Return the time since which each claim has its verdict.
+
+    Keys are the digest of the claim's document and the claim's id.
+    """
     older = [pk for pk in ids if pk < scan.pk][:COMPARED]
     at = dict(Scan.objects.filter(pk__in=[scan.pk, *older]).values_list("pk", "job__created_at"))
     verdicts: dict[tuple[str, str], str] = {

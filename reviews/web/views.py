@@ -111,7 +111,10 @@ def _list_tools(request: HttpRequest, name: str, wanted: Mapping[str, Any]) -> d
 
 @reader_page
 def finding_list(request: HttpRequest) -> HttpResponse:
-    """Show the findings of all reviews, newest first, narrowed by words and filters (guarantee G265)."""
+    """Show the findings of all reviews, narrowed by words and filters (guarantee G265).
+
+    The newest come first.
+    """
     form = FindingFilter(request.GET, label_suffix="")
     wanted = form.wanted()
     scope = scope_of(request.user)
@@ -143,7 +146,10 @@ def review_detail(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @reader_page
 def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Return the progress of one review, and its results if they differ from what the reader has."""
+    """Return the progress of one review.
+
+    With its results, if they differ from what the reader has.
+    """
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     revision = results_revision(job)
@@ -160,7 +166,10 @@ def review_detail_live(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @reader_page
 def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
-    """Show the lines of one file of the tab Files, with its findings; to files.js without the page around."""
+    """Show the lines of one file of the tab Files, with its findings.
+
+    files.js gets them without the page around.
+    """
     scope = scope_of(request.user)
     job = get_object_or_404(scope.jobs(), pk=job_id)
     has_context = request.GET.get("around") == "1"

@@ -52,7 +52,10 @@ class Welcome(PasswordResetConfirmView):
         return self._refused()
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Set the password unless another request with the link has: one of them waits for the other here."""
+        """Set the password unless another request with the link has.
+
+        Of two such requests one waits for the other here.
+        """
         with transaction.atomic():
             key = self.request.session.get(INTERNAL_RESET_SESSION_TOKEN, "")
             user = User.objects.select_for_update().filter(pk=form.user.pk).first()

@@ -25,7 +25,7 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True)
 class ListPart(Generic[_Row]):
-    """The rows of a page of a list that has `total` of them, after the first `start`."""
+    """A page of a list: its rows after the first `start` of `total`."""
 
     rows: Sequence[_Row]
     start: int
