@@ -9,13 +9,13 @@
     half-open -> open       a trial call failed
 
 A trial call is a real call; half-open admits one at a time. Where no call was made for 15 s and no
-work waits, a health check takes its place, so that an idle circuit closes too. Not while
-`needs_call`: after refused credentials, and after a trial call that failed although health checks
-were answered, only a real call can close the circuit.
+work waits, a health check takes its place, so that an idle circuit closes too. It does not while
+`needs_call` is set: after refused credentials, and after a trial call that failed although health
+checks were answered, only a real call can close the circuit.
 
 Each change locks the row, decides in `next_state` and writes once, on the database's clock. A call
-remembers the generation it began under; its report under another one changes nothing. Callers use
-`gate`, operators `overrides`.
+keeps the generation in which it began; its report in another one changes nothing. Callers use `gate`,
+operators `overrides`.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ WINDOW_SECONDS = 60.0
 MIN_CALLS = 10
 AUTH_FAILURES_IN_A_ROW = 3
 COOL_DOWN_SECONDS = 30.0
-# A call to one of these holds a worker process, and a hung one is called a few times a minute at most.
+# A call to a dependency of this prefix holds a worker process: one that hangs is called a few times a minute.
 HOLDS_WORKER = "provider:"
 SECONDS_LOST = 30.0  # to two failures or more within the window
 TIMEOUTS_IN_A_ROW = 3  # of a receiver, which few messages depend on
 TRIALS_TO_CLOSE = 2  # in a row: above the required 80 %
-# After so long another trial call may start: the worker of the first may be gone. A slower trial
-# call counts all the same.
+# After so long another trial call may start, as the worker of the first may be lost. A slower trial
+# call still counts.
 TRIAL_LEASE_SECONDS = 30.0
-# Half-open: how long a real call is awaited before a health check may take its place.
+# A half-open circuit waits so long for a real call before a health check may take its place.
 QUIET_SECONDS = 15.0
 
 ANSWERED = "answered"  # `probe_detail` while health checks are answered
@@ -79,18 +79,18 @@ UPDATE paces SET refusals = 0
 
 
 class Signal(Enum):
-    """What may change the state of a circuit."""
+    """An event that may change the state of a circuit."""
 
     FAILED = auto()
     REFUSED = auto()  # failed: our credentials were refused
-    TRIED = auto()  # the cool-down is over, and a call is let through or a health check was answered
+    TRIED = auto()  # the cool-down is over, and a call is allowed or a health check was answered
     ANSWERED = auto()  # a trial call, or the health check in its place, was answered
     RELEASED = auto()  # a forced state ended
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was counted, the present call included."""
+    """Counts of calls, the present one included."""
 
     calls: int = 0  # in the last minute
     failures: int = 0  # of these
@@ -110,7 +110,7 @@ class Counts:
 
 
 def next_state(state: CircuitState, signal: Signal, counts: Counts = Counts()) -> CircuitState:
-    """Return the state that follows: all rules of the breaker."""
+    """Return the state that follows; all rules of the breaker are here."""
     match state, signal:
         case CircuitState.CLOSED, Signal.FAILED:
             if counts.fail_often or counts.hold_workers:
@@ -134,7 +134,7 @@ def next_state(state: CircuitState, signal: Signal, counts: Counts = Counts()) -
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The right to make the one trial call, or the one health check, of a circuit."""
+    """The lease of the one trial call, or the one health check, of a circuit."""
 
     generation: int
     token: UUID
@@ -158,7 +158,7 @@ def create(name: str) -> None:
 
 
 def open_circuits() -> dict[str, Stopped]:
-    """Return the circuits that are not closed by name, a hundred at most."""
+    """Return the circuits that are not closed, by their names, a hundred at most."""
     found = Circuit.objects.exclude(state=CircuitState.CLOSED).order_by("name")[:100]
     return {
         row.name: Stopped(CircuitState(row.state), row.needs_call, row.error_class in AUTH) for row in found
@@ -169,16 +169,16 @@ def open_circuits() -> dict[str, Stopped]:
 
 
 def count_success(name: str, generation: int, rate_generation: int) -> None:
-    """Count an answered call; it ends a row of refused credentials, and one of rate-limit pauses."""
+    """Count an answered call; it resets the counts of refused credentials, timeouts and pauses."""
     _count(name, generation, failures=0, rate_generation=rate_generation)
 
 
 def count_failure(
     name: str, generation: int, error_class: str, *, is_auth: bool = False, seconds: float = 0.0
 ) -> float | None:
-    """Count a failed call that took `seconds`, and open the circuit when it was one too many.
+    """Count a failed call that took `seconds`; open the circuit when a limit is reached.
 
-    Returns the seconds left of the cool-down when the circuit had opened since the call began.
+    Returns the seconds left of the cool-down when the circuit has opened since the call began.
     """
     with transaction.atomic():
         # The circuit before the bucket, as answered calls do: two orders would deadlock.
@@ -217,7 +217,7 @@ def count_failure(
 
 
 def lease_trial(name: str, *, grace_seconds: float) -> Trial | None:
-    """Take the trial call of a circuit; None when another has it, or while it is open and cools down.
+    """Lease the trial call of a circuit; None while it is leased or the circuit cools down.
 
     `grace_seconds`: how much longer an open circuit waits for its health check.
     """
@@ -226,7 +226,7 @@ def lease_trial(name: str, *, grace_seconds: float) -> Trial | None:
         if found is None:
             return None
         circuit, now = found
-        # Below two seconds a lease would only say that no call is answered so fast.
+        # At least two seconds: a shorter lease would end before a call is answered.
         seconds = max(outbox.scaled(TRIAL_LEASE_SECONDS), 2.0)
         token = uuid4()
         lease: dict[str, Any] = {"probe_token": token, "probe_expires_at": now + timedelta(seconds=seconds)}
@@ -244,7 +244,7 @@ def lease_trial(name: str, *, grace_seconds: float) -> Trial | None:
 
 def trial_succeeded(name: str, trial: Trial, *, is_health_check: bool = False) -> None:
     """Count an answered trial call: the second in a row closes the circuit."""
-    # The circuit closes and the work that waits for it is due, or neither.
+    # The circuit closes and the work that waits for it is made due, or neither happens.
     with transaction.atomic():
         found = lock(name, CircuitState.HALF_OPEN, trial.generation)
         if found is None:
@@ -266,14 +266,17 @@ def trial_succeeded(name: str, trial: Trial, *, is_health_check: bool = False) -
 
 
 def trial_failed(name: str, trial: Trial, error_class: str, *, health_check_detail: str = "") -> None:
-    """Open a half-open circuit again. `health_check_detail`: why the health check in its place failed."""
+    """Open a half-open circuit again.
+
+    `health_check_detail` is set when a health check took the place of the trial call: why it failed.
+    """
     is_call = not health_check_detail
     with transaction.atomic():
         found = lock(name, CircuitState.HALF_OPEN, trial.generation)
         if found is None:
             return
         circuit, now = found
-        # A server that cannot be reached fails its health check too, so that one tells when it is back.
+        # A server that cannot be reached fails its health check too, which therefore shows when it is back.
         is_unseen = error_class != ErrorClass.NETWORK_UNREACHABLE and circuit.probe_detail == ANSWERED
         change_state(
             circuit, now, next_state(CircuitState.HALF_OPEN, Signal.FAILED), CircuitChange.OPENED,
@@ -286,14 +289,14 @@ def trial_failed(name: str, trial: Trial, error_class: str, *, health_check_deta
 
 
 def release_trial(name: str, trial: Trial) -> None:
-    """Give the trial call back: its call said nothing about the dependency."""
+    """Give the trial call back, because its outcome says nothing about the dependency."""
     Circuit.objects.filter(pk=name, state=CircuitState.HALF_OPEN, probe_token=trial.token).update(
         retry_at=Now() + timedelta(seconds=quiet_seconds()), **NO_TRIAL
     )
 
 
 def quiet_seconds() -> float:
-    """Return how long a half-open circuit awaits a real call."""
+    """Return how long a half-open circuit waits for a real call."""
     return outbox.scaled(QUIET_SECONDS)
 
 
@@ -315,7 +318,7 @@ def lock(
 
 
 def is_leased(circuit: Circuit, now: datetime) -> bool:
-    """Say whether the trial call or the health check of a locked circuit is out."""
+    """Return whether the trial call or the health check of a locked circuit is leased."""
     return circuit.probe_expires_at is not None and circuit.probe_expires_at > now
 
 
@@ -342,7 +345,7 @@ def change_state(
 def try_again(
     circuit: Circuit, now: datetime, *, reason: str = "", retry_seconds: float, **fields: Any
 ) -> None:
-    """Half-open a locked circuit; it still shows why it had opened."""
+    """Half-open a locked circuit, which keeps the reason why it opened."""
     update(
         circuit, state=next_state(CircuitState(circuit.state), Signal.TRIED), changed_at=now,
         generation=circuit.generation + 1, probe_successes=0,
@@ -376,7 +379,7 @@ def _count(
 
 
 def _counts_of_window(circuit: Circuit, now: datetime, *, timeouts: int) -> Counts:
-    """Return the calls of the last minute: later states begin with a window of their own."""
+    """Return the counts of the last minute since the last change of state."""
     since = now - timedelta(seconds=WINDOW_SECONDS)
     buckets = CircuitBucket.objects.filter(
         name=circuit.name, generation=circuit.generation, started_at__gt=since

@@ -1,4 +1,4 @@
-"""The failure behind a foreign exception: of the database, the data directory, the buckets, the settings.
+"""Classification of exceptions of the database, the data directory, buckets and settings.
 
 Adapters map the errors of their own servers to `failures` themselves.
 """
@@ -16,24 +16,24 @@ from criticizer.resilience.failures import Component, ErrorClass, Failure, Perma
 # PostgreSQL's codes (SQLSTATE) by their meaning here; the first two characters are their class.
 _CONFLICTS = {"55P03", "23505"}  # lock not available, unique violation; and class 40
 _AWAY = {
-    "25006",  # read-only: a standby answers for the server from which it took over
+    "25006",  # read-only: a standby answers in place of the server that it replaced
     "25P03",  # the server ended an idle transaction, and its connection with it
-    "57014",  # cancelled: a statement's time was over
+    "57014",  # cancelled: a statement took too long
 }
-# The machine refuses to store: not a defect of ours, and a retry does not help.
+# The machine cannot store data: not a defect of ours, and a retry does not help.
 _STORAGE = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EPERM, errno.EROFS}
 
 
 def classify(error: BaseException) -> Failure:
     """Return the classified failure for any exception.
 
-    A `Failure` is returned as it is. Errors of the database, the data directory, the buckets and the
-    settings are recognised here, as every app meets them. Anything else is a defect of ours and is not
-    retried.
+    A `Failure` is returned unchanged. Errors of the database, the data directory, the buckets and the
+    settings are recognised here, because every app meets them. Anything else is a defect of ours and is
+    not retried.
     """
     if isinstance(error, Failure):
         return error
-    if isinstance(error, ImproperlyConfigured):  # as the file of a secret that is gone since the start
+    if isinstance(error, ImproperlyConfigured):  # for example, the file of a secret was deleted
         return PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, str(error))
     known = _database_failure(error) or _bucket_failure(error)
     if known is not None:
@@ -57,7 +57,7 @@ def _database_failure(error: BaseException) -> Failure | None:
     sqlstate = sqlstate_of(error)
     context = {"sqlstate": sqlstate} if sqlstate else {}
     if sqlstate.startswith("40") or sqlstate in _CONFLICTS:
-        # Another writer was first. Stages are idempotent, so the next attempt finds its row.
+        # Another writer was first. Stages are idempotent, so the next attempt finds that writer's row.
         return RetryableFailure(
             ErrorClass.WRITE_CONFLICT, Component.DATABASE, f"database conflict {sqlstate}", context=context
         )
@@ -107,5 +107,5 @@ def _bucket_failure(error: BaseException) -> Failure | None:
 
 
 def sqlstate_of(error: BaseException) -> str:
-    """Return PostgreSQL's code of an error, wrapped by Django or not; "" when the server sent none."""
+    """Return PostgreSQL's code of an error, wrapped by Django or not; "" if there is none."""
     return getattr(error.__cause__, "sqlstate", None) or getattr(error, "sqlstate", None) or ""

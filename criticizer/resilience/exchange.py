@@ -1,4 +1,4 @@
-"""One HTTP exchange with an outside service; its failures say whether the service may have acted."""
+"""HTTP exchange with an outside service; a failure says whether the service may have acted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from criticizer.resilience.failures import (
 )
 
 # A call of a provider or a code host is several exchanges: pages of a list, comments one by one. Each is
-# bounded, but how many there are the other side decides, and a worker waits for all of them.
+# bounded, but the other side decides how many there are, and a worker waits for all of them.
 CALL_SECONDS = 120.0
-# Of servers that failed, or gave up waiting; every other 5xx is UPSTREAM_INTERNAL.
+# Answers of servers that failed or stopped waiting; every other 5xx is UPSTREAM_INTERNAL.
 STATUSES = {
     408: ErrorClass.NETWORK_TIMEOUT,
     502: ErrorClass.UPSTREAM_UNAVAILABLE,
@@ -36,10 +36,10 @@ _until: ContextVar[float] = ContextVar("until", default=inf)
 
 @contextmanager
 def one_call() -> Iterator[None]:
-    """Give all exchanges of the block CALL_SECONDS together; an earlier deadline around it holds.
+    """Limit all exchanges of the block to CALL_SECONDS together.
 
-    What begins later raises RetryableFailure NETWORK_TIMEOUT, what is under way then fails as one that is
-    not answered (guarantee G588).
+    An earlier deadline of an outer block holds. An exchange that begins later raises RetryableFailure
+    NETWORK_TIMEOUT; one that is in progress fails then as one that is not answered (guarantee G588).
     """
     token = _until.set(min(time.monotonic() + CALL_SECONDS, _until.get()))
     try:
@@ -57,11 +57,11 @@ def exchange(
     tls: ssl.SSLContext | None = None,
     component: Component = Component.PROVIDER,
 ) -> Answer:
-    """Make one request without redirects, proxies or retries; `who` names the service in failures.
+    """Make one request without redirects, proxies or retries.
 
-    `acts` is False for a question: one that was not answered is asked again. Raises RetryableFailure
-    NETWORK_* when no request reached the server, or when it was only a question; UncertainFailure
-    NETWORK_* when the server may have acted on it.
+    `who` names the service in failures. `acts` is False for a request that only reads and may be repeated.
+    Raises RetryableFailure NETWORK_* when no request reached the server, or when it only reads;
+    UncertainFailure NETWORK_* when the server may have acted on it.
     """
     left = _until.get() - time.monotonic()
     if left <= 0:

@@ -1,10 +1,10 @@
-"""The taxonomy of failures.
+"""The classes of failures.
 
 Adapters map foreign errors to these classes; no code above them parses messages. A stage returns, or
 raises `RetryableFailure`, `PermanentFailure` or `UncertainFailure`; anything else is
 `INTERNAL_BUG`, which is not retried.
 
-`TABLE` holds for each class and component its code, severity, whether it is retried, the message to the
+`TABLE` holds for each class and component the code, the severity, whether it is retried, the message to the
 user and the hint to the operator. `docs/failures.md` is generated from it (`manage.py failure_table`).
 """
 
@@ -16,7 +16,7 @@ from enum import IntEnum, StrEnum
 
 
 class ErrorClass(StrEnum):
-    """Stable classification identifiers."""
+    """Stable names of the failure classes."""
 
     NETWORK_TIMEOUT = "NETWORK_TIMEOUT"
     NETWORK_UNREACHABLE = "NETWORK_UNREACHABLE"
@@ -42,7 +42,7 @@ class ErrorClass(StrEnum):
 
 
 class Component(IntEnum):
-    """Where a failure happened: the first digit of its code."""
+    """The part in which a failure happened, which is the first digit of its code."""
 
     SOURCE = 1
     REVIEWER = 2
@@ -74,7 +74,7 @@ class FailureKind:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return what every line of the log about such a failure says: its class, code and severity."""
+        """Return the class, code and severity for each log line about such a failure."""
         return {"error_class": self.error_class, "code": self.code, "severity": self.severity.value}
 
 
@@ -90,7 +90,7 @@ COMPONENT_NAMES = {
 
 _OUTSIDE = (Component.SOURCE, Component.REVIEWER, Component.PROVIDER)
 
-# class, places, severity, retryable, message to the user, hint to the operator.
+# class, components, severity, retryable, message to the user, hint to the operator.
 # The order fixes the sequence numbers: append, never reorder.
 _ROWS: tuple[tuple[ErrorClass, tuple[Component, ...], Severity, bool, str, str], ...] = (
     (ErrorClass.SCHEMA_INVALID, (Component.INTERNAL,), Severity.HIGH, False,
@@ -198,7 +198,8 @@ TABLE: Mapping[tuple[ErrorClass, Component], FailureKind] = _build_table()
 def kind_of(error_class: ErrorClass, component: Component) -> FailureKind:
     """Return the table's row for a class of a component.
 
-    A pair without a row of its own (a source that finds a path denied) has the class's first row.
+    For a pair without a row of its own, such as a denied path that a source found, it is the class's first
+    row.
     """
     found = TABLE.get((error_class, component))
     if found is not None:
@@ -212,12 +213,12 @@ def kind_with_code(code: str) -> FailureKind | None:
 
 
 NO_CREDIT = "the account of the model server has no credit"
-# Details that need another advice than the row of their class.
+# Hints for details to which the hint of their class does not apply.
 _HINTS: Mapping[str, str] = {NO_CREDIT: "Add credit to the account at the model server, then replay."}
 
 
 def hint_for(kind: FailureKind, detail: str) -> str:
-    """Return what an operator is to do about a failure with this detail."""
+    """Return the hint to the operator for a failure with this detail."""
     return _HINTS.get(detail.strip(), kind.hint)
 
 
@@ -253,20 +254,20 @@ class Failure(Exception):
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return what every line of the log about this failure says."""
+        """Return the class, code and severity for each log line about this failure."""
         return {**self.kind.facts, "error_class": str(self.error_class)}
 
 
 class RetryableFailure(Failure):
-    """May succeed when repeated: the stage runs again within its budget."""
+    """A failure that may not happen again: the stage is repeated within its budget."""
 
     retryable = True
 
 
 class QuotaExceeded(RetryableFailure):
-    """A server's quota is used up: nothing was done, and nothing may be asked before it is filled again.
+    """A server's quota is used up: nothing was done, and no call may be made until it is filled.
 
-    `gate` makes a wait of it that costs no attempt, however long. Where the server does not say how long
+    `gate` turns it into a wait that costs no attempt, however long. Where the server does not say how long
     (`retry_after_seconds` is None), it is a minute, doubled with each refusal in a row.
     """
 
@@ -288,11 +289,11 @@ class QuotaExceeded(RetryableFailure):
 
 
 class PermanentFailure(Failure):
-    """Repeating cannot help: the stage ends as a dead letter at once."""
+    """A failure that would happen again: the stage ends as a dead letter at once."""
 
 
 class UncertainFailure(Failure):
-    """The effect may have happened; it is unknown whether: never repeated automatically.
+    """A failure after which the effect may have happened; never repeated automatically.
 
     For deliveries only.
     """
@@ -303,7 +304,7 @@ class DependencyUnavailable(Exception):
 
     A stage that raises it gives its attempt back and is due again later: waiting for an open
     circuit or for a quota costs no attempt. `reason` is one sentence for people. `write` stores what the
-    wait is for, in the commit that gives the attempt back, before it.
+    stage waits for; it is called before the attempt is given back, in the same commit.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 MAX_NAME = 128  # characters of the column
 PACE_SECONDS = 2.5  # the longest wait for the next of some calls a second
-SPREAD_SECONDS = 5.0  # over which work that waits for the same time is due again
+SPREAD_SECONDS = 5.0  # work that waits for the same moment becomes due over this time
 LONGEST_WAIT_SECONDS = 60.0  # of work that waits for an unknown time; it is woken when it can continue
 
 _UNAVAILABLE = frozenset(
@@ -54,7 +54,7 @@ _UNAVAILABLE = frozenset(
         ErrorClass.NETWORK_UNREACHABLE,
         ErrorClass.UPSTREAM_UNAVAILABLE,
         ErrorClass.UPSTREAM_INTERNAL,
-        # An SMTP server that was silent after the whole message.
+        # An SMTP server that did not answer after the whole message.
         ErrorClass.DELIVERY_UNCERTAIN,
     }
 )
@@ -72,7 +72,7 @@ SELECT c.state, c.generation,
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """State of a dependency. `…_in` are seconds from now, negative in the past."""
+    """State of a dependency. Fields `…_in` are seconds from now, negative in the past."""
 
     state: str
     generation: int
@@ -89,7 +89,7 @@ _MAX_REMEMBERED = 1000  # each receiver of webhooks is a dependency of its own
 
 
 class _Outcome(Enum):
-    """How a reported call counts."""
+    """Kind of outcome as which a reported call counts."""
 
     SUCCESS = auto()
     FAILURE = auto()
@@ -99,7 +99,7 @@ class _Outcome(Enum):
 
 
 def name_of(*parts: str) -> str:
-    """Return the name of a dependency, its parts joined by colons, in at most 128 characters."""
+    """Return the name of a dependency: its parts joined by colons, at most 128 characters."""
     name = ":".join(parts)
     if len(name) <= MAX_NAME:
         return name
@@ -107,7 +107,7 @@ def name_of(*parts: str) -> str:
 
 
 def check(name: str) -> None:
-    """Raise DependencyUnavailable unless calls are allowed now; take nothing.
+    """Raise DependencyUnavailable unless calls are allowed now; take no permit.
 
     For a check before expensive work. Lets database errors through.
     """
@@ -125,7 +125,7 @@ def acquire_permit(name: str) -> Permit:
         return _acquired(name)
     except DependencyUnavailable:
         if receivers.is_one(name):
-            # Not now: the message may have another receiver, which can use the slot that is kept for it.
+            # Not before the work ends: another receiver of the message can use the slot that is kept for it.
             outbox.at_end_of_work(_pass_on_slot)
         raise
 
@@ -139,10 +139,10 @@ def _acquired(name: str) -> Permit:
     limits = receiver.slots if receiver else rate_limit.slots_of(name)
     is_trial = look.state in {CircuitState.OPEN, CircuitState.HALF_OPEN}
     is_limited = (look.is_slow and not is_excepted) or rate_limit.rate_of(name) is not None
-    # A pause empties the bucket. Requesters that it does not hold up take from another one until it is over.
+    # A pause empties the bucket. Requesters to whom it does not apply take from another one until it is over.
     bucket = receivers.bucket_of_rest(name) if is_excepted and (look.paused_in or 0.0) > 0 else name
     if is_limited and (later := rate_limit.take_token(name, bucket)) is not None:
-        # Spread the waiting work over the time in which tokens for all of it come.
+        # Spread the waiting work over the time in which there will be tokens for all of it.
         crowd = (rate_limit.backlog(name) + 1) / later.rate
         seconds = later.seconds + random.uniform(0, min(crowd, LONGEST_WAIT_SECONDS))  # noqa: S311
         raise DependencyUnavailable(name, seconds, "The rate limit is reached.")
@@ -163,7 +163,10 @@ def _acquired(name: str) -> Permit:
 
 
 def acquire_paced_permit(name: str) -> Permit:
-    """Return the permit for one call as `acquire_permit`; waits where the pace of calls alone holds it up."""
+    """Return the permit for one call; wait up to PACE_SECONDS for it.
+
+    Raises DependencyUnavailable, as `acquire_permit` does, when it would have to wait longer.
+    """
     try:
         return acquire_permit(name)
     except DependencyUnavailable as waiting:
@@ -178,7 +181,7 @@ def guarded(name: str, *, acquire: Callable[[str], Permit] | None = None) -> Ite
     """Acquire a permit, run the block and report its outcome.
 
     Raises DependencyUnavailable while calls are not allowed, and instead of a failure that must
-    cost no attempt. `acquire`: instead of `acquire_permit`.
+    cost no attempt. `acquire` replaces `acquire_permit`.
     """
     permit = (acquire or acquire_permit)(name)
     try:
@@ -202,11 +205,14 @@ class Permit:
     slots: list[tuple[str, UUID]] = field(default_factory=list)
     receiver: receivers.Receiver | None = None
     began_at: float = field(default_factory=time.monotonic)
-    _slow_seconds: float = field(default=0.0, repr=False)  # of the pause that it met and after it
+    _slow_seconds: float = field(default=0.0, repr=False)  # of the pause after this call, and of slower calls
     _is_reported: bool = field(default=False, repr=False)
 
     def take(self, limits: Sequence[rate_limit.Slots]) -> None:
-        """Take a slot of each, to be freed by the report. Raises DependencyUnavailable when one has none."""
+        """Take a slot of each limit; the report frees them.
+
+        Raises DependencyUnavailable when a limit has no free slot.
+        """
         self.slots = rate_limit.take_slots(limits) if limits else []
         if self.slots:
             return
@@ -218,11 +224,12 @@ class Permit:
             self.slots.append((slots.name, token))
 
     def report(self, error: BaseException | None) -> DependencyUnavailable | None:
-        """Record the outcome of the call; `error` is None when it was answered. Repeating changes nothing.
+        """Record the outcome of the call; a second report changes nothing.
 
-        Returns DependencyUnavailable, to be raised, when the failure must cost no attempt: the
-        circuit was already open or a pause in force, the call was a trial call, or a quota is used up.
-        Never raises because of the database: the caller's answer must not be lost.
+        `error` is None when the call was answered. Returns DependencyUnavailable, to be raised, when the
+        failure must cost no attempt: the circuit was already open or a pause in force, the call was a trial
+        call, or a quota is used up. Never raises because of the database: the caller's answer must not be
+        lost.
         """
         if self._is_reported:
             return None
@@ -236,7 +243,7 @@ class Permit:
         _report_safely(record, self.name)
         outcome, receiver = _outcome_of(error), self.receiver
         if receiver is not None and outcome is not _Outcome.NOTHING:
-            # Before its slots are free: who takes them sees the marks.
+            # Before the slots are freed, so that the next call sees the marks.
             took, is_answered = time.monotonic() - self.began_at, outcome is _Outcome.SUCCESS
             mark = partial(receiver.ended, took, is_answered=is_answered, slow_seconds=self._slow_seconds)
             _report_safely(mark, self.name)
@@ -329,7 +336,10 @@ def _snapshot(name: str) -> _Snapshot:
 
 
 def _is_excepted(receiver: receivers.Receiver | None, look: _Snapshot) -> bool:
-    """Whether others alone made it fail, maybe at another address of its host (guarantee G585)."""
+    """Return whether the receiver's circuit and pauses do not apply to this requester (G585).
+
+    Only calls of others failed, maybe at another address of its host.
+    """
     return receiver is not None and not receiver.is_blamed and look.state != CircuitState.FORCED_OPEN
 
 
@@ -377,7 +387,7 @@ def _spread(seconds: float) -> float:
 def _outcome_of(error: BaseException | None) -> _Outcome:
     if error is None:
         return _Outcome.SUCCESS
-    # Our own trouble (database, configuration, a defect, a stop) says nothing about the dependency.
+    # An error of our own (database, configuration, a defect, a stop) says nothing about the dependency.
     if not isinstance(error, Failure) or error.component not in _OUTSIDE:
         return _Outcome.NOTHING
     if error.error_class is ErrorClass.CONFIG_INVALID or error.error_class is ErrorClass.INTERNAL_BUG:
@@ -390,7 +400,7 @@ def _outcome_of(error: BaseException | None) -> _Outcome:
 
 
 def _report_safely(write: Callable[[], None], name: str) -> None:
-    """Do a write whose loss is better than losing the caller's result."""
+    """Do a write; a database error is logged, so that the caller's result is not lost."""
     try:
         write()
     except (DatabaseError, InterfaceError) as error:

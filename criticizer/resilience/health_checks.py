@@ -1,8 +1,8 @@
 """Health checks: ask a dependency whether it answers, without any effect.
 
-Of an open circuit, an answer half-opens it, so that the next real call is the trial call; no answer
-keeps it open for another cool-down. Of a half-open circuit that no work waits for, the health check
-takes the place of the trial call, so that an idle circuit closes too (`circuit_breaker`).
+An answer half-opens an open circuit, so that the next real call is the trial call; without one it stays
+open for another cool-down. In a half-open circuit that no work waits for, the health check takes the
+place of the trial call, so that an idle circuit closes too (`circuit_breaker`).
 
 Each app registers its checks in `apps.py`. One thread per cluster makes those that are due; the
 lease on the circuit's row lets one cluster ask at a time.
@@ -31,7 +31,7 @@ from criticizer.resilience.states import CircuitState
 
 log = structlog.get_logger(__name__)
 
-# Gets the dependency's name, returns when it answered, raises `Failure` when not, bounds its own time.
+# Takes the dependency's name, returns when it answered, raises `Failure` when not, and limits its own time.
 HealthCheck = Callable[[str], object]
 
 PERIOD_SECONDS = 1.0
@@ -41,7 +41,7 @@ GRACE_SECONDS = 60.0  # after the cool-down, before a call is made without a hea
 CHECKS: dict[str, HealthCheck] = {}  # by the beginning of the dependency's name, up to a colon
 PENDING: list[Callable[[], Collection[str]]] = []  # return the dependencies that failed work will call again
 
-# A dependency that was called once must not stay in the tables for ever.
+# Dependencies that are not called any more must not stay in the tables for ever.
 _FORGET = """
 WITH old AS (DELETE FROM circuit_buckets WHERE started_at < statement_timestamp() - interval '5 minutes'),
 free AS (DELETE FROM pace_slots WHERE expires_at < statement_timestamp() - interval '7 days'),
@@ -98,7 +98,7 @@ def begin(name: str) -> Trial | None:
 
 
 def answered(name: str, trial: Trial) -> None:
-    """Open: half-open it and wake a few messages that wait. Half-open: count the answer."""
+    """Half-open an open circuit and wake a few messages; count the answer for a half-open one."""
     with transaction.atomic():
         found = circuit_breaker.lock(name, CircuitState.OPEN, trial.generation)
         if found is None:
@@ -119,7 +119,10 @@ def failed(name: str, trial: Trial, error_class: str, detail: str) -> None:
 
 
 def _stays_open(name: str, trial: Trial, detail: str, error_class: str = "") -> bool:
-    """Keep an open circuit open; a cause other than the one that opened it becomes its reason (G224)."""
+    """Keep an open circuit open; return False when it is no longer open.
+
+    A cause other than the one that opened it becomes its reason (G224).
+    """
     opened = Circuit.objects.filter(pk=name, state=CircuitState.OPEN, generation=trial.generation)
     retry_at = Now() + timedelta(seconds=outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
     cause = {"error_class": error_class, "reason": f"a health check failed with {error_class}"}
@@ -130,7 +133,7 @@ def _stays_open(name: str, trial: Trial, detail: str, error_class: str = "") -> 
 
 
 def run_due() -> int:
-    """Make every health check that is due; return how many were made. Lets database errors through."""
+    """Make every due health check; return their number. Lets database errors through."""
     made = 0
     for name in due():
         check = check_of(name)
@@ -154,7 +157,10 @@ def run_due() -> int:
 
 
 def start(stop: threading.Event | None = None) -> threading.Thread:
-    """Make due health checks in a thread with a database connection of its own, until `stop` is set."""
+    """Start a thread that makes due health checks until `stop` is set.
+
+    It has a database connection of its own.
+    """
     stopped = stop or threading.Event()
 
     def run() -> None:

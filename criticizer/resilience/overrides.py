@@ -63,7 +63,7 @@ def expire(name: str) -> bool:
 
 
 def expire_forced() -> int:
-    """End every forced state whose time is over; return how many."""
+    """End every forced state whose time is over; return their number."""
     expired = Circuit.objects.filter(state__in=FORCED, retry_at__lte=Now()).order_by("name")
     return sum(expire(name) for name in expired.values_list("name", flat=True)[:100])
 

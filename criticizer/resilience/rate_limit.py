@@ -1,9 +1,9 @@
 """Rate limits of dependencies, shared by all workers.
 
-Three limits, all in PostgreSQL and on its clock:
+There are three limits, all in PostgreSQL and on its clock:
 
-- a pause, as long as a 429 asked for (Retry-After, at most 5 minutes) or as the backoff says; of a server
-  whose quota is used up as long as it says (at most 2 hours), or a minute, doubled each time;
+- a pause, as long as a 429 asked for (Retry-After, at most 5 minutes) or as the backoff says; when a
+  server's quota is used up, as long as the server says (at most 2 hours), or a minute, doubled each time;
 - a token bucket, for dependencies with a RATE_LIMITS entry and, for a minute after a pause,
   for the others too: the rate is halved and grows back;
 - slots, for dependencies with a CONCURRENCY_LIMITS entry and for receivers of webhooks (`receivers`):
@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 RECOVER_SECONDS = 60.0  # from the halved rate back to the whole one
 ASSUMED_RATE = 4.0  # calls a second of a dependency without a limit and without measured calls
-SLOWEST_RATE = 0.1  # calls a second: repeated halving must not end in standstill
+SLOWEST_RATE = 0.1  # calls a second: repeated halving must not stop all calls
 RECEIVERS = "provider:webhook"  # dependencies that callers choose, whose calls each hold a worker
-# Slots that several requesters' receivers share, beside those of each receiver and of each requester.
+# Slots shared by receivers of several requesters, beside the slots of each receiver and of each requester.
 SLOW, SLOW_REQUESTERS = f"{RECEIVERS}#slow", f"{RECEIVERS}#slow-requesters"
 SHARED = (RECEIVERS, SLOW_REQUESTERS, SLOW)
-HANDOVER_AFTER_SECONDS = 1.0  # of a call; a shorter one keeps few waiting
-HANDOVER_SECONDS = 3.0  # for which a slot is kept; longer than a claim takes
+HANDOVER_AFTER_SECONDS = 1.0  # the shortest call whose slot is handed over: shorter ones delay few others
+HANDOVER_SECONDS = 3.0  # a slot is kept so long for a message; longer than a claim takes
 QUOTA_CEILING_SECONDS = 7200.0  # GitHub's longest is an hour
-QUOTA_SECONDS = 60.0  # of a server that does not say how long
-# Of dependencies that publish limits, where no variable sets others; their apps register them.
+QUOTA_SECONDS = 60.0  # where the server does not say how long
+# Limits that dependencies publish, unless a variable sets others; their apps register them.
 RATES: dict[str, float] = {}
 CONCURRENCY: dict[str, int] = {}
-WRITER_CALL_SECONDS = 60.0  # of such a dependency; GitHub ends a request after 10
+WRITER_CALL_SECONDS = 60.0  # lease of a slot of such a dependency; GitHub ends a request after 10
 _UNLIMITED = 1e6  # calls a second; not infinity, which times zero is not a number
 
 # The rate in force, calls a second: the configured one, or less after a pause.
@@ -108,7 +108,7 @@ UPDATE paces
        refilled_at = greatest(refilled_at, statement_timestamp() + make_interval(secs => %(seconds)s))
  WHERE name = %(name)s"""
 
-# One of each limit, or none. Fixed rows, each locked by itself: concurrent takers cannot exceed the limit.
+# One slot of each limit, or none. Each slot is a row, which is locked: workers cannot exceed a limit.
 _TAKE_SLOTS = """
 WITH wanted AS (
   SELECT * FROM unnest(%(names)s::text[], %(limits)s::int[], %(leases)s::float8[]) AS w(name, most, lease)),
@@ -127,7 +127,7 @@ _MAKE_SLOTS = """
 INSERT INTO pace_slots (name, number) SELECT %(name)s, generate_series(1, %(limit)s)
 ON CONFLICT DO NOTHING RETURNING number"""
 
-# Names for which work waits.
+# Returns the names of freed slots for which work waits.
 _FREE_SLOTS = """
 WITH freed AS (
   UPDATE pace_slots SET token = NULL, expires_at = statement_timestamp()
@@ -153,9 +153,9 @@ _BACKLOG = "SELECT count(*) FROM outbox_messages WHERE waiting_for = %(name)s"
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """A pause in force: the rest of it, and the rate after it (calls a second).
+    """A pause in force: the seconds left of it, and the rate after it (calls a second).
 
-    `was_in_force`: the refused call began before the pause, so it belongs to it.
+    `was_in_force`: the refused call began before the pause, so that its refusal belongs to it.
     """
 
     seconds: float
@@ -165,14 +165,17 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True)
 class RetryIn:
-    """No token is left: seconds to the next one, and the rate of tokens (calls a second)."""
+    """No token is left: the seconds until the next one, and the rate (calls a second)."""
 
     seconds: float
     rate: float
 
 
 def configured(limits: Mapping[str, T], name: str) -> T | None:
-    """Return the entry of a dependency: its own, else that of its longest prefix up to a colon, or None."""
+    """Return the entry of a dependency, or None.
+
+    It is the dependency's own, or that of its longest prefix that ends before a colon.
+    """
     while name:
         if name in limits:
             return limits[name]
@@ -187,24 +190,24 @@ def rate_of(name: str) -> float | None:
 
 
 def concurrency_limit_of(name: str) -> int | None:
-    """Return how many calls may be in flight at once, or None."""
+    """Return how many calls of a dependency may be in flight, or None."""
     slots: Mapping[str, int] = settings.CONCURRENCY_LIMITS
     return configured(slots, name) or configured(CONCURRENCY, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A limit on the calls in flight: its name, their number, and when a slot of a lost worker is free."""
+    """A limit on the calls in flight."""
 
     name: str
     limit: int
-    lease_seconds: float
+    lease_seconds: float  # after which the slot of a lost worker is free
 
 
 def slots_of(name: str) -> list[Slots]:
-    """Return the limits on calls in flight that hold for a dependency: a call needs a slot of each.
+    """Return the limits on calls in flight of a dependency; a call needs a slot of each.
 
-    Those of a receiver of webhooks: `receivers.of`.
+    `receivers.of` returns those of a receiver of webhooks.
     """
     limit = concurrency_limit_of(name)
     is_writer = configured(CONCURRENCY, name) is not None
@@ -230,7 +233,10 @@ def backlog(name: str) -> int:
 
 
 def take_token(name: str, bucket: str = "") -> RetryIn | None:
-    """Take one token and return None, or return when to try again. `bucket`: another one at its rate."""
+    """Take one token and return None, or return when to try again.
+
+    `bucket` names another bucket with the rate of this dependency.
+    """
     parameters = _parameters(name, bucket)
     if prepared.rows(_TAKE_TOKEN, parameters):
         return None
@@ -247,7 +253,7 @@ def give_token_back(bucket: str) -> None:
 
 
 def take_slots(wanted: Sequence[Slots]) -> list[tuple[str, UUID]]:
-    """Lease a slot of each limit and return names and tokens; nothing where one of them has none free."""
+    """Lease a slot of each limit; return names and tokens, none when a limit has no free slot."""
     asked = {
         "names": [slots.name for slots in wanted],
         "limits": [slots.limit for slots in wanted],
@@ -258,7 +264,7 @@ def take_slots(wanted: Sequence[Slots]) -> list[tuple[str, UUID]]:
 
 
 def take_slot(slots: Slots) -> UUID | None:
-    """Lease a slot, whose row is made where there is none yet; None when all are taken."""
+    """Lease a slot and return its token; None when all are taken. Creates missing rows."""
     taken = take_slots([slots])
     if not taken and prepared.rows(_MAKE_SLOTS, {"name": slots.name, "limit": slots.limit}):
         taken = take_slots([slots])
@@ -266,19 +272,19 @@ def take_slot(slots: Slots) -> UUID | None:
 
 
 def _kept_for(message_id: int) -> UUID:
-    """Return the token of a slot that is kept for a message. Other tokens are random."""
+    """Return the token of slots that are kept for a message. Other tokens are random."""
     return UUID(int=message_id)
 
 
 def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
-    """Free slots, each for HANDOVER_SECONDS only for the message whose turn it is of those that wait."""
+    """Free slots and keep each for HANDOVER_SECONDS for the message that is next to have it."""
     left = []
     names, tokens = zip(*held, strict=True)
     with transaction.atomic():
-        # Slots with an expired lease are not among the rows: they belong to another call by now.
+        # The rows hold no slot whose lease has expired: it belongs to another call by now.
         for row in prepared.rows(_LOCK_HELD, {"names": list(names), "tokens": list(tokens)}):
             name, token = row["name"], row["token"]
-            # Only work of the same flow waits for its slots: which message is woken does not matter.
+            # Only work of one flow waits for the slots of that flow: any message of it may be woken.
             is_of_flow = name.startswith(f"{RECEIVERS}#") and name not in SHARED
             if is_of_flow or (message := outbox.wake_first(name)) is None:
                 left.append((name, token))
@@ -290,14 +296,15 @@ def _hand_over(held: Sequence[tuple[str, UUID]]) -> None:
 
 
 def pass_on(message_id: int) -> None:
-    """Hand receivers' slots that were kept for a message, and not used by it, to the next that wait."""
+    """Hand over receivers' slots that were kept for a message and that it did not use."""
     _hand_over([(name, _kept_for(message_id)) for name in SHARED])
 
 
 def free_slots(held: Sequence[tuple[str, UUID]], held_seconds: float = 0.0) -> None:
-    """Free slots and wake one message that waits for each. Does nothing about a lease that has expired.
+    """Free slots and wake one message that waits for each.
 
-    Work that is not woken, because this process dies in between, is due at its own time.
+    A slot whose lease has expired stays as it is. Work that is not woken, because this process dies in
+    between, becomes due at its own time.
     """
     is_receiver = any(name == RECEIVERS for name, _ in held)
     if is_receiver and held_seconds >= outbox.scaled(HANDOVER_AFTER_SECONDS):
@@ -313,7 +320,7 @@ def pause(
 ) -> Throttled:
     """Stop calls for as long as a refusal asks, then halve the rate.
 
-    `is_quota`: the server enforces it for as long as it says, also beyond the backoff's ceiling.
+    `is_quota`: the server refuses calls for as long as it says, also beyond the backoff's ceiling.
 
     Refusals of calls that began before the pause (`generation` is older) belong to it: they prolong
     it when they ask for more, and change nothing else.
@@ -343,7 +350,7 @@ def pause(
 
 
 def _quota_seconds(refusal: int, retry_after_seconds: float | None) -> float:
-    """Return the wait for a quota after so many refusals in a row."""
+    """Return the seconds to wait for a quota after `refusal` refusals in a row."""
     seconds = (
         QUOTA_SECONDS * 2.0 ** min(refusal - 1, 16) if retry_after_seconds is None else retry_after_seconds
     )

@@ -1,11 +1,11 @@
-"""Slots of webhooks' receivers, so that slow ones leave workers to all others (guarantee G582).
+"""Slots of webhooks' receivers, so that slow ones leave workers to others (guarantee G582).
 
 Callers choose receivers, and a call holds a worker for as long as the receiver takes. A receiver gets one
-call at a time, plus one from a requester that it answers quickly; an operator's limit covers both. All of
-them together get every worker that sends but one, which is left to other channels. A call of
-SLOW_CALL_SECONDS makes its receiver slow for SLOW_SECONDS, answered or not, and the requester whose work
-called it, unless the receiver was known to be slow. Where a requester's last call of a receiver was answered
-quickly, that counts, whatever others met.
+call at a time, plus one from a requester that it answers quickly; an operator's limit covers both. All
+receivers together get every worker that sends but one, which is left to other channels. A call of
+SLOW_CALL_SECONDS, answered or not, makes its receiver slow for SLOW_SECONDS. It makes the requester whose
+work called it slow as well, unless the receiver was known to be slow. Where a requester's last call of a
+receiver was answered quickly, that counts, whatever happened to others.
 
     receiver              requester     slots that its call needs, beside its own
     answered it lately    not slow      one of all, one of its requester's: all but one
@@ -13,13 +13,14 @@ quickly, that counts, whatever others met.
     answered it lately    slow          as above, and one of slow requesters'
     not known, or slow    any           as above, and one of slow receivers'
 
-(A receiver that is not known is one of the last line only where its requester is slow.) Slow receivers have
-half of the slots of slow requesters, and these two thirds of all. So however many receivers hang, each of
+(The last line applies to a receiver that is not known only where its requester is slow.) Slow receivers have
+half of the slots of slow requesters, which have two thirds of all. So however many receivers hang, each of
 their requesters holds one slot for one call before it is slow; from then on a third of the slots is for
 others only.
 
-Requesters name other addresses of one host, some of which may fail. Its circuit and its pauses therefore
-stop only the work of those whose last call there failed: others find out for themselves (guarantee G585).
+Requesters name different addresses of one host, some of which may fail. The host's circuit and pauses
+therefore stop only the work of requesters whose last call there failed; others make their calls (guarantee
+G585).
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from criticizer.resilience.rate_limit import (
 CALL_SECONDS = 20.0  # above the longest call of a webhook
 SLOW_CALL_SECONDS = 5.0  # half of the time that a webhook has
 SLOW_SECONDS = 600.0
-GOOD_SECONDS = 300.0  # for which a requester's call of a receiver counts that was answered quickly
-FAILED_SECONDS = 30.0  # the same of one that failed, at least; as long as a circuit cools down
+GOOD_SECONDS = 300.0  # a requester's call of a receiver that was answered quickly counts so long
+FAILED_SECONDS = 30.0  # a failed call counts so long, at least; as long as a circuit cools down
 
-# A mark is a row in the table of slots. It is not freed after a call: it ends with its lease.
+# A mark is a row in the table of slots. A call does not free it: it ends with its lease.
 _KNOWN = """
 SELECT name FROM pace_slots WHERE name = ANY(%(marks)s) AND expires_at > statement_timestamp()"""
 
@@ -58,7 +59,7 @@ SELECT name, 1, statement_timestamp() + make_interval(secs => seconds)
   FROM unnest(%(marks)s::text[], %(seconds)s::float8[]) AS mark(name, seconds) ORDER BY name
 ON CONFLICT (name, number) DO UPDATE SET expires_at = excluded.expires_at"""
 
-# In the order of _MARK: two orders would deadlock.
+# Rows are locked in the order of _MARK: two orders would deadlock.
 _UNMARK = """
 DELETE FROM pace_slots WHERE id IN (
   SELECT id FROM pace_slots WHERE name = ANY(%(marks)s) ORDER BY name FOR UPDATE)"""
@@ -67,16 +68,16 @@ _SENDERS = """
 SELECT sum(workers)::int FROM worker_clusters
  WHERE queue = %(queue)s AND NOT draining AND beat_at > now() - interval '15 seconds'"""
 
-_LONGEST = 122  # characters of a name that gets an ending; 128 has the column
+_LONGEST = 122  # characters of a name that gets an ending; the column has 128
 _counted = (-math.inf, 0)  # until when (monotonic clock) the number of senders counts, and that number
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A receiver that is about to be called: the slots that the call needs, and what is known of both.
+    """A receiver that a requester's work is about to call, and the slots that this needs.
 
-    `is_slow`, `requester_is_slow`: of the last minutes. `is_proven`: this requester's last call of it was
-    answered quickly; `is_blamed`: it failed, or the requester is not known.
+    `is_slow`, `requester_is_slow`: in the last minutes. `is_proven`: this requester's last call of it was
+    answered quickly; `is_blamed`: that call failed, or the requester is not known.
     """
 
     name: str
@@ -89,19 +90,19 @@ class Receiver:
 
     @property
     def is_warned(self) -> bool:
-        """Whether the receiver is known to be slow, and not known to be quick for this requester."""
+        """Return whether the receiver is known to be slow, and not to be quick for this requester."""
         return self.is_slow and not self.is_proven
 
     def ended(self, seconds: float, *, is_answered: bool, slow_seconds: float = 0.0) -> None:
-        """Mark receiver and requester by a call that took `seconds`; take back what it shows to be over.
+        """Mark receiver and requester after a call of `seconds`; delete marks that it disproves.
 
-        `slow_seconds`: until the pause that it was answered with is over, and the slower rate after it.
+        `slow_seconds`: the pause that the receiver answered with, and the slower rate after it.
         """
         is_late = seconds >= SLOW_CALL_SECONDS
         is_good = is_answered and not is_late
         set_ones = {
             _slow(self.name): SLOW_SECONDS if is_late else 0.0,
-            # One that was warned of has a slot of its kind: its requester costs others nothing.
+            # A call of a receiver known to be slow had a slot of slow ones: its requester delayed no others.
             _slow(self.flow): SLOW_SECONDS if is_late and self.flow and not self.is_warned else 0.0,
             _good(self.name, self.flow): GOOD_SECONDS
             if is_good and self.flow and not self.is_proven
@@ -122,12 +123,15 @@ class Receiver:
 
 
 def is_one(name: str) -> bool:
-    """Say whether a dependency is a receiver of webhooks."""
+    """Return whether a dependency is a receiver of webhooks."""
     return name.startswith(f"{RECEIVERS}:")
 
 
 def of(name: str) -> Receiver | None:
-    """Return what the call of a receiver by the work of this thread needs now; None for no receiver."""
+    """Return the receiver for a call by this thread's work, with the slots that it needs now.
+
+    None where the dependency is not a receiver.
+    """
     if not is_one(name):
         return None
     flow = outbox.flow_in_work() or ""
@@ -149,8 +153,8 @@ def _slots_of(one: Receiver) -> list[Slots]:
     seconds = outbox.scaled(CALL_SECONDS)
     shared = max(_senders(), 2) - 1
     limit = concurrency_limit_of(one.name)
-    # Whom it answers quickly does not wait behind those who call an address of it that hangs. An operator's
-    # limit holds for all of them together.
+    # Requesters that it answers quickly do not wait behind those who call an address of it that hangs. An
+    # operator's limit holds for all of them together.
     own = f"{one.name[:_LONGEST]}#good" if one.is_proven and limit is None else one.name
     slots = [Slots(own, min(limit or 1, shared), seconds)]
     if shared > 1:
@@ -165,12 +169,12 @@ def _slots_of(one: Receiver) -> list[Slots]:
 
 
 def bucket_of_rest(name: str) -> str:
-    """Return the name of the tokens for requesters whom a receiver's pause does not hold up."""
+    """Return the bucket of tokens for requesters to whom a receiver's pause does not apply."""
     return f"{name[:_LONGEST]}#rest"
 
 
 def slots_of_flow(flow: str) -> str:
-    """Return the name of the slots that the receivers of a flow's work share."""
+    """Return the name of the slots that all receivers of a flow's work share."""
     return f"{RECEIVERS}#{_digest(flow)}"
 
 
@@ -191,7 +195,7 @@ def _digest(text: str) -> str:
 
 
 def _senders() -> int:
-    """Return how many workers send; read again when CIRCUIT_CACHE_SECONDS have passed."""
+    """Return how many workers send, as read in the last CIRCUIT_CACHE_SECONDS."""
     global _counted
     until, count = _counted
     if time.monotonic() >= until:

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff with full jitter, in seconds. `ceiling` bounds an upstream's Retry-After."""
+    """Exponential backoff with full jitter, in seconds."""
 
     initial: float = 1.0
     multiplier: float = 2.0
     maximum: float = 60.0
-    ceiling: float = 300.0
+    ceiling: float = 300.0  # of an upstream's Retry-After
 
     def delay(self, attempt: int, retry_after: float | None = None) -> float:
         """Return the seconds to wait after the failed `attempt` (1 is the first).
 
-        `random(0, min(maximum, initial * multiplier^(attempt-1)))`, raised to `retry_after`
-        where the upstream asks for more, never above `ceiling`. Raises ValueError when `attempt`
-        is below 1.
+        They are `random(0, min(maximum, initial * multiplier^(attempt-1)))`, or `retry_after` where the
+        upstream asks for more, but never above `ceiling`. Raises ValueError when `attempt` is below 1.
         """
         if attempt < 1:
             raise ValueError(f"attempt counts from 1, not {attempt}")
@@ -32,7 +31,10 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionProfile:
-    """Waits for a lost connection: `min(base * 2^n, maximum) + random(0, jitter)` seconds, `tries` times."""
+    """Waits for a lost connection, `tries` times.
+
+    Each is `min(base * 2^n, maximum) + random(0, jitter)` seconds.
+    """
 
     base: float = 2.0
     maximum: float = 30.0
@@ -40,7 +42,7 @@ class ConnectionProfile:
     tries: int = 10
 
     def waits(self, uniform: Callable[[float, float], float] = random.uniform) -> Iterator[float]:
-        """Yield the seconds before each further try; each is drawn when it is asked for."""
+        """Yield the seconds before each further try; each is drawn when it is needed."""
         for n in range(self.tries):
             yield min(self.base * 2.0**n, self.maximum) + uniform(0.0, self.jitter)
 

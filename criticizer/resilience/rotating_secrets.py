@@ -15,33 +15,37 @@ T = TypeVar("T")
 
 
 class RotatingSecrets(Generic[S]):
-    """When the secret in use is refused, the next one is tried, and stays in use if it is accepted.
+    """Secrets of one service, of which one is in use.
 
-    Each call tries every secret at most once, whatever other threads find out meanwhile.
+    When it is refused, the next one is tried, and stays in use if it is accepted. Each call tries every
+    secret at most once, also while other threads change the secret in use.
     """
 
     def __init__(self, event: str, secrets: Sequence[S], unset: S) -> None:
-        """`event` is the log event of a refused secret; calls get `unset` where there is none."""
+        """Start with the first secret.
+
+        `event` is the log event of a refused secret; calls get `unset` where there is none.
+        """
         self._event = event
         self._secrets = secrets
         self._unset = unset
         self._in_use = 0
 
     def in_turn(self) -> list[tuple[int, S]]:
-        """Return the secrets with their indexes, in the order of one call: first the last accepted one.
+        """Return the secrets with their indexes in the order of one call, the one in use first.
 
-        Ask once for each call: another call may change which secret comes first.
+        Call it once for each call: another call may change which secret comes first.
         """
         secrets = list(self._secrets) or [self._unset]
         order = ((self._in_use + turn) % len(secrets) for turn in range(len(secrets)))
         return [(index, secrets[index]) for index in order]
 
     def accept(self, index: int) -> None:
-        """Begin further calls with this secret."""
+        """Use this secret first from now on."""
         self._in_use = index
 
     def call(self, call: Callable[[S], T]) -> T:
-        """Call with the last accepted secret, then the others; raise the last AUTH_DENIED."""
+        """Call with the secret in use, then the others; raise the last AUTH_DENIED."""
         secrets = self.in_turn()
         for turn, (index, secret) in enumerate(secrets, 1):
             try:
