@@ -1,4 +1,4 @@
-"""Anchoring of findings to lines by the text they quote.
+"""Anchors findings to lines by the text they quote.
 
 A finding is shown only on a file that was sent, at a line whose text it quoted, and as plain
 text. A finding that cannot be anchored is shown without a line, never at a guessed one.
@@ -53,14 +53,14 @@ def anchor(
     paths: Sequence[str],
     rules: Sequence[ShownRule] = (),
 ) -> Anchored:
-    """Turn a parsed answer into findings of part 1 on the chunk's lines (drop or demote, in order).
+    """Turn a parsed answer into findings of part 1 on the lines of a chunk.
 
-    `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real
-    ones. `quotes` says what counts as the same text. A quote that occurs in several places which
-    nothing tells apart gives a finding without a line that names them; without any place the
-    finding keeps its file, loses its line and some confidence, and counts at most medium (guarantee G201).
-    Context is never a place: what a finding takes from there is its evidence (G177). A finding may cite one
-    of `rules` that is for its file, and then counts at least as much as that says; others are dropped (G422).
+    `shown_paths` maps the chunk's file indexes to the paths the model saw; `paths` are the real ones. The
+    module `quotes` decides which text is the same. A quote with several places that nothing tells apart gives
+    a finding without a line, which names the places. A finding whose quote has no place keeps its file, loses
+    its line and some confidence, and is at most of medium severity (guarantee G201). Context is never a
+    place: what a finding takes from it is its evidence (G177). A finding may cite one of `rules` that is for
+    its file; its severity is then at least the rule's. Other citations are dropped (G422).
     """
     dropped = [Fated(RawId(1, 1, n), Fate.DROPPED, reason) for n, reason in answer.get("dropped", ())]
     kept: list[Finding] = []
@@ -109,7 +109,7 @@ def _placed(finding: Finding, place: Place) -> Finding:
 
 
 def _ambiguous(finding: Finding, places: Sequence[Place]) -> Finding:
-    """Return the finding without a line, with the lines it may mean."""
+    """Return the finding without a line; its message names the lines it may mean."""
     shown = sorted(places, key=lambda place: place.line.number)[:MAX_CANDIDATES]
     *others, last = [str(place.line.number) for place in shown]
     more = f" and {len(places) - len(shown)} more" if len(places) > len(shown) else ""
@@ -180,7 +180,7 @@ def excerpt(
 ) -> tuple[tuple[int | None, str, str], ...]:
     """Return the lines around a finding on `side`, as pages and mails show them.
 
-    What the change took away or put in between them stands with them, without a number.
+    Changed lines of the other side between them are shown too, without a number.
     """
     wanted = range(first - EXCERPT_LINES, min(last, first + 10) + EXCERPT_LINES + 1)
     shown = list(lines)

@@ -1,4 +1,4 @@
-"""The model's answer: the JSON schema that is asked for, and the findings of what came back.
+"""The model's answer: the JSON schema that is asked for, and the findings that come back.
 
 All text of a model is untrusted: it may be malformed, invented, or dictated by the change
 under review. `answer_reading` finds the findings, `answer_fields` their fields, this module
@@ -31,15 +31,16 @@ _TEXTS = ("quote", "quote_end", "rule_id", "context", "with", *LIMITS)
 
 
 def closed_object(properties: Mapping[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the schema of an object without other properties; without `required`, all of them are."""
+    """Return the schema of an object without other properties; `required` defaults to all."""
     names = list(properties if required is None else required)
     return {"type": "object", "additionalProperties": False, "required": names, "properties": properties}
 
 
 def answer_schema(max_findings: int) -> dict[str, Any]:
-    """Return the JSON schema that an answer is asked to follow, and what `parse_answer` returns does.
+    """Return the JSON schema that an answer is asked to follow.
 
-    Fields that a finding may lack may also be null, because strict modes demand every field.
+    `parse_answer` returns answers of this form. Fields that a finding may lack may also be null, because
+    strict modes demand every field.
     """
     text = {"type": "string"}
     optional = {"type": ["string", "null"]}
@@ -99,16 +100,16 @@ def strict_schema(max_findings: int, is_compact: bool = False) -> dict[str, Any]
 
 
 class UnusableAnswer(Exception):
-    """An answer of which nothing can be used. The message is ours: it quotes nothing."""
+    """Raised when nothing of an answer can be used; the message is ours and quotes nothing."""
 
 
 def parse_answer(text: str, max_findings: int) -> dict[str, Any]:
-    """Return what an answer says: `findings` and `files_read` by the schema, strings cleaned.
+    """Return the `findings` and `files_read` of an answer by the schema, strings cleaned.
 
-    Each finding is judged alone (guarantee G200). `places` are those of the findings among all of the
-    answer, `dropped` holds `[place, reason]` of each that could not be used; `coerced` counts, by field,
-    what was written in another form; `cut` says that the answer ended early. Raises UnusableAnswer when
-    it says nothing, or none of its findings is usable.
+    Each finding is judged alone (guarantee G200). `places` has the place of each finding among all of the
+    answer; `dropped` holds `[place, reason]` of each that could not be used. `coerced` counts, by field, the
+    values written in another form; `cut` says that the answer ended early. Raises UnusableAnswer when the
+    answer says nothing, or when none of its findings is usable.
     """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnusableAnswer("the answer is too long")

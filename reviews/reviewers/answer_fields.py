@@ -1,4 +1,4 @@
-"""The fields of one finding as models write them, turned into ours.
+"""Turns the fields of a finding, as models write them, into ours.
 
 A name is recognised by its letters alone. Values are coerced where their meaning is plain, and
 each coercion is counted by the field's name, so that a model that needs many is noticed.
@@ -65,10 +65,10 @@ _PLACE = re.compile(
 
 
 def shaped(raw: Mapping[str, object], inherited: Mapping[str, object]) -> tuple[dict[str, Any], Counter[str]]:
-    """Return a raw finding in our fields, and how often which field had to be coerced.
+    """Return a raw finding in our fields, and how often each field had to be coerced.
 
-    `inherited` are fields that the objects around it stated for all of theirs. What is not there
-    is None, or "" for a text; nothing is refused here.
+    `inherited` holds the fields that objects around it state for all findings in them. A missing field is
+    None, or "" for a text; nothing is refused here.
     """
     coerced: Counter[str] = Counter()
     given: dict[str, list[tuple[int, object]]] = {}
@@ -114,7 +114,7 @@ def _leaves(raw: Mapping[str, object], above: str = "", depth: int = 0) -> Itera
 
 
 def _two_texts(ranked: dict[str, list[object]]) -> None:
-    """Of two texts that describe the problem and no title, make the shorter one the title."""
+    """Without a title, make the shorter one of two texts about the problem the title."""
     texts = [value for value in ranked.get("problem", []) if isinstance(value, str) and value.strip()]
     if len(texts) > 1 and "title" not in ranked:
         short, long = sorted(texts[:2], key=len)
@@ -151,7 +151,7 @@ def _quote(value: object) -> tuple[str, bool]:
 
 
 def _lines(value: object) -> tuple[tuple[str, str] | None, bool]:
-    """Return the first and the last line that a suggestion replaces; the latter is "" for one line."""
+    """Return the first and last line that a suggestion replaces, the last "" for one line."""
     given = value if isinstance(value, list) else [value]
     quotes = [quote[:MAX_QUOTE_CHARS] for quote in given[:3] if isinstance(quote, str) and quote.strip()]
     if not 0 < len(quotes) <= 2:
@@ -160,7 +160,7 @@ def _lines(value: object) -> tuple[tuple[str, str] | None, bool]:
 
 
 def _code(value: object) -> tuple[str | None, bool]:
-    """Return the new lines as they are: what is cut or no text is no code."""
+    """Return the new lines as they are, or None if they are no text or too long to keep whole."""
     text = "\n".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
     is_usable = isinstance(text, str) and len(text) <= MAX_CODE_CHARS
     return (str(text).replace("\r\n", "\n") if is_usable else None), text is not value
@@ -265,7 +265,7 @@ def _split_place(found: dict[str, Any], coerced: Counter[str]) -> None:
 
 
 def _complete(found: dict[str, Any], coerced: Counter[str]) -> None:
-    """Fill a missing title from the problem, and a missing problem from what else was said."""
+    """Fill a missing title from the problem, and a missing problem from the other texts."""
     if not found["problem"].strip() and found["title"].strip():
         found["problem"] = found["trigger"] or found["title"]
         coerced["problem"] += 1

@@ -1,4 +1,7 @@
-"""Findings in text that is no JSON: labels (YAML, Markdown, prose), tables, tags and lint lines."""
+"""Reads findings from text that is no JSON: labels, tables, tags and lint lines.
+
+Labels are those of YAML, Markdown and prose.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ def _is_finding(raw: Mapping[str, object]) -> bool:
 
 
 def _without_tags(text: str) -> str:
-    """Write `<file>a.py</file>` as `file: a.py`, and the end of what is no field as a rule."""
+    """Write `<file>a.py</file>` as `file: a.py`, and end tags of other names as `---`."""
 
     def written(tag: re.Match[str]) -> str:
         name = tag[2]
@@ -85,7 +88,7 @@ def _labelled(lines: list[str]) -> Iterator[dict[str, object]]:
             record.fenced(bool(fence))
             continue
         if fence and not record.is_unfenced:
-            record.go_on(line)
+            record.add_line(line)
             continue
         label = _LABEL.match(line)
         field = field_of(label["label"]) if label is not None else None
@@ -102,12 +105,12 @@ def _labelled(lines: list[str]) -> Iterator[dict[str, object]]:
             record = _Record()
             record.head(heading["title"])
             continue
-        record.go_on(line)
+        record.add_line(line)
     yield record.fields
 
 
 class _Record:
-    """The finding that is being read, line by line. `fields` has the names as they were written."""
+    """A finding while it is read line by line; `fields` has the names as they were written."""
 
     def __init__(self) -> None:
         self.fields: dict[str, object] = {}
@@ -153,7 +156,7 @@ class _Record:
             if field_of(self._last) not in ("quote", "suggestion"):
                 self._last = "suggestion" if "quote" in self.known else "quote"
 
-    def go_on(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Add a line to the text that is being read."""
         if not self._last and self._is_after_gap and self.fields and line.strip():
             self._last = "text"  # a paragraph below the labels

@@ -1,9 +1,9 @@
-"""Reading: from the text of an answer to raw findings, in whatever form they stand.
+"""Reads raw findings from the text of an answer, in whatever form they stand.
 
     text ─► without reasoning ─► JSON, strict or lenient, whole or in pieces ─► raw findings
                                  └─ none: labels, tables, tags, `path:line: text` ─┘
 
-Nothing is judged here. What looks like no answer at all yields nothing.
+Nothing is judged here. Text that looks like no answer at all yields nothing.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _AGAIN = re.compile(
 
 @dataclass(slots=True)
 class Reading:
-    """What an answer holds. `raw` are (fields, what the objects around state for them)."""
+    """The contents of an answer; `raw` has pairs (fields, fields of the objects around them)."""
 
     raw: list[tuple[object, Mapping[str, object]]] = field(default_factory=list)
     files_read: list[str] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
-    is_answer: bool = False  # it says what was found, be it nothing
+    is_answer: bool = False  # it states findings, or that there are none
     is_json: bool = False
     is_cut: bool = False
 
@@ -64,7 +64,7 @@ class Reading:
 
 
 def read_answer(text: str) -> Reading:
-    """Return what an answer of at most `answer.MAX_ANSWER_CHARS` characters says."""
+    """Return the contents of an answer of at most `answer.MAX_ANSWER_CHARS` characters."""
     text = text.strip("\ufeff\u200b \t\r\n")
     try:
         whole = json.loads(text, parse_constant=lambda name: None)
@@ -100,7 +100,7 @@ def _read(text: str) -> Reading:
 
 
 def without_reasoning(text: str) -> Iterator[str]:
-    """Yield the answer proper: behind the reasoning, or all of it where that never ends."""
+    """Yield the answer proper: the text behind the reasoning, or all where that never ends."""
     message = text.rfind("<|message|>")
     if message >= 0:
         yield _CHANNEL.sub("", text[message:])
@@ -231,12 +231,12 @@ def _may_be_list(value: object) -> bool:
 
 
 def _is_keyed(value: Mapping[str, object]) -> bool:
-    """Return whether an object in the place of a list maps names to lists: `{}` among them."""
+    """Return whether an object in the place of a list maps names to lists, as `{}` does."""
     return all(isinstance(inner, list) for inner in value.values())
 
 
 def _with_name(name: str, around: Mapping[str, object]) -> Mapping[str, object]:
-    """Add what the key above says of all below it: their file, or their severity."""
+    """Add the file or the severity that a key states for all findings below it."""
     if re.fullmatch(r"[^\s{}]{1,1000}[/.][^\s{}]{0,200}\w", name) and not name.isdigit():
         return {**around, "file": name}
     severity = severity_in(name)

@@ -43,7 +43,7 @@ class AnthropicClient(HttpModelClient):
             "model": self._config.model,
             "max_tokens": max_output_tokens,
             "system": [_cached(system)],
-            # The server keeps what stands up to a mark, for some minutes.
+            # The server keeps the text up to a mark for some minutes.
             "messages": [{"role": "user", "content": content}],
             **self._config.extra_body,
         }
@@ -70,11 +70,11 @@ class AnthropicClient(HttpModelClient):
 
 
 def _usage(body: object) -> TokenCounts:
-    """Return what an answer reports of its tokens, be it of use or not."""
+    """Return the token counts that an answer reports, also if the answer is of no use."""
     usage = body.get("usage") if isinstance(body, dict) else None
     read, written = (token_count(usage, f"cache_{how}_input_tokens") for how in ("read", "creation"))
     return {
-        # What is cached is counted apart, but the model read it all.
+        # The server counts cached tokens apart, but the model read them too.
         "input_tokens": token_count(usage, "input_tokens") + read + written,
         "cached_tokens": read,
         "cache_write_tokens": written,

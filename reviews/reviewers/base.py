@@ -35,7 +35,7 @@ class CoverageStatus(StrEnum):
 
 
 class Stopped(StrEnum):
-    """Why a review ended before its last part (guarantee G385)."""
+    """Reason why a review ended before its last part (guarantee G385)."""
 
     ENDED = "ended"  # its job ended; the job's status says how
     TIMED_OUT = "timed_out"  # the soft deadline passed; the job continues with the reviewed parts
@@ -53,7 +53,7 @@ class Verification(StrEnum):
 
 
 class RawId(NamedTuple):
-    """Names one raw finding: `part` counts from 1 (0: the checks), `turn` is the pass, from 1."""
+    """Name of a raw finding: `part` counts from 1 (0: the checks), `turn` is the pass, from 1."""
 
     part: int
     turn: int
@@ -61,7 +61,7 @@ class RawId(NamedTuple):
 
 
 class Fate(StrEnum):
-    """How a raw finding ended. Each ends in exactly one way (guarantee G155)."""
+    """End of a raw finding; each one ends in exactly one way (guarantee G155)."""
 
     SHOWN = "shown"
     FOLDED = "folded"  # shown behind a fold: over the budget, or neither confirmed nor severe
@@ -76,7 +76,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fated:
-    """What became of one raw finding. `reason`: a fixed word, or a sentence if it was refuted."""
+    """The end of one raw finding; its reason is a fixed word, or a sentence if refuted."""
 
     raw: RawId
     fate: Fate
@@ -90,9 +90,10 @@ class Fated:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replacement lines for the new side of a file: a candidate, or proven to fit (guarantee G430).
+    """Replacement of lines on the new side of a file (guarantee G430).
 
-    `lines` stand there from number `start` on; `new` replaces `lines[first:end]`.
+    It is a candidate, or proven to fit. `lines` stand in the file from number `start` on; `new` replaces
+    `lines[first:end]`.
     """
 
     start: int
@@ -165,14 +166,17 @@ class Finding:
         return self.source != "llm" or any(raw.part == 0 for raw in self.merges)
 
     def fates(self, fate: Fate, reason: str = "") -> tuple[Fated, ...]:
-        """Return how this finding ends, and with it those that it stands for."""
+        """Return the fates of this finding and of those that were merged into it."""
         assert self.raw is not None
         where = (self.file, self.line, self.severity)
         merged = (Fated(raw, Fate.MERGED, "", *where, into=self.raw) for raw in self.merges)
         return (Fated(self.raw, fate, reason, *where, self.title), *merged)
 
     def citing(self, rule: str) -> Finding:
-        """Return this finding with the rule it cites. A file of rules is evidence: not all may see it."""
+        """Return this finding with the rule it cites.
+
+        A file of rules is evidence, as not everybody may see it.
+        """
         is_other = rule.startswith("//") and rule not in (self.file, *self.evidence)
         return replace(self, rule=rule, evidence=(*self.evidence, rule) if is_other else self.evidence)
 

@@ -1,4 +1,4 @@
-"""Packing of redacted hunks into requests that fit a model's window.
+"""Packs redacted hunks into requests that fit a model's window.
 
 All text is redacted already: cutting first could cut a secret in two and hide it from the
 rules. The order is deterministic: riskier files first (code, then tests, then documentation),
@@ -105,7 +105,7 @@ class ContextBlock:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Hunks that go to the model in one request, with what they use from elsewhere.
+    """Hunks that go to the model in one request, with definitions that they use.
 
     `reported` has a line for each result of a linter about its files.
     """
@@ -116,7 +116,7 @@ class Chunk:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """Indexes of the files it holds, in the order shown."""
+        """Return the indexes of its files, in the order shown."""
         return tuple(dict.fromkeys(hunk.file for hunk in self.hunks))
 
 
@@ -142,12 +142,12 @@ def pack(
     budget_tokens: int,
     most_tokens: int = 0,
 ) -> Iterator[Chunk]:
-    """Yield chunks of at most `budget_tokens` each; a longer hunk is alone, clipped at `most_tokens`.
+    """Yield chunks of at most `budget_tokens` each; a longer hunk has one of its own.
 
-    The sequences have one entry per file of the change; `redacted[i]` is `rendered[i].text`
-    after redaction, None where there is nothing to show; `file_tokens[i]` is the cost of naming
-    the file in each chunk with a part of it. Lazy: a caller that stops early does not pay for
-    the rest.
+    Such a hunk is clipped at `most_tokens`. The sequences have one entry per file of the change:
+    `redacted[i]` is `rendered[i].text` after redaction, None where there is nothing to show;
+    `file_tokens[i]` is the cost of naming the file in each chunk with a part of it. Lazy: a caller that stops
+    early does not pay for the rest.
     """
     most_tokens = max(most_tokens, budget_tokens)
     waiting: list[ShownHunk] = []
@@ -225,7 +225,7 @@ class _Page:
     is_clipped: bool = False
 
     def add(self, prefix: str, line: RedactedText) -> RedactedText | None:
-        """Write a line after a literal of ours; None when it does not fit any more."""
+        """Write a line after a literal of ours; return it as shown, None if it does not fit."""
         shown = line.truncated(MAX_LINE_CHARS) if len(line) > MAX_LINE_CHARS else line
         mark = " [... line clipped]" if len(line) > MAX_LINE_CHARS else ""
         cost = len(prefix) + len(shown) + len(mark) + 1
@@ -241,7 +241,7 @@ class _Page:
 
 
 def _written(page: _Page, hunk: Hunk, lines: _Lines, places: Sequence[int]) -> Iterator[ShownLine]:
-    """Write both sides of a hunk, as far as there is room; yield what is shown."""
+    """Write both sides of a hunk, as far as there is room; yield the lines shown."""
     near = _near_changes(hunk)
     for side, title, positions in (
         (Side.NEW, NEW_TITLE, [k for k, line in enumerate(hunk.lines) if line.kind != "-"]),

@@ -1,6 +1,6 @@
-"""Redaction of a change: all its texts in one call, its author, names and context included.
+"""Redacts all texts of a change in one call, its author, names and context included.
 
-A value that is found in one place is removed from all, and nothing is cut before.
+A value that is found in one place is removed from all. Nothing is cut before it is redacted.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ def cleaned(
     context: Mapping[str, str],
     redactor: Redactor,
 ) -> Cleaned:
-    """Redact all texts of a change, its context, its rules and sections of documents in one call.
+    """Redact all texts of a change, with its context, rules and document sections, in one call.
 
-    Sections in doubt are left out, and so are a context (G178) and rules.
-
-    Raises PermanentFailure REDACTION_BLOCKED.
+    Where redaction is in doubt, first the sections are left out, then the context (G178), then the rules.
+    Raises PermanentFailure REDACTION_BLOCKED where the rest is in doubt too.
     """
     files = change.files
     # A name with a line feed in it (git allows that) must not make a second entry.
@@ -116,7 +115,7 @@ def _redact_all(redactor: Redactor, texts: Sequence[str]) -> list[RedactedText]:
 
 
 def without_secrets(findings: Sequence[Finding], redactor: Redactor) -> Iterator[Finding]:
-    """Take the change's secrets out of the texts of the checks, which may quote its names."""
+    """Yield the findings of checks without the change's secrets, which quoted names may hold."""
     texts = [text for one in findings for text in (one.title, one.message, one.suggestion)]
     done = iter(_redact_all(redactor, texts))
     for one in findings:

@@ -3,7 +3,7 @@
     added lines ─► names ─► definitions in changed files, then in files read for it (`sources.context`)
                 ─► ranked by rarity and nearness ─► blocks of a few lines, cut from redacted text
 
-What is shown here is not under review: it is evidence, never the place of a finding.
+Context is not under review: it is evidence, never the place of a finding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_BLOCKS_OF_A_NAME = 2  # the further ones that the change itself holds come l
 MAX_DEFINITIONS_OF_A_NAME = 8  # a name that is defined more often says nothing
 MAX_BLOCKS = 120  # of a part
 MAX_BLOCKS_FROM_REPOSITORY = 60  # of a part
-MAX_MISSES = 60  # definitions that do not fit in a part any more, before no further one is tried
+MAX_MISSES = 60  # definitions that did not fit in a part, after which no further one is tried
 MAX_TEXT_CHARS = 1_500_000  # of the files that blocks are cut from, which are redacted as a whole
 NEEDED = 0.9  # of the context for a unit's hunks: ids and names differ from request to request
 LEAST_NEEDED_TOKENS = 200  # a definition or two
@@ -59,7 +59,10 @@ Outlines = Mapping[str, Sequence[Definition]]
 
 
 def outlines_of(change: Change) -> Outlines:
-    """Return the definitions in the new side of each file, by path. Files beyond the time have none."""
+    """Return the definitions in the new side of each file, by path.
+
+    Files that are not reached in OUTLINE_SECONDS have none.
+    """
     until = time.thread_time() + OUTLINE_SECONDS
     texts = {file.path: file.new_text for file in change.files if file.new_text and not file.generated}
     touched = {path for file in change.files for path in (file.path, file.old_path)}
@@ -110,7 +113,7 @@ def leads_of(
         for rank, (steps, number) in enumerate(by_nearness):
             lead = leads[number]
             is_further = rank >= MAX_BLOCKS_OF_A_NAME
-            # Of the change itself all: a request may show any of them as hunks, so keys know all (G360).
+            # The change's own definitions all stay: a request may show any as hunks, so keys know all (G360).
             if lead.file is not None or not is_further:
                 ranked.append(((is_further, *steps[:1], spread[name], *steps[1:], -len(lead.hunks)), lead))
     ranked.sort(key=lambda one: (one[0], one[1].path, one[1].definition.first))
@@ -118,7 +121,7 @@ def leads_of(
 
 
 def _steps(lead: Lead, files: Sequence[FileChange]) -> tuple[int, int]:
-    """Return whether a definition is outside the change, and how many folders from its nearest user."""
+    """Return whether a definition is outside the change, and the folders to its nearest user."""
     own = lead.path.split("/")[:-1]
     steps = []
     for index in {index for index, _ in lead.hunks}:
@@ -128,7 +131,7 @@ def _steps(lead: Lead, files: Sequence[FileChange]) -> tuple[int, int]:
 
 
 def texts_of(leads: Sequence[Lead], change: Change) -> dict[str, str]:
-    """Return the whole texts that the leads are cut from, by path, as many as are worth redacting."""
+    """Return the whole texts from which the leads are cut, by path, up to MAX_TEXT_CHARS."""
     raw = {file.path: file.new_text or "" for file in change.files}
     raw |= {extra.path: extra.text for extra in change.context}
     texts: dict[str, str] = {}
@@ -142,7 +145,7 @@ def texts_of(leads: Sequence[Lead], change: Change) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Definitions that may be shown, best first, and the redacted paths and texts that they are cut from."""
+    """Definitions that may be shown, best first, and redacted paths and texts of their files."""
 
     leads: Sequence[Lead]
     texts: Mapping[str, tuple[RedactedText, RedactedText]]
@@ -151,9 +154,9 @@ class Library:
     def beside(
         self, chunk: Chunk, budget_tokens: int, needed: Mapping[str, int] = MappingProxyType({})
     ) -> Chunk:
-        """Return a part with the best of its definitions in the budget.
+        """Return a part with the best of its definitions that fit in the budget.
 
-        `needed` has the places of those that come before others, in the order of its numbers.
+        `needed` has the rank of the places whose definitions come before all others.
         """
         own = {(hunk.file, int(hunk.name.rpartition("H")[2])) for hunk in chunk.hunks}
         visible = {
@@ -199,7 +202,7 @@ class Library:
         return blocks, misses > 0
 
     def _block(self, name: str, lead: Lead, max_lines: int) -> ContextBlock:
-        """Return the first lines of a definition and its comment, under the heads of those around it."""
+        """Return the first lines of a definition and its comment, under the heads around it."""
         definition, (path, text) = lead.definition, self.texts[lead.path]
         around = enclosing(self.outlines[lead.path], definition.head)
         comment = range(definition.comment, definition.first)[: min(MAX_COMMENT_LINES, max_lines // 3)]
@@ -222,9 +225,9 @@ class Library:
 def needed_in(
     chunks: Sequence[Chunk], units: Sequence[Chunk], rooms: Sequence[int], share: float
 ) -> Iterator[dict[str, int]]:
-    """Yield the places that the units of each chunk need: 0 as much as fits in each request, 1 the rest.
+    """Yield, for each chunk, the places that its units need, with the rank of each.
 
-    `rooms` as `needed_of` has it.
+    Places of rank 0 fit in every request; 1 is the rest. `rooms` has the `room` of `needed_of` for each unit.
     """
     needed: dict[str, dict[str, int]] = {}
     for unit, room in zip(units, rooms, strict=True):
@@ -240,15 +243,16 @@ def needed_in(
 
 
 def needed_of(unit: Chunk, room: int, share: float) -> tuple[ContextBlock, ...]:
-    """Return the context without which an answer about a unit is not kept: the best of it.
+    """Return the best of a unit's context: an answer without it is not kept.
 
-    `room` is how many tokens the unit leaves in a request, `share` what of a full one is for context.
+    `room` is the number of tokens that the unit leaves in a request, `share` the part of a full request that
+    is for context.
     """
     return best_of(unit, min(room, max(_entitled(unit, share), LEAST_NEEDED_TOKENS)))
 
 
 def _entitled(unit: Chunk, share: float) -> int:
-    """Return how many tokens of context a full request always has for a unit, by the length of its hunks."""
+    """Return how many tokens of context a full request always has for a unit of this length."""
     return int(NEEDED * share / (1 - share) * sum(tokens(hunk.text) for hunk in unit.hunks))
 
 
@@ -259,5 +263,5 @@ def best_of(unit: Chunk, room: int) -> tuple[ContextBlock, ...]:
 
 
 def place_of(block: ContextBlock) -> str:
-    """Return where a block's definition stands: path, colon, line."""
+    """Return the place of a block's definition: path, colon, line."""
     return block.text.text.partition("\n")[0]

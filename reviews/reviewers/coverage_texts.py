@@ -44,7 +44,7 @@ EXCLUDED = "excluded by configuration, only the checks that protect read it"
 MODEL_OFF = "no language model by configuration, only the checks read it"
 LIMIT = "the limit of model calls per review was reached"
 SHORTENED = "long passages were shortened"
-# What a banner says of a reason. A file without a change of content has nothing to be read.
+# Words of a banner for each reason. A file without a change of content has nothing to be read.
 _SAID = {why: why for reason, why in SKIPPED.items() if reason is not SkipReason.IDENTICAL} | {
     TOO_LARGE: "too large to compare",
     GENERATED: "generated file",
@@ -92,7 +92,7 @@ UNAVAILABLE = "not reviewed: the language model could not be used; a rerun gets 
 BANNER_ABOVE = 0.20
 ALERT_ABOVE = 0.10
 
-# By the status of the job that ended, or by why a review stopped that its job outlives.
+# By the status of a job that ended, or by why a review stopped while its job goes on.
 _ENDED = {
     "timed_out": "timed out",
     "cancelled": "was cancelled",
@@ -109,16 +109,17 @@ _PER = {
 
 
 def context_shown(definitions: int, files: int) -> str:
-    """Return what a file's parts showed beside the change, or an empty string."""
+    """Return how much context a file's parts showed, in words, or an empty string."""
     if not definitions:
         return ""
     return f"context: {plural_count(definitions, 'definition')} of {plural_count(files, 'file')}"
 
 
 def same_content(version: int | None) -> str:
-    """Return why a file was not asked about: a version of its change was, None for another change.
+    """Return why a file was not asked about: the same content was reviewed before.
 
-    Which one is not said: not all who may read this file may know of the other.
+    `version` is that of its own change; None for another change, which is not named: not everybody who may
+    read this file may know of that change.
     """
     return (
         f"same content as in version {version}" if version else "same content as in another reviewed change"
@@ -126,7 +127,7 @@ def same_content(version: int | None) -> str:
 
 
 def incomplete_banner(failed: int, parts: int) -> str:
-    """Return the banner of a review of which `failed` of `parts` parts failed, or an empty string."""
+    """Return the banner of a review of which `failed` of `parts` parts failed, "" for few."""
     if not parts or failed / parts <= BANNER_ABOVE:
         return ""
     return (
@@ -137,9 +138,9 @@ def incomplete_banner(failed: int, parts: int) -> str:
 
 
 def agents_banner(missing: int, total: int, completed: int, *, is_lost: bool) -> str:
-    """Return the banner of a review of whose `total` tasks agents did not finish `missing`, or "".
+    """Return the banner of a review of which agents left many tasks undone, or "".
 
-    `is_lost`: an agent stopped in the middle of its work.
+    `missing` of its `total` tasks were not finished. `is_lost`: an agent stopped in the middle of its work.
     """
     if not _is_much(missing, total):
         return ""
@@ -152,7 +153,7 @@ def agents_banner(missing: int, total: int, completed: int, *, is_lost: bool) ->
 def agents_footer(missing: int, total: int, *, is_minor: bool = False) -> str:
     """Return the line at a report's end about the few tasks that agents did not finish, or "".
 
-    `is_minor`: they are all about sections of documents, so that the line stands for any number of them.
+    `is_minor`: they are all about sections of documents, so the line serves for any number of them.
     """
     if not missing or (_is_much(missing, total) and not is_minor):
         return ""
@@ -164,7 +165,7 @@ def _is_much(missing: int, total: int) -> bool:
 
 
 def unseconded_banner(requests: int) -> str:
-    """Return what further passes left out."""
+    """Return the banner about requests of further passes that had no answer, or ""."""
     return f"{plural_count(requests, 'request')} for a second opinion had no answer." if requests else ""
 
 
@@ -175,7 +176,7 @@ _UNVERIFIED = {
 
 
 def unverified_banner(unanswered: int, asked: int, stopped: Stopped | None = None) -> str:
-    """Return the banner of a review with findings on which the second pass gave no verdict, or ""."""
+    """Return the banner about findings without a verdict of the second pass, or ""."""
     if not unanswered:
         return ""
     why = _UNVERIFIED.get(stopped) if stopped else None
@@ -195,9 +196,10 @@ def refuted_text(claims: int, asked: int) -> str:
 
 
 def stopped_banner(status: str, reviewed: int = 0, parts: int = 0) -> str:
-    """Return the banner of a review that stopped early, by its job's status or by why it stopped.
+    """Return the banner of a review that stopped early.
 
-    Without `parts` it is for those who may not see all files, and says no numbers of the whole change.
+    `status` is that of its job, or why the review stopped. Without `parts` the banner is for people who may
+    not see all files, and has no numbers of the whole change.
     """
     how_far = f"after {reviewed} of {parts} parts" if parts else "before its last part"
     return texts.STOPPED.of(ended=_ENDED.get(status, "stopped"), how_far=how_far)
@@ -209,7 +211,10 @@ def limit_text(reached: LimitReached) -> str:
 
 
 def limit_banner(reached: LimitReached, reviewed: int, parts: int) -> str:
-    """Return the banner of a review that a limit of tokens ended, or kept from verifying its findings."""
+    """Return the banner of a review that reached a limit of tokens.
+
+    The limit ended the review, or only kept it from verifying its findings.
+    """
     text, missing = limit_text(reached), parts - reviewed
     if not missing:
         return text
@@ -230,7 +235,7 @@ class Covered(Protocol):
 
 
 def unread_banner(coverage: Iterable[Covered]) -> str:
-    """Return how many files were not read or in part, and how often for which reason; "" for none."""
+    """Return how many files were not read or only in part, and for which reasons, or ""."""
     files: Counter[str] = Counter()
     found: dict[str, Counter[str]] = {what: Counter() for what in _KEPT.values()}
     for file in coverage:
@@ -257,7 +262,7 @@ def degraded_banner(why: str, reviewed: int, parts: int) -> str:
 
 
 def fallback_banner(served: Mapping[str, int], parts: int) -> str:
-    """Return what the second model did: how many of the parts it answered, by its name; "" for none."""
+    """Return how many of the parts the second model reviewed, with its name, or ""."""
     if not served:
         return ""
     count = sum(served.values())

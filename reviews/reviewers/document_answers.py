@@ -1,4 +1,4 @@
-"""Answers about sections: read, bounded, and kept as far as their quotes were sent."""
+"""Reads answers about sections, and believes them as far as their quotes were sent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ _SAID = {
 
 @dataclass(frozen=True, slots=True)
 class SectionJudgement:
-    """The verdict on a section once its quotes are looked up. `first` to `last`: quoted lines, from 0."""
+    """The verdict on a section once its quotes are looked up.
+
+    `first` to `last` are the quoted lines of the section, from 0.
+    """
 
     verdict: SectionVerdict
     said: SectionVerdict
@@ -66,7 +69,10 @@ class SectionJudgement:
 
 
 def parse_document_answer(text: str) -> dict[str, Any]:
-    """Return the first answer with a verdict, every string cleaned and bounded. Raises UnusableAnswer."""
+    """Return the first answer with a verdict, every string cleaned and bounded.
+
+    Raises UnusableAnswer where there is none, or the text is too long.
+    """
     if len(text) > MAX_ANSWER_CHARS:
         raise UnusableAnswer("the answer is too long")
     problem = NO_JSON
@@ -80,7 +86,7 @@ def parse_document_answer(text: str) -> dict[str, Any]:
 
 
 def _objects(value: object) -> Iterator[Mapping[str, object]]:
-    """Yield an object, or those of a list, and one below a single key."""
+    """Yield an object, or the objects of a list, each followed by those among its values."""
     for one in value[:10] if isinstance(value, list) else [value]:
         if isinstance(one, dict):
             yield one
@@ -102,9 +108,9 @@ def _answer(raw: Mapping[str, object]) -> dict[str, Any] | None:
 
 
 def judged(answer: Mapping[str, Any], section: ShownSection, chunk: Chunk) -> SectionJudgement:
-    """Return what of an answer counts: `drifted` only with a quote of either side.
+    """Return the judgement of an answer: `drifted` counts only with a quote of either side.
 
-    What holds without evidence keeps its verdict with less confidence.
+    `holds` without evidence keeps its verdict, with less confidence.
     """
     verdict, confidence = SectionVerdict(answer["verdict"]), int(answer["confidence"])
     proof = None

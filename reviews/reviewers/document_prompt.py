@@ -1,4 +1,7 @@
-"""The question whether a change makes a section of a document untrue: instructions, and both as data."""
+"""Builds the question whether a change makes a section of a document untrue.
+
+It has instructions, and the change and the section as data.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def document_schema() -> dict[str, Any]:
 
 
 def verification_schema() -> dict[str, Any]:
-    """Return the JSON schema of the answer of an agent (`data` of a `verification`, without its type)."""
+    """Return the JSON schema of an agent's answer: `data` of a `verification` but its type."""
     text, or_null = {"type": "string"}, {"type": ["string", "null"]}
     properties = {
         "verdict": {"type": "string", "enum": ["verified", "drifted", "uncertain"]},
@@ -90,9 +93,9 @@ DOCUMENTS_VERSION = hashlib.sha256(SYSTEM.encode()).hexdigest()[:12]
 
 
 def question_hunks(section: ShownSection, files: Sequence[int], hunks: Sequence[ShownHunk]) -> Chunk | None:
-    """Return the hunks to show with a section: of its files, those first that share words with it.
+    """Return the hunks to show with a section, or None where not one fits beside it.
 
-    None: not one fits beside it.
+    Hunks of its files that share more words with the section are chosen before others.
     """
     room = MAX_QUESTION_TOKENS - tokens(section.text)
     words = words_of(section.text.text)

@@ -1,9 +1,9 @@
-"""The model's part of documentation drift: one question a section, and what counts of the answers.
+"""The model's part of documentation drift: asks one question a section and judges answers.
 
     sections ─► hunks beside each ─► known? ─► call ─► readable? ── no ─► one repair turn
                                                           └─ yes ─► quotes of both sides ─► verdict
 
-Whatever goes wrong with a question leaves its section uncertain, with a reason, and the review as it is.
+A question that fails leaves its section uncertain, with a reason, and the review as it is.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class SectionResult:
-    """What became of one section."""
+    """Result of one section."""
 
     section: ShownSection
     verdict: SectionVerdict
@@ -90,7 +90,10 @@ class SectionResult:
 
 @dataclass(slots=True)
 class DocumentsOutcome:
-    """What became of all sections, and what is to be stored of it. `failed`: answers that were unusable."""
+    """Results of all sections, and what is to be stored of them.
+
+    `failed` counts the answers that were unusable.
+    """
 
     results: list[SectionResult] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -116,9 +119,9 @@ class DocumentsOutcome:
 def questions_of(
     prepared: Prepared, sections: Sequence[ShownSection], model: str, most: int
 ) -> tuple[list[Question], list[SectionResult]]:
-    """Return the questions about the best sections, at most `most`, and those that are not asked about.
+    """Return the questions about the best sections, and results of those not asked about.
 
-    Redaction in doubt about one section leaves this one uncertain, and the others as they are.
+    Both together are at most `most`. Redaction in doubt about one section leaves only this one uncertain.
     """
     hunks = _hunks(prepared)
     questions: list[Question] = []
@@ -165,14 +168,14 @@ def _token_limit(section: ShownSection, model: str, estimated: int) -> SectionRe
 
 
 def not_clean(section: ShownSection, blocked: RedactionBlocked) -> SectionResult:
-    """Return what becomes of a section that redaction is in doubt about."""
+    """Return the result of a section about which redaction is in doubt."""
     place = {"document": section.path, "line": section.line}
     log.warning("section_not_clean", reason_code=blocked.reason_code, **place)
     return SectionResult(section, SectionVerdict.UNCERTAIN, Unsure.NOT_CLEAN)
 
 
 class DocumentReview:
-    """Asks about the sections of one change. `known` has answers of earlier reviews by key."""
+    """Asks about the sections of one change; `known` has answers of earlier reviews by key."""
 
     def __init__(
         self,
@@ -189,7 +192,7 @@ class DocumentReview:
         self.outcome = DocumentsOutcome()
 
     async def ask(self, questions: Sequence[Question]) -> DocumentsOutcome:
-        """Return what became of the questions. Raises what `may_continue` raises, and nothing else."""
+        """Return the outcome of the questions. Raises what `may_continue` raises, nothing else."""
         at_once = asyncio.Semaphore(self._limits.max_parallel_calls)
         found: dict[str, SectionResult] = {}
 
@@ -205,7 +208,7 @@ class DocumentReview:
         return self.outcome
 
     async def _result(self, question: Question) -> SectionResult:
-        """Return what became of a question."""
+        """Return the result of a question."""
         answer, reason = await self._answer(question)
         if answer is None:
             return SectionResult(question.section, SectionVerdict.UNCERTAIN, reason)
@@ -238,7 +241,7 @@ class DocumentReview:
             self.outcome.units.append(AnsweredUnit(question.key, [finished.answer], finished.model, spent))
 
     async def _asked(self, question: Question, exchange: Exchange) -> tuple[Mapping[str, Any] | None, Unsure]:
-        """Ask, and once more where nothing of the answer is usable."""
+        """Ask a question, and once more where nothing of the answer is usable."""
         request, problem, section = question.request, "", question.section
         call_id = exchange.call_id
         try:
@@ -282,7 +285,7 @@ class DocumentReview:
 
 
 def result_of(answer: Mapping[str, Any], question: Question, paths: Sequence[str]) -> SectionResult:
-    """Return what of an answer counts. `paths` are those of the changed files."""
+    """Return the result of an answer; `paths` are those of the changed files."""
     found = judged(answer, question.section, question.chunk)
     if found.lacks_evidence or found.verdict is not found.said:
         log.warning(
@@ -300,7 +303,7 @@ def result_of(answer: Mapping[str, Any], question: Question, paths: Sequence[str
 
 
 def numbered(findings: Sequence[Finding], first: int) -> list[Finding]:
-    """Return the findings with the names of raw findings that follow those of the checks."""
+    """Return the findings named as raw findings of the checks, numbered on from `first`."""
     return [replace(finding, raw=RawId(0, 1, n)) for n, finding in enumerate(findings, start=first)]
 
 

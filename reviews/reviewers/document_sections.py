@@ -13,10 +13,11 @@ from reviews.sources.base import Change
 
 @dataclass(frozen=True, slots=True)
 class ShownSection:
-    """A section of a document as a model may see it. `path` is never sent, `place` is it redacted.
+    """A section of a document as a model may see it.
 
-    `line` is that of its first line. `files` are indexes of changed files, the best first; `score` ranks it
-    and `how` names the steps that found it. Without files it is there to be compared by meaning.
+    `path` is never sent; `place` is the path redacted. `line` is the number of its first line. `files` are
+    indexes of changed files, the best first; `score` ranks the section and `how` names the steps that found
+    it. A section without files is there to be compared by meaning.
     """
 
     path: str
@@ -37,7 +38,7 @@ def shown_sections(
 ) -> tuple[ShownSection, ...]:
     """Return the sections that a model may see, with those changed files that it sees.
 
-    `shown` maps the paths of these to their indexes. A path with a secret in it is left out.
+    `shown` maps the paths of these files to their indexes. A section whose path holds a secret is left out.
     """
     found = []
     documents = change.documents.sections if change.documents else ()

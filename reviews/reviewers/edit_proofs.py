@@ -1,4 +1,4 @@
-"""The proof of an edit: applied in memory to the whole new side of its file (guarantee G430).
+"""Proves an edit by applying it in memory to the new side of its file (guarantee G430).
 
 Runs in the redacting process, which has the file and the kernel's limits on time and memory.
 """
@@ -44,8 +44,9 @@ _WORD = re.compile(r"\w")
 def why_refused(file: FileChange | None, edit: Edit) -> str:
     """Return why an edit must not be offered, as a word for the count, or "".
 
-    Its lines stand in the file as they were shown; the new text is another one, holds nothing left open and
-    no secret, keeps the indentation, repeats none of what is around, and parses wherever the file does.
+    An edit may be offered if its lines stand in the file as they were shown, and if its new text is another
+    one, holds nothing left open and no secret, keeps the indentation, repeats no line around it, and parses
+    wherever the file does.
     """
     text = file.new_text if file is not None else None
     if file is None or text is None or len(text) > MAX_BYTES:
@@ -81,7 +82,7 @@ def _why_not_written(old: Sequence[str], new: Sequence[str]) -> str:
     written = [line for line in new if line.strip()]
     if written and all(map(_MARKED.match, written)) and not all(map(_MARKED.match, filter(str.strip, old))):
         return "marked"
-    # Blanks without a line end after them are where an answer was cut.
+    # An answer that was cut may end in blanks without a line end.
     return "cut" if new and new[-1].isspace() else ""
 
 
@@ -104,7 +105,7 @@ def _why_not_indented(old: Sequence[str], new: Sequence[str], lines: Sequence[st
 def _why_not_fitting(
     old: Sequence[str], new: Sequence[str], before: Sequence[str], after: Sequence[str]
 ) -> str:
-    """Say whether new lines belong to what is around: then they would stand there twice."""
+    """Return "repeats" if new lines are around the edit already and would stand there twice."""
     kept = {line.strip() for line in old}
     added = [line for line in new if _WORD.search(line) and line.strip() not in kept]
     around = {line.strip() for line in (*before, *after)}
@@ -142,7 +143,7 @@ def _is_python(text: str) -> bool:
 
 
 def _errors(language: str, text: str) -> int:
-    """Count the places that a grammar does not read, of the first _MAX_NODES nodes around them."""
+    """Return how many places a grammar cannot read, among the first _MAX_NODES nodes visited."""
     found, waiting = 0, [_parser(language).parse(text.encode(errors="replace")).root_node]
     for _ in range(_MAX_NODES):
         if not waiting:

@@ -1,4 +1,7 @@
-"""Client of any server that speaks OpenAI's embeddings protocol: redacted texts in, their vectors out."""
+"""Client of any server that speaks OpenAI's embeddings protocol.
+
+Redacted texts go in, their vectors come out.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ class Embedded(ModelAnswer):
 
 
 class EmbeddingsClient:
-    """A server of embeddings. Use it as an async context manager, in one event loop.
+    """A server of embeddings, used as an async context manager in one event loop.
 
-    `dimensions`: how long its vectors are to be; 0: the model's own length.
+    `dimensions` is the length of its vectors; 0: the model's own length.
     """
 
     def __init__(self, config: LlmConfig, dimensions: int = 0) -> None:
@@ -76,7 +79,7 @@ class EmbeddingsClient:
 
 
 def _vectors(content: object, count: int) -> tuple[Vector, ...] | None:
-    """Return `count` vectors of equal length, normalised; None where the answer has anything else."""
+    """Return `count` normalised vectors of equal length, or None for any other answer."""
     data = content.get("data") if isinstance(content, dict) else None
     if not isinstance(data, list) or len(data) != count or not all(isinstance(one, dict) for one in data):
         return None

@@ -1,7 +1,7 @@
 """Evidence of a finding: the files of the context that it rests on (guarantee G177).
 
-A model names them by id. Whoever quotes a block, names its file or speaks of what it defines rests on
-it as well, said or not: a finding tells what it was made of.
+A model names them by id. A finding that quotes a block, names its file or the symbol that it defines rests on
+it as well, even where the model does not say so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"^ *\d+  ")
 
 
 def evidence_of(raw: Mapping[str, Any], context: Sequence[ContextBlock], place: str) -> tuple[str, ...]:
-    """Return the paths of the blocks that a finding of a file rests on, without its own file."""
+    """Return the paths of the blocks on which a finding rests, without the finding's own file."""
     if not context:
         return ()
     prose = "\n".join(str(raw.get(field) or "") for field in _PROSE)

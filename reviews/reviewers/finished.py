@@ -1,4 +1,7 @@
-"""Answers that a review has paid for, as its progress holds them: the next attempt starts from them."""
+"""Answers that a review has paid for, as its progress holds them.
+
+The next attempt starts from them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from reviews.reviewers.base import Usage
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A parsed answer and what it cost. `answer` is None where the halves of a part are asked about."""
+    """A parsed answer and its cost.
+
+    `answer` is None where the halves of its part are asked about.
+    """
 
     answer: Mapping[str, Any] | None
     usage: Usage

@@ -1,4 +1,4 @@
-"""The languages that have outlines: their grammars, and the types of nodes that define something."""
+"""Grammars of the languages that have outlines, and their nodes that define something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Where a language's grammar is, and its types of nodes that define something."""
+    """The grammar of a language, and its types of nodes that define something."""
 
     module: str
     functions: str
@@ -96,7 +96,7 @@ _EXTENSIONS = {
 }
 
 
-# What a header of C does not have. The grammar of C++ takes half as long again for the same text.
+# Text that no header of C has. The grammar of C++ takes half as long again for the same text.
 _CPP = re.compile(
     r"::|^[ \t]*(?:template\s*<|namespace\b|using\s|class\s+\w|(?:public|private|protected)\s*:)",
     re.MULTILINE,

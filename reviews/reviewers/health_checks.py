@@ -1,4 +1,4 @@
-"""Requests to a model server beside reviews, without a change: health and window."""
+"""Requests to a model server that hold no change: for its health and its window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reviews.reviewers.provider_errors import failure
 from reviews.reviewers.transport import server_of
 
 LIMITS = Limits(5.0, 5.0, 5.0)
-# Says that the server has no such method or page, which a server that is there says.
+# A server that answers so has no such method or page, but it is alive.
 _ALIVE = frozenset({501, 505})
 _REFUSED = frozenset({401, 403})
 
@@ -64,7 +64,7 @@ _OLLAMA_WINDOW = 4_096  # unless its model file or its server says otherwise
 
 
 def window_of(config: LlmConfig) -> int:
-    """Return how many tokens the server's window holds for the model, as it says; 0 where it does not.
+    """Return the window of the model in tokens, as the server states it, or 0.
 
     Asks vLLM and others by the list of models, llama.cpp by /props, Ollama by /api/ps and /api/show.
     Takes 5 seconds a page at most; raises nothing.

@@ -1,8 +1,8 @@
-"""The trusted instructions to a model: what to report, how to answer, how to verify (guarantee G159).
+"""The trusted instructions to a model: to report, to answer and to verify (guarantee G159).
 
-Two tasks share them, so that a model server which keeps prefixes reads them once: to find defects, and to
-verify what was found. Canary words stand between the sections; the answer repeats them, so a truncated prompt
-is noticed (see `truncation`). Changing the text here changes FINDER_VERSION and VERIFIER_VERSION.
+Two tasks share them, to find defects and to verify findings, so that a model server which keeps prefixes
+reads them once. Canary words stand between the sections; the answer repeats them, so a truncated prompt is
+noticed (see `truncation`). Changing the text here changes FINDER_VERSION and VERIFIER_VERSION.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ The JSON schema of the answer:
 
 
 def system_prompt(max_findings: int, is_compact: bool = False, verifies: bool = True) -> str:
-    """Return the trusted instructions: constant but for the number of findings and the second pass."""
+    """Return the trusted instructions, which depend on these three values alone."""
     if is_compact:
         return COMPACT_RULES + _shown(compact_schema(), ("arum", "reed"))
     rules = RULES.replace("@SECOND PASS@", BROAD if verifies else "")

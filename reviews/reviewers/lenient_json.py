@@ -1,4 +1,4 @@
-"""JSON as language models write it: read in one pass, whatever is wrong with it.
+"""Reads JSON as language models write it: in one pass, whatever is wrong with it.
 
 Accepts what strict JSON refuses: comments, other or missing quotes, quotes inside strings,
 line feeds in strings, Python's and JavaScript's words, missing commas and brackets, and an
@@ -138,7 +138,7 @@ class _Reader:
         return found
 
     def _ended(self, closing: str) -> bool:
-        """Step over space; say whether the container ends here, and step over its bracket."""
+        """Step over space, and over the container's bracket; return whether it ends here."""
         self._skip()
         if self.at >= len(self.text):
             self.is_cut = True
@@ -169,7 +169,7 @@ class _Reader:
         return word
 
     def _string(self, inside: str) -> str:
-        """Read a string that starts here. `inside` is what it stands in: `{`, `[` or `:` (a key)."""
+        """Read a string that starts here; it stands in `inside`: `{`, `[` or `:` (as a key)."""
         text = self.text
         opening = text[self.at]
         if (triple := text[self.at : self.at + 3]) in _TRIPLE and triple not in self._unclosed:

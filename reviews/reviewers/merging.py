@@ -1,4 +1,4 @@
-"""Merging of remarks about the same defect, from several parts or from a check and the model.
+"""Merges remarks about the same defect, from several parts or from a check and the model.
 
 Measured on recorded reviews of the same changes by different tools: the share of common words,
 with identifiers taken apart, tells the same defect from another one of the same change.
@@ -31,7 +31,7 @@ _COMMON = (
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Order findings, severest first; of those about one defect keep the severest (G202).
 
-    It names the others in `merges`.
+    The one that is kept names the others in `merges`.
     """
     ordered = sorted(
         findings,
@@ -89,9 +89,10 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def telling_words(text: str) -> frozenset[str]:
-    """Return the stems that tell one remark from another on its lines: no blocks of code, no common words.
+    """Return the stems that tell a remark from others on the same lines.
 
-    Measured on experts' remarks of one category on the same lines, which differ in their defects.
+    Blocks of code and common words are left out. Measured on experts' remarks of one category on the same
+    lines, which differ in their defects.
     """
     return words_of(_BLOCK.sub(" ", text)) - _COMMON_STEMS
 

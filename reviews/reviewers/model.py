@@ -42,7 +42,7 @@ class LlmConfig:
 
 
 class TokenCounts(TypedDict):
-    """What an answer reports of its tokens, as `ModelAnswer` has it; zeros where it reports nothing."""
+    """The token counts that an answer reports, named as in `ModelAnswer`; 0 where it has none."""
 
     input_tokens: int
     output_tokens: int
@@ -67,7 +67,7 @@ class ModelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What a model is asked. `system` is this program's own constant text.
+    """A request to a model; `system` is this program's own constant text.
 
     `call_id` is sent as `X-Request-Id` and logged. With `has_more_room` the answer may be twice as long.
     """
@@ -84,7 +84,7 @@ class ModelRequest:
 
 
 class TokenLimit(StrEnum):
-    """What a limit of tokens holds for; the last two begin anew each day."""
+    """Scope of a limit of tokens; the last two begin anew each day."""
 
     REVIEW = "review"
     CHANGE = "change"
@@ -97,7 +97,10 @@ class TokenLimit(StrEnum):
 
 
 class LimitReached(Exception):
-    """A call would exceed a limit of `tokens`, so it did not start: no later call of the review does."""
+    """Raised when a call does not start because it would exceed a limit of `tokens`.
+
+    No later call of the review starts either.
+    """
 
     def __init__(self, limit: TokenLimit, tokens: int) -> None:
         super().__init__(f"the limit {limit} of {tokens} tokens")
@@ -106,7 +109,7 @@ class LimitReached(Exception):
 
 
 class ModelClient(Protocol):
-    """A language model behind a network. One object per event loop."""
+    """A language model behind a network, with one object per event loop."""
 
     @property
     def model(self) -> str: ...
@@ -122,7 +125,7 @@ class ModelClient(Protocol):
     async def aclose(self) -> None: ...
 
 
-def token_count(said: object, name: str) -> int:
+def token_count(counts: object, name: str) -> int:
     """Return a count of tokens from an object of a server, 0 where it is missing or invalid."""
-    value = said.get(name) if isinstance(said, dict) else None
+    value = counts.get(name) if isinstance(counts, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,4 +1,4 @@
-"""The calls of one review: their limits, the repair turn, and what of an answer counts.
+"""Calls to the models of one review: their limits, the repair turn and usable answers.
 
 slot ─► may it continue? ─► call ─► usable? ── no ─► one repair turn
                                       └─ yes ─► without leaks, and whether the server cut it
@@ -51,12 +51,15 @@ log = structlog.get_logger()
 
 
 class NoFurtherCall(Exception):
-    """The review ends before this call."""
+    """Raised when the review ends before this call."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """The calls about one thing, to the model of the review or another one; None of each that failed."""
+    """The calls about one thing; `calls` has None for each that failed.
+
+    `client` is another model than that of the review, if one is called.
+    """
 
     call_id: str
     client: ModelClient | None = None
@@ -77,7 +80,10 @@ class Exchange:
 
 
 async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run coroutines at once. Raises the first error, which ends the others, as itself: not in a group."""
+    """Run coroutines at once; the first error ends the others.
+
+    Raises this error as itself, not in a group.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             for work in works:
@@ -87,7 +93,10 @@ async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 async def parsed(text: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return what `parse` makes of an answer; other calls of this event loop do not wait for a long one."""
+    """Return the result of `parse` for an answer; a long one is parsed in a thread.
+
+    So other calls of this event loop do not wait for it.
+    """
     return parse(text) if len(text) < LONG_ANSWER_CHARS else await asyncio.to_thread(parse, text)
 
 
@@ -184,7 +193,7 @@ class ModelCalls:
     def _honest(
         self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, call_id: str
     ) -> dict[str, Any]:
-        """Drop findings that repeat the marks of their request; note when the server cut it."""
+        """Drop findings that repeat the marks of their request; note whether the server cut it."""
         is_cut = self.is_cut(user, answer["seen"], call, call_id)
         marks = marks_of(user.text)
         kept, leaked = without_leaks(answer, marks)
@@ -195,10 +204,11 @@ class ModelCalls:
     async def _certain(
         self, answer: dict[str, Any], user: RedactedText, call: ModelAnswer, exchange: Exchange
     ) -> dict[str, Any]:
-        """Return the answer, as one to a cut request where a longer one proves that the server cuts.
+        """Return the answer, marked as cut where a longer request proves that the server cuts.
 
-        Asked once a length: where a model repeats the words and the server reports no tokens, and where the
-        tokens may be a window. A server that reads more of the longer request has read this one.
+        The longer request is sent once a length: where a model repeats the words and the server reports no
+        tokens, and where the tokens may be a window. A server that reads more of the longer request has read
+        all of this one.
         """
         words = words_in(self.system, user.text)
         characters, read = len(self.system) + len(user), call.input_tokens
@@ -233,7 +243,7 @@ class ModelCalls:
         return {**answer, "request_cut": is_cut, "may_be_cut": not is_whole, "is_window": not is_whole}
 
     def is_cut(self, user: RedactedText, seen: Sequence[str], call: ModelAnswer, call_id: str) -> bool:
-        """Return whether the server cut the request that was answered so."""
+        """Return whether the server cut the request that `call` answers, and log it."""
         characters = len(self.system) + len(user)
         words = words_in(self.system, user.text)
         is_cut = self._window.has_cut(words, seen, characters, call.input_tokens)
@@ -250,12 +260,15 @@ class ModelCalls:
         suffix: str = "",
         schema: Mapping[str, object] | None = None,
     ) -> ModelAnswer:
-        """Ask once all limits admit it, and add the answer to the exchange; `suffix` is of the call's id."""
+        """Ask once all limits admit it, and add the answer to the exchange.
+
+        `suffix` ends the call's id. Raises NoFurtherCall when the review ends before.
+        """
         call_id, calls, verifies = exchange.call_id + suffix, exchange.calls, schema is not None
         request = ModelRequest(self.system, user, schema or self._schema, call_id, self._has_more_room)
         async with self._around.slots:
             # The wait for a slot can be long: the state may have changed.
-            await self._look_around(verifies=verifies)
+            await self._admit(verifies=verifies)
             calls.append(None)  # counts also when it fails
             try:
                 answer = await (exchange.client or self._client).complete(request)
@@ -275,10 +288,10 @@ class ModelCalls:
         self.answers.append(clean(answer.text, MAX_ANSWER_CHARS))
         return answer
 
-    async def _look_around(self, *, verifies: bool) -> None:
-        """Let the next call start, or raise NoFurtherCall.
+    async def _admit(self, *, verifies: bool) -> None:
+        """Admit the next call, or raise NoFurtherCall.
 
-        What was found until the soft deadline is verified in the time that was kept for that (G382).
+        Findings of before the soft deadline are verified in the time that was kept for that (G382).
         """
         now = self._around.now()
         is_late = now >= self._around.until or not verifies

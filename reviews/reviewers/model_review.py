@@ -5,7 +5,7 @@
 
 A failure that concerns one part only (unusable, too long, refused) leaves that part out. A part
 that the server cut is asked about again in halves, and those to come are halved before.
-Any other ends the attempt: no further call starts, and the calls in flight are finished.
+Any other failure ends the attempt: no further call starts, and the calls in flight are finished.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class ModelReview:
         if finished.answer is not None:
             return [self._result(part, finished)]
         self._splits_left -= 1
-        # One answer may be odd: two are none, nor is a count such as those of windows.
+        # One odd answer may be an accident. Two are not, nor is a count that windows have.
         self._cut.append(part.characters)
         if len(self._cut) > 1 or may_be_window(finished.usage.input_tokens):
             self._too_long = min(self._cut)
@@ -204,7 +204,7 @@ class ModelReview:
         return self._splits_left > 0 and bool(part.halves())
 
     async def _asked(self, part: Part) -> PartResult | Finished:
-        """Ask about a part; return what is finished of it then, or the result of its failure."""
+        """Ask about a part; return its finished answer, or the result of its failure."""
         call_id = self.around.new_call_id() + (f"-pass{part.turn}" if part.turn > 1 else "")
         client = self._client_of(part)
         exchange = Exchange(call_id, client)
@@ -231,7 +231,7 @@ class ModelReview:
         is_halved = (answer["request_cut"] or may_be_cut) and self._may_halve(part)
         answer["request_cut"] |= answer.pop("is_window", False) and not is_halved
         usage = replace(usage, cut=int(answer["request_cut"]), repaired=repaired)
-        by = (said.model, said.by_fallback) if (said := exchange.calls[-1]) is not None else ()
+        by = (last.model, last.by_fallback) if (last := exchange.calls[-1]) is not None else ()
         return Finished(None if is_halved else answer, usage, *by)
 
     def _is_of_the_part(self, error: Failure) -> bool:
@@ -295,9 +295,9 @@ class ModelReview:
         )
 
     def _digest(self, part: Part) -> str:
-        """Identify a request by its content: the boundary and the call id differ each time.
+        """Return a digest of a request's content, without its boundary, which differs each time.
 
-        An answer of the second model counts under the first one's name: it is not paid for twice.
+        An answer of the second model counts under the first one's name, so that it is not paid for twice.
         """
         user = self._request(part, "digest")
         model = self._client_of(part).model

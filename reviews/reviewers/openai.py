@@ -72,7 +72,7 @@ class OpenAIClient(HttpModelClient):
         return {**body, **self._config.extra_body}
 
     def _give_up(self, parameter: str) -> bool:
-        """Stop offering a refused parameter. False when there is nothing left to give up."""
+        """Stop sending a refused parameter; return False when none is left to give up."""
         if parameter in {"response_format", "json_schema"} and self._format < len(_FORMATS) - 1:
             self._format += 1
         elif parameter in {"max_tokens", "max_completion_tokens"} and self._limit < len(_LIMITS) - 1:
@@ -111,7 +111,7 @@ class OpenAIClient(HttpModelClient):
 
 
 def _usage(body: object) -> TokenCounts:
-    """Return what an answer reports of its tokens, be it of use or not."""
+    """Return the token counts that an answer reports, also if the answer is of no use."""
     usage = body.get("usage") if isinstance(body, dict) else None
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
     return {

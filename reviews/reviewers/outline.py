@@ -59,7 +59,7 @@ class Definition(NamedTuple):  # made thousands of times for a file: a dataclass
         return self.kind is not Kind.VALUE and self.head <= line <= self.last
 
 
-# What names a definition, from its own field inward: `*name(int x)` of C is three nodes deep.
+# Fields that name a definition, from its own one inward: `*name(int x)` of C is three nodes deep.
 _NAME_FIELDS = ("name", "declarator", "left", "property", "key", "type")
 _CALLABLE = frozenset(("arrow_function", "function_expression", "function", "generator_function", "class"))
 _MAY_BE_FUNCTIONS = frozenset(("variable_declarator", "pair", "field_definition", "public_field_definition"))
@@ -118,7 +118,7 @@ def outline(path: str, text: str, seconds: float = SECONDS) -> tuple[Definition,
 
 
 def _check_memory(size: int) -> None:
-    """Raise MemoryError unless so many bytes can be had: where they end, the parser crashes."""
+    """Raise MemoryError unless `size` bytes can be had: without memory the parser crashes."""
     try:
         mmap.mmap(-1, size).close()
     except OSError:
@@ -149,8 +149,8 @@ def enclosing(definitions: Sequence[Definition], line: int) -> list[Definition]:
 def section_of(definitions: Sequence[Definition], lines: Sequence[str], line: int) -> str:
     """Return the heads of the definitions around a line that begin above it, on one line.
 
-    A head that is too long for a line is named only. Heads are never cut: half of a secret is
-    none to the rules that take secrets out.
+    Of a head that is too long for a line only kind and name are given. Heads are never cut: the rules that
+    take out secrets do not recognise half of one.
     """
     around = [definition for definition in enclosing(definitions, line) if definition.head < line]
     return " > ".join(_head(definition, lines) for definition in around[-MAX_HEAD_LINES:])
@@ -165,9 +165,9 @@ def _head(definition: Definition, lines: Sequence[str]) -> str:
 
 
 def _lines_above(nodes: Mapping[str, Sequence[Node]], data: bytes) -> dict[int, int]:
-    """Map the last line of each comment or decorator that has its lines for itself to its first.
+    """Map the last line of each comment or decorator alone on its lines to its first line.
 
-    From the text's own lines: a step from a node to its parent or neighbour costs what that one holds.
+    Found in the text itself: a step from a node to its parent or neighbour costs as much as that node holds.
     """
     lines = {}
     for node in nodes.get("above", []):
@@ -180,7 +180,7 @@ def _lines_above(nodes: Mapping[str, Sequence[Node]], data: bytes) -> dict[int, 
 
 @cache
 def _tools(language: str) -> tuple[Parser, Query, Mapping[str, int]]:
-    """Return a language's parser, the query for its definitions, and the fields of `_NAME_FIELDS` it has."""
+    """Return a language's parser, the query for its definitions, and its `_NAME_FIELDS`."""
     grammar = GRAMMARS[language]
     loaded = Language(getattr(import_module(grammar.module), grammar.entry)())
     captured = {
@@ -199,7 +199,7 @@ def _tools(language: str) -> tuple[Parser, Query, Mapping[str, int]]:
 def _definitions(
     node: Node, kind: Kind, data: bytes, above: Mapping[int, int], fields: Mapping[str, int]
 ) -> list[Definition]:
-    """Return what a node defines: a field of Java may declare several names."""
+    """Return the definitions of a node: a field of Java may declare several names."""
     type_ = node.type
     body = node.child_by_field_name("body") if kind is not Kind.VALUE else None
     if kind is Kind.TYPE and body is None and type_.endswith("_specifier"):

@@ -1,4 +1,4 @@
-"""The diff of a change for people: what the model is not sent of it, and lines around the hunks.
+"""The diff of a change for people: also lines around the hunks, and what no model is sent.
 
 The model's window clips hunks, and some files are not sent at all; people read the whole change. It is
 redacted by the redactor of the change, after all that the model sees, and bounded by itself (G451).
@@ -40,7 +40,10 @@ PeopleFile = tuple[PeopleHunk, ...] | None  # None: people see what the model is
 def for_people_to_read(
     files: Sequence[FileChange], diffs: Sequence[FileDiff], chunks: Iterable[Chunk], redactor: Redactor
 ) -> tuple[PeopleFile, ...]:
-    """Return the hunks of each file for people; those in doubt, and those above the bounds, are left out."""
+    """Return the hunks of each file for people.
+
+    Files about which redaction is in doubt have none, and neither have files above the bounds.
+    """
     hunks = [hunk for chunk in chunks for hunk in chunk.hunks]
     whole, sent = {hunk.name for hunk in hunks if not hunk.is_clipped}, {hunk.file for hunk in hunks}
     found: list[PeopleFile] = [None] * len(files)
@@ -60,7 +63,7 @@ def for_people_to_read(
 
 
 def _widened(diff: FileDiff, new: Sequence[str]) -> tuple[FileDiff, list[tuple[int, int]]]:
-    """Return a diff whose hunks have more context, and how many lines each got before and after it."""
+    """Return a diff with more context, and how many lines each hunk got before and after it."""
     ends = [0, *(_first_line(hunk) - 1 + hunk.new_count for hunk in diff.hunks)]
     starts = [*(_first_line(hunk) - 1 for hunk in diff.hunks), len(new)]
     gaps = [max(0, start - end) for end, start in zip(ends, starts, strict=True)]
@@ -82,7 +85,10 @@ def _widened(diff: FileDiff, new: Sequence[str]) -> tuple[FileDiff, list[tuple[i
 
 
 def _first_line(hunk: Hunk) -> int:
-    """Return the number of the hunk's first line on the new side: an empty side names the line before."""
+    """Return the number of the hunk's first line on the new side.
+
+    A hunk whose new side is empty states the number of the line before.
+    """
     return hunk.new_start if hunk.new_count else hunk.new_start + 1
 
 

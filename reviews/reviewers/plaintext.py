@@ -1,4 +1,4 @@
-"""A model's text as plain text for mail, pages and terminals.
+"""Turns a model's text into plain text for mail, pages and terminals.
 
 Nothing visible is deleted: a remark about `a<b && c>d` or a `<script>` tag must arrive as it
 was written, and everything that shows such text escapes it. Links, images and addresses that
@@ -26,7 +26,7 @@ _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 
 
 def plain(text: str) -> str:
-    """Return a model's text as plain text: every visible character of it, but no link.
+    """Return a model's text as plain text, with every visible character but without links.
 
     `https://evil.example/x` becomes `https[:]//evil[.]example/x`, a Markdown link `[words] (address)`,
     the definition of one `[label] : address`. Tags, comments and comparisons stay: the renderers
@@ -40,7 +40,10 @@ def plain(text: str) -> str:
 
 
 def _without_links(text: str) -> str:
-    """Put a space into each `](` and `]:` that makes a link or an image; `items[0](argument)` is code."""
+    """Put a space into each `](` and `]:` that makes a link or an image.
+
+    `items[0](argument)` is code and stays as it is.
+    """
     pieces, done = [], 0
     opened: list[tuple[int, int]] = []  # where, and how many images are open with it
     for bracket in _BRACKET.finditer(text):

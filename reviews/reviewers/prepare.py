@@ -1,4 +1,4 @@
-"""CPU-bound preparation of a review: diff, check, redact, pack.
+"""Prepares a review, as work of the processor alone: diff, check, redact, pack.
 
 Redaction sees the whole change in one call, its author and file names included, so that a value
 found in one place is removed from all, and it comes before any cutting.
@@ -232,7 +232,7 @@ def _with_excerpt(
     texts: Sequence[RedactedText | None],
     paths: Sequence[str],
 ) -> Finding:
-    """Return a check's finding about file `index` with the redacted lines around it, where shown."""
+    """Return a check's finding about file `index`, with the redacted lines around it if shown."""
     if index is None:
         return finding
     finding = replace(finding, file=paths[index])

@@ -1,4 +1,4 @@
-"""A change prepared for the model: redacted text alone, and what a review has read of it."""
+"""A change prepared for the model, with redacted text alone, and how a review covers it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Prepared:
     people: tuple[PeopleFile, ...] = field(default=(), compare=False)  # stored, and not opened with the rest
 
     def without_context(self, paths: Collection[str]) -> Prepared:
-        """Return the change without the context, rules and findings that these files outside it gave."""
+        """Return the change without context, rules and findings of these files outside it."""
         if not any(path in paths for path in self.context_paths):
             return self
         chunks, units = (
@@ -80,7 +80,7 @@ class Prepared:
         )
 
     def coverage_by_checks(self) -> tuple[Coverage, ...]:
-        """Return what the checks alone have read."""
+        """Return the coverage of the checks alone."""
         return tuple(
             Coverage(path, CoverageStatus.SKIPPED if is_skipped else CoverageStatus.CHECKED, note)
             for path, note, is_skipped in zip(self.paths, self.notes, self.skipped, strict=True)
@@ -89,10 +89,11 @@ class Prepared:
     def coverage(
         self, asked: Sequence[tuple[Chunk, str]], earlier: Mapping[int, str] | None = None
     ) -> tuple[Coverage, ...]:
-        """Return what the model has read, from the chunks and why each was not reviewed ('' if it was).
+        """Return the coverage of the model.
 
-        A hunk whose lines stand in several chunks is read when all of them are. `earlier` says of files
-        that were not asked about which review did.
+        `asked` has the chunks and why each was not reviewed ('' if it was). A hunk whose lines stand in
+        several chunks is read when all of them are. `earlier` names the review that read a file which was
+        not asked about.
         """
         clipped = {hunk.file for chunk, why in asked for hunk in chunk.hunks if hunk.is_clipped and not why}
         unread = {hunk.name for chunk, why in asked for hunk in chunk.hunks if why}

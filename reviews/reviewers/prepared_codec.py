@@ -126,7 +126,10 @@ def from_json(data: bytes, recipe: str, policy: dict[str, object]) -> Prepared |
 
 
 class DiffLine(NamedTuple):
-    """A redacted line of a diff. `number` counts on the old side of a removed line, else on the new one."""
+    """A redacted line of a diff.
+
+    `number` counts on the old side if the line was removed, else on the new side.
+    """
 
     number: int
     kind: str  # ' ', '+' or '-'
@@ -141,8 +144,8 @@ _NO_CONTEXT: tuple[_Context, _Context] = (1, ()), (1, ())
 class FileDiffText:
     """The redacted diff of one file; `is_whole`: no hunk and no line is missing.
 
-    `around` has what stands before and after each hunk, where it is stored: the number of the first line,
-    and the texts. A page shows few of thousands, so that they become lines in `with_context` alone.
+    `around` has the context before and after each hunk, where it is stored: the number of its first line, and
+    its texts. A page shows few of thousands, so only `with_context` makes lines of them.
     """
 
     path: str
@@ -154,7 +157,7 @@ class FileDiffText:
 
     @cached_property
     def content(self) -> str:
-        """The digest of its lines: a page has those of hundreds of files, each time it is opened."""
+        """Return the digest of its lines: a page takes it of hundreds of files when opened."""
         text = "\n\n".join(
             "\n".join([f"{line.number}{line.kind}{line.text}" for line in hunk]) for hunk in self.hunks
         )
@@ -209,7 +212,7 @@ def diffs_of(data: bytes) -> tuple[FileDiffText, ...]:
 def _for_people(
     sent: FileDiffText, stored: list[list[Any]] | None, hunks: list[tuple[DiffLine, ...]]
 ) -> FileDiffText:
-    """Return the diff as people see it: `hunks` of it that were sent whole, and what else is stored."""
+    """Return the diff as people see it: `hunks` that were sent whole, and others as stored."""
     if stored is None:
         return sent
     found, around = [], []
@@ -232,7 +235,7 @@ def _lines(context: _Context) -> Iterator[DiffLine]:
 
 
 def _in_order(lines: list[list[Any]]) -> tuple[DiffLine, ...]:
-    """Return both sides of a hunk as one; the old side repeats context that the new one has."""
+    """Return both sides of a hunk in one order, without the context that the old side repeats."""
     shown = sorted((line for line in lines if line[2] != " " or line[0] == Side.NEW), key=itemgetter(5))
     return tuple(DiffLine(number, kind, text) for _, number, kind, text, _, _ in shown)
 

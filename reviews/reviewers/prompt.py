@@ -85,7 +85,7 @@ def request_text(
     boundary: str = "",
     turn: int = 1,
 ) -> RedactedText:
-    """Build the user part for `chunks[part]`. A further pass, or a repeated request, states its number."""
+    """Build the user part for `chunks[part]`; a further pass states its number, `turn`."""
     chunk = chunks[part]
     manifest, unlisted = _manifest(change, chunk)
     description = change.description.truncated(MAX_DESCRIPTION_CHARS)
@@ -119,8 +119,8 @@ def fenced(
 ) -> RedactedText:
     """Return a request: its sections by title, between lines with its marker, and the task.
 
-    A section without a text is left out; `heads` has what stands before some. The marker is the boundary,
-    "" for a new one; one that occurs in a text that it is to fence gets a number.
+    A section without a text is left out; `heads` has texts that stand before some. The marker is `boundary`,
+    or a new one if that is ""; a number is added to one that occurs in a text that it fences.
     """
     shown = {title: text for title, text in sections.items() if text is not None}
     boundary = boundary or draw_boundary()
@@ -140,7 +140,10 @@ def _joined(texts: Sequence[RedactedText]) -> RedactedText | None:
 def _rules(
     change: ChangeText, chunks: Sequence[Chunk], chunk: Chunk
 ) -> tuple[Sequence[ShownRule], Sequence[ShownRule]]:
-    """Return the rules that all parts have, which stand in what they share, and the others of a part."""
+    """Return the rules that all parts share, and the others of this part.
+
+    The former stand in the beginning that all requests have.
+    """
     own = rules_of(change.rules, chunk.files)
     of_all = [{rule.id for rule in rules_of(change.rules, other.files)} for other in chunks if own]
     shared = [rule for rule in own if all(rule.id in ids for ids in of_all)]
@@ -152,7 +155,7 @@ def _characters(chunk: Chunk) -> int:
 
 
 def shared_characters(request: str) -> int:
-    """Return the length of what all parts of a review share: up to the list of its files."""
+    """Return the length of what all parts of a review share: up to the end of its list of files."""
     marks = marks_of(request)
     title = request.find(f"BEGIN {marks[0]} files of the change\n") if marks else -1
     end = request.find(f"END {marks[0]}\n", title) if title >= 0 else -1
@@ -160,7 +163,7 @@ def shared_characters(request: str) -> int:
 
 
 def repair_text(request: RedactedText, problem: str) -> RedactedText:
-    """Ask again, with what was wrong. `problem` is made by `answer`, never taken from the model."""
+    """Ask again, and state the `problem`, which `answer` made: it is never taken from the model."""
     escaped = problem.replace("{", "{{").replace("}", "}}")
     return RedactedText.template(
         "{request}\nYour previous answer could not be used: "
@@ -170,7 +173,7 @@ def repair_text(request: RedactedText, problem: str) -> RedactedText:
 
 
 def longer_text(request: RedactedText, characters: int) -> RedactedText:
-    """Return a request that is longer by so many tokens at least, and asks for its words alone."""
+    """Return a request that is longer by `characters` tokens at least, and asks for words only."""
     lines = "\n".join([_FILLING] * (2 * characters // len(_FILLING) + 1))
     last = words_of(marks_of(request.text)[0])[-1]
     return RedactedText.template(
@@ -181,7 +184,7 @@ def longer_text(request: RedactedText, characters: int) -> RedactedText:
 
 
 def head_of(request: RedactedText, blocks: Collection[str]) -> RedactedText:
-    """Return all of a request before its hunks, of the context only the blocks with these names."""
+    """Return a request up to its hunks, with only the blocks of its context that are named."""
     mark = marks_of(request.text)[0]
     lines = request.text.split("\n")
     start = lines.index(f"BEGIN {mark} {_HUNKS}")
@@ -205,9 +208,10 @@ def head_of(request: RedactedText, blocks: Collection[str]) -> RedactedText:
 
 
 def verify_text(request: RedactedText, shown: Chunk, findings: RedactedText) -> RedactedText:
-    """Ask to verify findings of the part whose request this is; `shown` is what of it they rest on.
+    """Ask to verify findings of the part whose request this is, and begin as that request does.
 
-    It begins as that request does. Raises RedactionBlocked when a text holds the request's marker.
+    `shown` has the hunks and the context on which they rest. Raises RedactionBlocked when a text holds the
+    request's marker.
     """
     mark = marks_of(request.text)[0]
     hunks = RedactedText.joined([hunk.text for hunk in shown.hunks])
@@ -229,7 +233,10 @@ def shown_path(change: ChangeText, index: int) -> str:
 
 
 def _with_words(text: RedactedText, words: Sequence[str], longest: int) -> RedactedText:
-    """Put words at both ends of a request and between its lines; `longest`: that of the longest part."""
+    """Put words at both ends of a request and between its lines.
+
+    `longest` is the number of characters of the longest part.
+    """
     ends = list(accumulate(len(line) + 1 for line in text.text.split("\n")))
     breaks = sorted({*places(ends, SYSTEM_CHARS, longest), 1, len(ends)})
     pieces = {f"p{n}": text.lines(first + 1, last) for n, (first, last) in enumerate(pairwise([0, *breaks]))}
@@ -238,7 +245,10 @@ def _with_words(text: RedactedText, words: Sequence[str], longest: int) -> Redac
 
 
 def hunks_of(change: ChangeText, chunk: Chunk, *, says_action: bool = False) -> RedactedText:
-    """Return the hunks of a part below the names of their files, with what was done to these or without."""
+    """Return the hunks of a part below the names of their files.
+
+    With `says_action` each name is followed by what was done to the file.
+    """
     layout: list[str] = []
     parts: dict[str, RedactedText] = {}
     for index in chunk.files:
@@ -253,7 +263,10 @@ def hunks_of(change: ChangeText, chunk: Chunk, *, says_action: bool = False) -> 
 
 
 def _manifest(change: ChangeText, chunk: Chunk) -> tuple[RedactedText, RedactedText | None]:
-    """List the files as far as they fit, the same for all parts, and those of this part that are left out."""
+    """Return the list of files as far as it fits, and a list of this part's other files.
+
+    The former is the same for all parts.
+    """
     all_lines = (_entry_line(entry, f"F{index + 1} ") for index, entry in enumerate(change.manifest))
     lines: list[RedactedText] = []
     room = MAX_MANIFEST_CHARS

@@ -1,4 +1,4 @@
-"""The marks of a request, and findings that repeat one: such a finding was steered (guarantee G97).
+"""Marks of a request, and findings that repeat one because they are steered (guarantee G97).
 
 The user part of a request is fenced by a random boundary, which the change cannot know. An honest
 answer never repeats the boundary or the canary: a finding that does was steered by text of the
@@ -40,14 +40,17 @@ def marks_of(request: str) -> tuple[str, ...]:
 
 
 def words_in(system: str, request: str) -> tuple[str, ...]:
-    """Return the words that an answer repeats if the model read all of the rules and the request."""
+    """Return the words that an answer repeats if the model read all rules and all the request."""
     marks = marks_of(request)
     own = (word for word in words_of(marks[0]) if f"Word: {word}\n" in request) if marks else ()
     return (*_WORD.findall(system), *own) if marks else ()
 
 
 def without_leaks(answer: Mapping[str, Any], marks: tuple[str, ...]) -> tuple[dict[str, Any], int]:
-    """Return the answer without the findings that repeat a mark, which it then drops, and their number."""
+    """Return the answer without findings that repeat a mark, and the number of these.
+
+    They are among the `dropped` of the answer then.
+    """
     findings = answer["findings"]
     places = answer.get("places", range(len(findings)))
     kept = [(place, f) for place, f in zip(places, findings, strict=True) if not repeats(f, marks)]
@@ -58,7 +61,10 @@ def without_leaks(answer: Mapping[str, Any], marks: tuple[str, ...]) -> tuple[di
 
 
 def repeats(finding: Mapping[str, Any], marks: tuple[str, ...]) -> bool:
-    """Return whether a mark stands in a finding: whole, split up, backwards, in base64 or in hexadecimal."""
+    """Return whether a mark stands in a finding.
+
+    It may be whole, split up, backwards, in base64 or in hexadecimal.
+    """
     text = " ".join(value for value in finding.values() if isinstance(value, str))
     plain = [text, *(decoded for word in _ENCODED.findall(text) for decoded in _decoded(word))]
     read = [_letters(form) for form in plain]
@@ -71,7 +77,7 @@ def _letters(text: str) -> str:
 
 
 def _pieces(mark: str) -> Iterator[str]:
-    """Yield what of a mark gives it away: any run of it that no honest text holds by chance."""
+    """Yield the runs of a mark that are so long that no honest text holds them by chance."""
     length = min(len(mark), _TELLING)
     yield from (mark[at : at + length] for at in range(len(mark) - length + 1))
 

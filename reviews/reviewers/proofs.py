@@ -1,4 +1,4 @@
-"""The line that refutes a finding: looked up in what was sent, the change and its context alike."""
+"""Looks up the line that refutes a finding in the change and the context that were sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Proof:
 
 
 def proof_of(quote: str, chunk: Chunk, text: ShownText) -> Proof | None:
-    """Return where a quote stands as code: comments and text for reviewers prove nothing."""
+    """Return the line in which a quote stands as code, or None.
+
+    Comments and text for reviewers prove nothing.
+    """
     bare = normal(quote)
     if len(bare) < MIN_QUOTE_CHARS or not any(map(str.isalpha, bare)):
         return None

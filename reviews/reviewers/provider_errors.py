@@ -1,4 +1,4 @@
-"""Classification of model servers' error answers.
+"""Classifies the error answers of model servers.
 
 An error body may quote our request or our key, so none of its free text goes into a failure,
 only the status and a code reduced to word characters.

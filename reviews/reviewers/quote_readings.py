@@ -1,4 +1,4 @@
-"""The ways to understand a quote: as it is, unwrapped, and without the numbers and marks of a hunk."""
+"""Ways to read a quote: as it is, unwrapped, or without the numbers and marks of a hunk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def normal(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One way to understand a quote: its lines, which side its marks name, and a printed number."""
+    """One way to read a quote: its lines, the side that its marks name, and a printed number."""
 
     lines: tuple[str, ...]
     side: Side | None = None
@@ -48,7 +48,7 @@ class Reading:
 
 
 def readings_of(quote: str) -> list[Reading]:
-    """Return the ways to understand a quote, the most literal one first."""
+    """Return the ways to read a quote, the most literal one first."""
     quote = quote[:MAX_QUOTE_CHARS].replace("\r\n", "\n").strip("\r\n")
     texts = [quote, _unwrapped(quote)]
     if "\n" not in quote and "\\n" in quote:

@@ -1,4 +1,4 @@
-"""Looking up quoted text among the lines that a model was shown.
+"""Looks up quoted text among the lines that a model was shown.
 
 Both sides are compared in a normal form without white space, kinds of quotes and escapes. The
 text decides: a stated hunk and the line number only choose among places that have the text.
@@ -109,7 +109,7 @@ class ShownText:
             self._sides.setdefault(hunk.file, []).extend(SideText(hunk, side) for side in Side)
 
     def find(self, raw: Mapping[str, Any], file: int) -> list[Place]:
-        """Return where a finding's quote stands: one place, several that nothing tells apart, or none."""
+        """Return the places of a finding's quote: one, several that nothing tells apart, or none."""
         sides = [text for text in self._sides.get(file, []) if text.lines]
         readings = readings_of(raw["quote"])
         hint = raw.get("line") or next((r.number for r in readings if r.number), None)
@@ -167,7 +167,7 @@ def _whole(text: SideText, needle: str, count: int) -> Iterator[Place]:
 
 
 def _part(text: SideText, needle: str, count: int) -> Iterator[Place]:
-    """Yield places where the quote is a part of a line, or lines were joined or broken otherwise."""
+    """Yield places where the quote is a part of a line, or its lines break in other places."""
     for at in text.occurrences(needle):
         first, last = text.at(at), text.at(at + len(needle) - 1)
         is_inside = first == last and count == 1
@@ -199,7 +199,7 @@ def _in_order(text: SideText, parts: Sequence[str]) -> Iterator[Place]:
 def _chosen(
     places: list[Place], raw: Mapping[str, Any], readings: Sequence[Reading], hint: int | None
 ) -> list[Place]:
-    """Return the places that remain once all that the finding states has been used."""
+    """Return the places that are left once everything that the finding states is used."""
     side = raw.get("side") or next((r.side for r in readings if r.side is not None), None)
     end = normal(raw.get("quote_end") or "")
     quoted = readings[0].lines[0]

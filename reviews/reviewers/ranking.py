@@ -14,8 +14,8 @@ LEAST_PASSES = 3  # to go by how many of them agree
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, those most worth reading first.
 
-    By verdict, then by how many answers say it: on recorded reviews that tells more than any
-    confidence, which comes last.
+    They are ordered by verdict, then by how many answers report them: on recorded reviews that tells more
+    than any confidence, which comes last.
     """
     return sorted(
         findings,
@@ -34,9 +34,10 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def seconded(findings: Iterable[Finding], passes: Mapping[str, int]) -> Iterable[Finding]:
-    """Yield the findings, those folded that only one of three passes or more of their file reports.
+    """Yield the findings; fold those that only one of three or more passes of a file reports.
 
-    Neither what the second pass confirmed nor a critical one is (guarantee G424).
+    One that the second pass confirmed is not folded, and `within_budget` unfolds critical ones (guarantee
+    G424).
     """
     for finding in findings:
         count = passes.get(finding.file, 1)
@@ -47,7 +48,10 @@ def seconded(findings: Iterable[Finding], passes: Mapping[str, int]) -> Iterable
 
 
 def within_budget(findings: Iterable[Finding], budget: int) -> tuple[Finding, ...]:
-    """Return the findings in their order, those over the budget folded. A critical one never is (G156)."""
+    """Return the findings in their order, with those over the budget folded at the end.
+
+    A critical one is never folded (G156).
+    """
     done: list[Finding] = []
     for finding in ranked(findings):
         if finding.severity is FindingSeverity.CRITICAL:

@@ -47,7 +47,10 @@ _OVERRUNS = {
 
 
 class RedactorProcess(ChildProcess):
-    """A running redacting process, for one thread at a time. It is sent the secrets of the settings."""
+    """A running redacting process, for one thread at a time.
+
+    It is sent the secrets of the settings.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -61,7 +64,7 @@ class RedactorProcess(ChildProcess):
         return self.pid == os.getpid() and self._process.poll() is None and self._is_current()
 
     def _is_current(self) -> bool:
-        """Say whether a new process would be sent the same secrets.
+        """Return whether a new process would be sent the same secrets.
 
         The worker learns others all the time, such as the tokens that a code host lends it for an hour.
         """
@@ -71,7 +74,7 @@ class RedactorProcess(ChildProcess):
         return generation == self._generation
 
     def ask(self, options: Mapping[str, object], raw: bytes) -> bytes:
-        """Return the answer to one change. Raises ProcessLost; by any exception the process is closed."""
+        """Return the answer to one change. Raises ProcessLost; any exception closes the process."""
         until = time.monotonic() + WALL_SECONDS
         messages = [*self._unsent, json.dumps(options).encode(), raw]
         self._unsent = []
@@ -111,8 +114,9 @@ _current: RedactorProcess | None = None
 
 
 def redact_change(raw: bytes, policy: Mapping[str, object], limits: ReviewLimits, recipe: str) -> bytes:
-    """Return the prepared change (`prepared_codec`) of a raw one (`change_codec`), within limits.
+    """Return the prepared change of a raw one, within limits of time and memory.
 
+    The forms of the two are those of `prepared_codec` and `change_codec`.
     Raises PermanentFailure REDACTION_BLOCKED when redaction is in doubt or the change takes more
     processor time or memory than a change may, and the failures of `prepare`; RetryableFailure
     WORKER_LOST when the process was killed or did not answer.
@@ -121,12 +125,18 @@ def redact_change(raw: bytes, policy: Mapping[str, object], limits: ReviewLimits
 
 
 def refused_edits(raw: bytes, edits: Sequence[tuple[str, Edit]]) -> list[str]:
-    """Return why each edit of a raw change must not be offered, "" where it is proven. Raises as above."""
+    """Return why each edit of a raw change must not be offered, "" where it is proven.
+
+    Raises as `redact_change` does.
+    """
     return list(json.loads(_asked(raw, {"edits": [(path, asdict(edit)) for path, edit in edits]})))
 
 
 def verify_documents(recording: bytes) -> bytes:
-    """Return what came of a recorded comparison (`drift.recording`). Raises as above."""
+    """Return the answer to a recorded comparison (`drift.recording`).
+
+    Raises as `redact_change` does.
+    """
     return _asked(recording, {"documents": True})
 
 

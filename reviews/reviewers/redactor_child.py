@@ -4,8 +4,8 @@ It has no database, no settings and no environment; it gets the policy with each
 installation's own secrets, which it must find, once through its pipe. Each change is prepared in a
 fork that ends with it, so that memory comes back and limits of the kernel end a fork that takes too
 much. A fork that did not answer ends this process too, with a status that says why: `redactor`
-starts another. Edits are proven here too, on the raw change: what goes out is a word for each. So are
-documents verified: they are parsed, like the code they are about.
+starts another. Edits are proven here too, on the raw change: a word for each goes out. Documents are
+verified here as well, because they are parsed like the code they are about.
 """
 
 from __future__ import annotations

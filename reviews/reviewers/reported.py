@@ -1,4 +1,4 @@
-"""Findings of the team's linters: shown to the model as known, not found again (G433).
+"""Results of the team's linters: shown to the model as known, and not found again (G433).
 
 results on changed lines ─► lines of their part's request, "already reported"
                         └─► a finding that says the same near the same line is dropped
@@ -16,8 +16,8 @@ from reviews.reviewers.merging import telling_words
 
 MAX_SHOWN, MAX_SHOWN_CHARS = 30, 1_500  # of one part
 NEAR_LINES = 3
-# Of a result's telling words, in the finding that says the same: on its very lines, and near them. Of
-# recorded remarks on different defects of a change 4 % and 1 % say so much of each other.
+# Share of a result's telling words in a finding that says the same: on its very lines, and near them. Of
+# recorded remarks on different defects of a change, 4 % and 1 % share so much with each other.
 MIN_SAID, MIN_SAID_NEAR = 0.6, 0.75
 MIN_COMMON = 2
 SAID_BY_LINTER = "reported_by_linter"
@@ -25,7 +25,10 @@ SAID_BY_LINTER = "reported_by_linter"
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A linter's result on changed lines of the file with this index. `shown` has all of it but the path."""
+    """A linter's result on changed lines of the file with this index.
+
+    `shown` has all of it but the path.
+    """
 
     file: int
     line: int
@@ -38,9 +41,9 @@ class Reported:
 def with_reported(
     chunk: Chunk, reported: Sequence[Reported], room: int, paths: Sequence[RedactedText]
 ) -> Chunk:
-    """Return a part with what linters reported about its files, in place of the last of its context.
+    """Return a part with the results of linters about its files.
 
-    `room` is how many tokens of a request its hunks leave.
+    The last blocks of its context make room for them. `room` is how many tokens of a request its hunks leave.
     """
     lines: list[RedactedText] = []
     characters = min(MAX_SHOWN_CHARS, int(2 * room))
@@ -64,7 +67,10 @@ def with_reported(
 def without_reported(
     findings: Sequence[Finding], reported: Sequence[Reported], paths: Sequence[str]
 ) -> tuple[tuple[Finding, ...], tuple[Fated, ...]]:
-    """Return the findings that no linter reported, and the fates of the others. Critical ones stay."""
+    """Return the findings that no linter reported, and the fates of the others.
+
+    Critical findings stay.
+    """
     of_file: dict[str, list[Reported]] = {}
     for one in reported:
         of_file.setdefault(paths[one.file], []).append(one)
@@ -87,7 +93,7 @@ def _is_known(finding: Finding, of_file: Mapping[str, Sequence[Reported]]) -> bo
 
 
 def _least(finding: Finding, one: Reported) -> float:
-    """Return how much of a result a finding must say at its distance; 0 where it is too far."""
+    """Return the share of a result that a finding must say at its distance; 0 if too far."""
     assert finding.line is not None
     last = max(finding.line, finding.end_line or 0)
     distance = max(0, finding.line - one.end_line, one.line - last)
@@ -97,7 +103,7 @@ def _least(finding: Finding, one: Reported) -> float:
 
 
 def _says(text: str, one: Reported, least: float) -> bool:
-    """Return whether a text says what a linter's result does: the id of its rule, or most of its words."""
+    """Return whether a text names the rule of a linter's result, or says most of its words."""
     is_telling = any(char.isdigit() for char in one.rule) or "-" in one.rule
     if is_telling and len(one.rule) > 3 and one.rule.casefold() in text.casefold().split():
         return True

@@ -1,4 +1,4 @@
-"""One review from a fetched change to findings and coverage.
+"""Makes one review: from a fetched change to findings and coverage.
 
 `prepare` does the work of the processor (diffs, redaction, checks, packing) and may run in a
 thread. `review_prepared` only waits for the network.
@@ -6,7 +6,7 @@ thread. `review_prepared` only waits for the network.
     change ─► diff ─► checks ────────────────────────► findings ─► merge ─► verify ─► budget ─► Review
                  └─► redact ─► pack ─► model, per part ─► anchor ──┘
 
-Each raw finding is named by its part and place, and each of these steps says how those ended that
+Each raw finding is named by its part and place, and each of these steps states the fate of those that
 go no further: `ReviewOutcome.fates` has every one once (guarantee G155).
 
 A part whose answer is unusable, even after one repair turn, is named in the coverage and the
@@ -55,11 +55,11 @@ class ReviewOutcome:
     taken over from an earlier attempt are not repeated. `fates` holds the end of each raw finding;
     `refuted_of` is (called refuted, asked about) when the verifier refuted too many to be believed.
     Of `parts` parts, `reviewed` have a useful answer and `failed[class]` failed; the rest was
-    never sent: `stopped` says why, or the review went on without its model. `limit` is what kept a call from
-    starting, be it only one of the second pass. Parts that earlier reviews spared count as reviewed; `units`
-    are for the later ones. `rules` names the parts that had each rule, from 1; 0: what was spared.
-    `documents` is what became of sections of documents; `failing_documents` is (unusable answers, asked
-    about) of too many.
+    never sent: `stopped` says why, or the review went on without its model. `limit` kept a call from
+    starting, perhaps only one of the second pass. Parts that earlier reviews spared count as reviewed;
+    `units` are for later reviews. `rules` names the parts that had each rule, from 1; 0: the spared ones.
+    `documents` has the results of sections of documents; `failing_documents` is (unusable answers, asked
+    about) when too many were unusable.
     """
 
     review: Review
@@ -97,7 +97,7 @@ async def review_prepared(
     progress: MutableMapping[str, str] | None = None,
     around: ReviewContext | None = None,
 ) -> ReviewOutcome:
-    """Have the model review every part and put the review together.
+    """Let the model review every part and put the review together.
 
     `progress` maps a part's digest to its finished answer as JSON; it is read first and added
     to as answers arrive, also when this raises. No findings is a valid outcome. When
@@ -153,9 +153,9 @@ def review_without_model(
 def review_by_agents(
     asking: ModelReview, missing: Mapping[tuple[int, int], list[PartResult]], banner: str, footer: str
 ) -> ReviewOutcome:
-    """Return the results of checks and of what agents answered, which is in the progress of `asking`.
+    """Return the results of checks and agents, whose answers are in the progress of `asking`.
 
-    `missing` holds the parts without an answer by pass and place. Nothing is kept for other reviews: the
+    `missing` holds the parts without an answer by pass and place. Nothing is kept for other reviews, as
     agents of another customer may read those.
     """
     results = asking.known_parts(UNREACHED[Stopped.UNANSWERED], missing)
@@ -171,9 +171,10 @@ def _of_checks(prepared: Prepared) -> list[Finding]:
 def _found(
     asking: ModelReview, results: Sequence[PartResult]
 ) -> tuple[tuple[Finding, ...], tuple[Fated, ...]]:
-    """Return the findings of checks, of all parts and of earlier reviews, and the fates of known ones.
+    """Return the findings of checks, of all parts and of earlier reviews.
 
-    From here on their names are those of one review: what is carried counts as one more part.
+    Returns also the fates of those that linters have reported. From here on the names of findings are those
+    of one review: findings carried over count as one more part.
     """
     for number, result in enumerate(results, start=1):
         turn = result.part.turn
@@ -274,10 +275,11 @@ def _rules_by_part(
 def _answered(
     prepared: Prepared, asking: ModelReview, results: Sequence[PartResult], judged: Verified
 ) -> Iterable[AnsweredUnit]:
-    """Return what may be kept for later reviews: whole answers of the model itself, judged as far as it goes.
+    """Return the units that may be kept for later reviews: whole, judged answers of the model.
 
-    What the model server cut, what a second model answered, what the verifier left open and an answer with
-    as many findings as it may have: all these may end otherwise the next time.
+    Left out are answers that may be different the next time: those to a request that the model server cut,
+    those of a second model, those that the verifier left open, and those with as many findings as an answer
+    may have.
     """
     cap = 1 if asking.limits.is_compact else asking.limits.max_findings_per_chunk
 

@@ -30,19 +30,19 @@ def _redact(texts: Sequence[str]) -> Sequence[RedactedText]:
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
-    """What a review calls and is bound by; the defaults do nothing.
+    """The callbacks and the limits of a review; the defaults do nothing.
 
     `slots` bounds the calls of one event loop.
     `may_continue` is called before a model call, once a second at most: after False, none starts.
-    Once `now` has reached `until` none starts either, unless nothing at all is reviewed; calls that find
-    end `verify_seconds` earlier when there is something to verify.
-    `on_progress` is called after each finished part but the last; before it `on_part` with how many of how
-    many parts are finished. `keep` is called when what was finished must not
-    be paid for again. With `is_last_attempt` a part whose call times out is left out instead of ending the
-    attempt. `verifier` judges the findings, None for no second pass; `redact` cleans what it is asked,
-    by the policy of the change. `passes` says how often the model is asked about which files, `second` is
-    the model of every other pass, None for the first one. `known` holds by key what earlier reviews found in
-    units of the change.
+    Once `now` has reached `until` none starts either, unless nothing at all is reviewed; calls that look for
+    defects end `verify_seconds` earlier when there is something to verify.
+    `on_progress` is called after each finished part but the last; before it `on_part`, with the number of
+    finished parts and of all. `keep` is called when finished answers must not be paid for again.
+    With `is_last_attempt` a part whose call times out is left out instead of ending the attempt.
+    `verifier` judges the findings, None for no second pass; `redact` cleans the verifier's questions by the
+    policy of the change.
+    `passes` says how often the model is asked about which files; `second` is the model of every other pass,
+    None for the first one. `known` holds, by key, the answers of earlier reviews about units of the change.
     """
 
     slots: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)

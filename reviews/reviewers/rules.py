@@ -44,9 +44,10 @@ _STEERING = re.compile("|".join(_ABOUT_THE_REVIEW), re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ShownRule:
-    """A rule as the model sees it: the id that findings cite, and the changed files to which it applies.
+    """A rule as the model sees it, for the changed files with these indexes.
 
-    `path` is that of the file it stands in and `place` the same, redacted; "" and None for one of the team.
+    Findings cite its `id`. `path` is the file of rules in which it stands and `place` the same path redacted;
+    they are "" and None for a rule of the team.
     """
 
     id: str
@@ -58,7 +59,7 @@ class ShownRule:
 
     @property
     def name(self) -> str:
-        """Return what it is known by from one review to the next."""
+        """Return its name, which stays the same from one review to the next."""
         return self.path or self.id
 
     @property
@@ -75,7 +76,10 @@ class ShownRule:
 
 
 def shown_rules(rules: Sequence[Rule], texts: Sequence[tuple[RedactedText, ...]]) -> Iterator[ShownRule]:
-    """Yield each rule from its redacted path, text and examples; skip rules of which nothing is left."""
+    """Yield the rules as the model sees them; `texts` has path, text and examples, redacted.
+
+    Rules of which nothing is left are skipped.
+    """
     number = 0
     for rule, (place, text, good, bad) in zip(rules, texts, strict=True):
         if not rule.path:
@@ -140,7 +144,7 @@ def tokens_of(rules: Sequence[ShownRule]) -> int:
 
 
 def cited(raw_id: str, rules: Sequence[ShownRule], file: int) -> ShownRule | None:
-    """Return the rule that a finding on a file cites, None for an unknown one or one of other files."""
+    """Return the rule that a finding on a file cites, or None where this file has no such rule."""
     wanted = raw_id.strip().strip("[]").casefold()
     return next((rule for rule in rules if rule.id.casefold() == wanted and file in rule.files), None)
 

@@ -1,4 +1,4 @@
-"""Results of other tools, read from SARIF 2.1.0: what a team's own linters report about a change.
+"""Reads results of a team's own linters about a change from SARIF 2.1.0.
 
 The file is untrusted: it is bounded before it is parsed, each field is checked alone, and a result that
 cannot be used is counted, not guessed.
@@ -27,12 +27,12 @@ _ARGUMENT = re.compile(r"\{(\d{1,2})\}")
 
 
 class NotSarif(ValueError):
-    """The body is not a SARIF file. The text says what is wrong, and what is accepted."""
+    """Raised for a body that is not SARIF; its text says what is wrong and what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinterResult:
-    """One result of another tool. `path` is as the tool says it, with its escapes undone."""
+    """One result of a linter; `path` is the path that it states, with escapes undone."""
 
     tool: str
     rule: str
@@ -44,7 +44,7 @@ class LinterResult:
 
 
 def read_sarif(body: object) -> tuple[tuple[LinterResult, ...], Counter[str]]:
-    """Return the results of a SARIF file, and how many were left out for which reason.
+    """Return the results of a SARIF file, and how many were left out for each reason.
 
     Raises NotSarif where the body as a whole is none.
     """
@@ -101,7 +101,10 @@ def _rules_of(run: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _rules_by_id(run: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the rules of a run, the first of each id: a search for each result would take minutes."""
+    """Return the rules of a run by id, the first one of each.
+
+    A search for the rule of each result would take minutes.
+    """
     rules = [_object(rule) for rule in reversed(_rules_of(run))]
     return {rule["id"]: rule for rule in rules if isinstance(rule.get("id"), str)}
 

@@ -1,4 +1,4 @@
-"""Parts of a review, and their halves, for a model server that cut the request (guarantee G184)."""
+"""Parts of a review, and halves of those that a model server cut (guarantee G184)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIN_CHARS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one request asks about: the chunk at `index` of all `chunks` of the review, in its pass `turn`."""
+    """Subject of one request: the chunk at `index` of all `chunks` of a review, in pass `turn`."""
 
     chunks: tuple[Chunk, ...]
     index: int
@@ -34,8 +34,8 @@ class Part:
     def halves(self) -> tuple[Part, ...]:
         """Return two parts without context in place of this one; none when it cannot be shorter.
 
-        A part too short for that loses its context. They depend on the part alone, so that another
-        attempt asks the same.
+        A part that is too short for that only loses its context. Halves depend on the part alone, so that
+        another attempt asks the same.
         """
         pieces = _halves(self.chunk)
         chunks = (*self.chunks[: self.index], *pieces, *self.chunks[self.index + 1 :])
@@ -43,7 +43,10 @@ class Part:
 
 
 def turned(parts: Sequence[Part], turn: int, wanted: Collection[int]) -> Iterator[Part]:
-    """Yield the parts of a further pass: of each, the wanted files in another order, always the same one."""
+    """Yield the parts of a further pass, each with its wanted files in another order.
+
+    The order is the same in every attempt.
+    """
     for part in parts:
         files = [file for file in part.chunk.files if file in wanted]
         if files:
@@ -74,7 +77,7 @@ def _halves_of_hunk(hunk: ShownHunk) -> tuple[ShownHunk, ...]:
 
 
 def _piece(hunk: ShownHunk, lines: Sequence[ShownLine]) -> ShownHunk:
-    """Return the hunk with some of its lines, of each side those that follow one another."""
+    """Return the hunk with some of its lines, which follow one another on each side."""
     layout, parts = ["{header}"], {"header": hunk.text.lines(1, 1)}
     chosen, rows = set(lines), list(enumerate(hunk.rows(), start=1))
     for side, title in ((Side.NEW, NEW_TITLE), (Side.OLD, OLD_TITLE)):

@@ -34,9 +34,9 @@ _FENCED = re.compile(
 _DIFFS = {"diff", "patch"}
 # Without a hunk's line, what begins with --- or +++ is a line of the file.
 _HEADER = re.compile(r"(?:(?:diff|index) .*\n)*(?:--- .*\n\+\+\+ .*\n)?@@.*\n")
-# What redaction and decoding put into a line in the place of what was there.
+# Marks that redaction and decoding leave in a line in place of something else.
 _REPLACED = re.compile(r"<REDACTED|\ufffd|\u2400|\r")
-# What `plain` puts into a model's text.
+# Marks that `plain` leaves in a model's text.
 _ESCAPED = re.compile(r"\[[:.]\]|\] [(:]")
 _WORD = re.compile(r"\w")
 _Place = tuple[int, int, int]  # which side of a hunk, first line, the line after the last
@@ -45,7 +45,7 @@ Range = tuple[int, int, Sequence[str]]  # first line, the line after the last, t
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a suggestion: prose, or the lines of a fenced block with the language that it names."""
+    """A part of a suggestion: prose, or lines of a fenced block with the language it names."""
 
     text: str
     is_code: bool = False
@@ -70,12 +70,12 @@ def parts(suggestion: str) -> list[Part]:
 
 
 def has_changed(text: str) -> bool:
-    """Return whether redaction or decoding changed a text, or pages would show it otherwise than it is."""
+    """Return whether redaction or decoding changed a text, or pages would show it changed."""
     return bool(_REPLACED.search(text)) or name_invisible(text) != text
 
 
 def suggestion_of(raw: Mapping[str, Any]) -> str:
-    """Return the suggestion of a raw finding as plain text, the code that it names in a block of its own."""
+    """Return the suggestion of a raw finding as plain text, with its code in its own block."""
     text, code = plain(raw.get("suggestion") or ""), plain_code(raw)
     if not code or code in text:
         return text
@@ -94,7 +94,7 @@ def plain_code(raw: Mapping[str, Any]) -> str:
 
 
 def edit_of(raw: Mapping[str, Any], finding: Finding, hunks: Iterable[ShownHunk]) -> Edit | None:
-    """Return the edit that a placed finding suggests, or None where its place is not the only one.
+    """Return the edit that a placed finding suggests, or None where its place is not certain.
 
     `hunks` are those of its file that the model saw.
     """
@@ -119,7 +119,7 @@ def edit_of(raw: Mapping[str, Any], finding: Finding, hunks: Iterable[ShownHunk]
 
 
 def _named(raw: Mapping[str, Any], sides: Sequence[Sequence[str]]) -> tuple[int, Range] | None:
-    """Return the side of a hunk with the lines that `replace` quotes, and what `with` does to them."""
+    """Return the side that holds the lines which `replace` quotes, and their new text, `with`."""
     quote, quote_end = raw["replace"]
     code = _unfenced(raw["with"]).strip("\n")
     if has_changed(code) or plain_code(raw).strip() != code.strip():
@@ -174,7 +174,10 @@ def _indented(new: list[str], old: Sequence[str]) -> list[str] | None:
 
 
 def _widened(side: Sequence[str], first: int, end: int, new: Sequence[str]) -> Range:
-    """Take the lines right around a range into it that its new text repeats: they must not stand twice."""
+    """Widen a range by the lines around it that its new text repeats.
+
+    Otherwise these would stand there twice.
+    """
     for size in range(MAX_REPEATED_LINES, 0, -1):
         before, after = list(side[max(0, first - size) : first]), list(side[end : end + size])
         if len(before) == size < len(new) and list(new[:size]) == before and _says(before):
@@ -194,7 +197,10 @@ def _unfenced(text: str) -> str:
 
 
 def _guessed(finding: Finding, sides: Sequence[Sequence[tuple[int, str]]]) -> tuple[int, Range] | None:
-    """Return what the only block of code of a finding does: as a diff, or to exactly the finding's lines."""
+    """Return the edit by a finding's only block of code, and the side of its lines.
+
+    The block is a diff, or a new text of exactly the finding's lines.
+    """
     code = _code_of(parts(finding.suggestion))
     if code is None or finding.side != Side.NEW or finding.line is None or finding.demoted:
         return None
@@ -215,7 +221,7 @@ def _guessed(finding: Finding, sides: Sequence[Sequence[tuple[int, str]]]) -> tu
 
 
 def _code_of(found: Sequence[Part]) -> Part | None:
-    """Return the code of a suggestion that has one block of it, as its author wrote it; else None."""
+    """Return the only block of code, or None where there is another or it was changed."""
     code = [part for part in found if part.is_code]
     if len(code) != 1 or has_changed(code[0].text) or _ESCAPED.search(code[0].text):
         return None
@@ -235,7 +241,7 @@ def _of_diff(code: str, texts: Sequence[str]) -> Range | None:
 
 
 def _of_lines(code: str, texts: Sequence[str], first: int, end: int) -> Range | None:
-    """Return the edit if the code is a new text of the lines `first:end` of `texts`, not of more or fewer."""
+    """Return the edit if the code is a new text of exactly the lines `texts[first:end]`."""
     old, new = list(texts[first:end]), code.split("\n")
     if not new[0].strip() or indent(old[0]) != indent(new[0]):
         return None

@@ -1,4 +1,4 @@
-"""The lines that a verifying model gets to see of findings: those around them, of the part's own hunks."""
+"""Chooses the lines around findings, of their part's own hunks, that a verifier is shown."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _WORDS = re.compile(r"[\w$]+")
 def shown_again(chunk: Chunk, findings: Sequence[Finding], paths: Sequence[str], max_chars: int) -> Chunk:
     """Return the chunk cut down to the lines around the findings, each hunk as the model saw it.
 
-    Of the context it holds what the findings rest on or their own lines use, and then the first blocks,
-    up to `max_chars` together with the hunks: a server that keeps prefixes has read those.
+    Its context has the blocks that the findings rest on or name, and then the first blocks, up to `max_chars`
+    together with the hunks: a server that keeps prefixes has read the first ones.
     """
     cut = [_cut(h, _wanted(h, [f for f in findings if f.file == paths[h.file]])) for h in chunk.hunks]
     hunks = tuple(hunk for hunk in cut if hunk is not None)

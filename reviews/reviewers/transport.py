@@ -1,8 +1,8 @@
-"""Sends redacted text to model servers: the only module of the reviewers that sends any text.
+"""Sends redacted text to model servers.
 
-It accepts nothing but `RedactedText`, runs the guard again right before sending, and turns every
-foreign error into a `criticizer.resilience.failures` class. Nothing is retried here; budgets belong
-to the stage.
+No other module of the reviewers sends any text. This one accepts nothing but `RedactedText`, runs the guard
+again right before sending, and turns every foreign error into a `criticizer.resilience.failures` class.
+Nothing is retried here; budgets belong to the stage.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ def words_of(boundary: str) -> tuple[str, ...]:
 def places(ends: Sequence[int], system_characters: int, longest: int = 0) -> set[int]:
     """Return the lines that a word follows, between the first and the last, as numbers from 1.
 
-    `ends` are where the lines of a request end. The words are as far apart as in a request of `longest`
-    characters, so that the requests of a review begin alike. What a server takes for the middle is that
-    of the request or of the instructions before it too: a word stands behind each line there, because such
+    `ends` are the places where the lines of a request end. The words are as far apart as in a request of
+    `longest` characters, so that the requests of a review begin alike. A server that cuts in the middle takes
+    that of the request, or of the request with its instructions. There a word follows each line, because such
     a server may take away no more than it must.
     """
     characters = ends[-1]
@@ -64,7 +64,7 @@ def places(ends: Sequence[int], system_characters: int, longest: int = 0) -> set
 
 
 def longest_gap(text: str, words: Sequence[str]) -> int:
-    """Return the most characters that stand between two neighbours of `words`, or between one and an end."""
+    """Return the most characters between two neighbours of `words`, or between one and an end."""
     found = (text.find(f"Word: {word}\n") for word in words)
     at = sorted({0, len(text), *(place for place in found if place >= 0)})
     return max(later - earlier for earlier, later in pairwise(at))
@@ -89,7 +89,7 @@ def was_cut(expected: Sequence[str], seen: Sequence[str], characters: int, input
 
 
 class Window:
-    """What one review has seen of a server's window: a count that cut requests were reported with.
+    """The token count with which a server reported cut requests in one review: its window.
 
     An answer to a request that was read in full and is longer proves it wrong: one odd answer
     must not shorten all that follow.

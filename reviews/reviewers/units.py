@@ -49,7 +49,7 @@ _TELLING = re.compile(r"[\d_/@$.]|[a-z][A-Z]")  # in a name, an address or a pat
 
 @dataclass(frozen=True, slots=True)
 class KnownUnit:
-    """What an earlier review found in an equal unit; `review` says so for people."""
+    """Findings of an earlier review in an equal unit; `review` tells people of that review."""
 
     findings: Sequence[Mapping[str, Any]]
     model: str
@@ -59,7 +59,10 @@ class KnownUnit:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredUnit:
-    """What a review found in a unit, to be stored under its key. `input_tokens` is its share of the cost."""
+    """Findings of a review in a unit, to be stored under its key.
+
+    `input_tokens` is the unit's share of the cost.
+    """
 
     key: str
     findings: Sequence[Mapping[str, Any]]
@@ -69,7 +72,7 @@ class AnsweredUnit:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What is taken over from earlier reviews. `reviews` says of each such file which one it was."""
+    """Results taken over from earlier reviews; `reviews` says, by file, which review it was."""
 
     chunk: Chunk = Chunk(())  # noqa: RUF009 - frozen
     findings: tuple[Finding, ...] = ()
@@ -89,7 +92,7 @@ def keys_of(
 ) -> tuple[str, ...]:
     """Return the key of each unit of a change.
 
-    `verifier` is the model that judges, `second` that of every other of the `passes`; empty without one.
+    `verifier` is the model that judges, `second` that of every other of the `passes`; "" where there is none.
     """
     deciding = [
         FORMAT,
@@ -116,7 +119,7 @@ def _digest(parts: Sequence[object]) -> str:
 
 
 def _content(prepared: Prepared, unit: Chunk) -> list[object]:
-    """Return what a unit shows. Of a path, its name and kind: a copy has another folder."""
+    """Return all that a unit shows, but of paths only name and kind: a copy has other folders."""
     entry = prepared.text.manifest[unit.hunks[0].file]
     context = [(posixpath.basename(_path_of(block)), lines_of(block)) for block in unit.context]
     path = entry.path.text
@@ -143,15 +146,15 @@ def _path_of(block: ContextBlock) -> str:
 
 
 def packed(prepared: Prepared, units: Sequence[int], share: float) -> tuple[Chunk, ...]:
-    """Return the parts that ask about these units; those of the whole change for all of its units.
+    """Return the parts that ask about these units; for all units, those of the whole change.
 
-    `share` is that of a full request which is for context.
+    `share` is the part of a full request that is for context.
     """
     if len(units) == len(prepared.units):
         return prepared.chunks
     asked = [prepared.units[index] for index in units]
     parts = _filled(prepared, (_as_asked(prepared, unit, share) for unit in asked))
-    if len(parts) > len(prepared.chunks):  # what each brings would cost more requests than the whole change
+    if len(parts) > len(prepared.chunks):  # with their context they need more requests than the whole change
         parts = _filled(prepared, (Chunk(unit.hunks) for unit in asked))
     return parts
 
@@ -202,7 +205,10 @@ def _cost(hunks: Iterable[ShownHunk], blocks: Iterable[ContextBlock]) -> int:
 
 
 def carried(prepared: Prepared, known: Mapping[int, KnownUnit]) -> Carried:
-    """Return what is known of a change's units, by their index; all raw findings are of part 0."""
+    """Return the results for units of a change that are known by their index.
+
+    All raw findings are of part 0.
+    """
     findings: list[Finding] = []
     dropped: list[Fated] = []
     hunks: list[ShownHunk] = []
@@ -229,7 +235,7 @@ def carried(prepared: Prepared, known: Mapping[int, KnownUnit]) -> Carried:
 
 
 def _restored(stored: Mapping[str, Any], prepared: Prepared, unit: Chunk, raw: RawId) -> Finding:
-    """Return a stored finding under the path that its file, and one of rules, has in this change."""
+    """Return a stored finding with the paths that its file and its rule have in this change."""
     own = {
         "file": prepared.paths[unit.hunks[0].file],
         "rule": "",
@@ -259,11 +265,11 @@ def answered(
     findings: Sequence[Finding],
     share: float,
 ) -> Iterator[AnsweredUnit]:
-    """Yield what can be stored of the units with these keys, by their index.
+    """Yield the units that can be stored, of those with these keys by their index.
 
-    `share` is that of a full request which is for context. `parts` were answered in full: chunk, model and
-    input tokens. `findings` are what remained of the model's; a unit with one that must not be kept is not to
-    be among the keys.
+    `share` is the part of a full request that is for context. `parts` were answered in full: chunk, model and
+    input tokens. `findings` are those of the model that remained; a unit with one that must not be kept may
+    not be among the keys.
     """
     if not keys:
         return

@@ -44,7 +44,10 @@ _LOCK_NAMES = frozenset(
 
 
 def unsent_reason(path: str, patterns: Sequence[str]) -> str:
-    """Return why a file is not sent to the model, or ''. `patterns` are the owner's, `*` spans folders."""
+    """Return why a file is not sent to the model, or ''.
+
+    `patterns` are the owner's; their `*` spans folders.
+    """
     if posixpath.basename(path).casefold() in _LOCK_NAMES:
         return LOCK_FILE
     if any(fnmatchcase(path, pattern) for pattern in patterns):

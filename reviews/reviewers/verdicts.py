@@ -1,6 +1,6 @@
 """Verdicts of a verifying model, with the JSON schema it is asked for.
 
-The text is as untrusted as any of a model. What is no verdict is left out: its finding then counts
+The text is as untrusted as any of a model. An object that is no verdict is left out: its finding then counts
 as not verified, and stays.
 """
 
@@ -86,7 +86,7 @@ def parse_verdicts(text: str) -> dict[str, Any]:
 
 
 def _objects(value: object, depth: int) -> Iterator[Mapping[str, object]]:
-    """Yield the objects of a value; one below a key takes the key for its id."""
+    """Yield the objects of a value; a verdict that stands below a key takes the key as its id."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):

@@ -1,10 +1,10 @@
-"""The second pass: a model tries to refute each finding, and must quote the line that does (G159).
+"""The second pass: a model tries to refute findings, each by a line that it quotes (G159).
 
     findings ─► questions, at most five findings of one part each ─► verdicts ─► kept, marked, folded
                                                                             └─► refuted
 
-A refutation counts only if its quote is a line of code that was sent. Whatever goes wrong with a
-question, its findings stay: the pass takes findings away, but never all because it is broken (G183).
+A refutation counts only if its quote is a line of code that was sent. The findings of a question that fails
+stay: the pass takes findings away, but never all because it is broken (G183).
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Findings after the second pass. `claims` of the `asked` were called refuted, with or without proof."""
+    """Findings after the second pass.
+
+    `claims` of the `asked` findings were called refuted, with or without proof.
+    """
 
     findings: tuple[Finding, ...]
     refuted: tuple[Fated, ...] = ()
@@ -106,7 +109,7 @@ class _Judged:
 
 
 async def verified(asking: ModelReview, parts: Sequence[PartResult], findings: Sequence[Finding]) -> Verified:
-    """Have the verifier judge the findings of the model; those of checks are never questioned.
+    """Let the verifier judge the findings of the model; those of checks are never questioned.
 
     Its answers are kept in the progress like others. Raises PermanentFailure REDACTION_BLOCKED when
     the guard refuses a request, and what `may_continue` raises; nothing else that a verifier does ends
@@ -217,7 +220,7 @@ async def _asked(asking: ModelReview, question: _Question, exchange: Exchange) -
 
 
 def _judgements(question: _Question, answer: Mapping[str, Any] | None) -> dict[str, _Judged]:
-    """Return what the answer says of each finding."""
+    """Return the judgement of each finding, by its id."""
     by_id: dict[str, list[Mapping[str, str]]] = {}
     for verdict in answer["verdicts"] if answer else ():
         by_id.setdefault(verdict["id"], []).append(verdict)
@@ -286,7 +289,7 @@ def _why(judged: _Judged) -> str:
 
 
 def _moved(severity: FindingSeverity, wanted: str) -> FindingSeverity:
-    """Return the severity moved by one step at most: what confirms a finding must not hide it."""
+    """Return the severity moved by one step at most: a confirmation must not hide a finding."""
     if not wanted:
         return severity
     order = list(FindingSeverity)

@@ -35,7 +35,7 @@ from reviews.reviewers.checks.secrets import added_secrets
 from reviews.sources.base import Change
 from reviews.sources.diffs import FileDiff
 
-# Those that no repository can switch off: they look for secrets, and for what misleads a review.
+# Checks that no repository can switch off: they look for secrets, and for what misleads a review.
 PROTECTING: tuple[Check, ...] = (
     added_secrets,
     reviewer_instructions,
@@ -67,7 +67,7 @@ MAX_FINDINGS_PER_CHECK = 20  # `docs.max_claims` bounds those of `drift`
 def run_checks(
     change: Change, diffs: Sequence[FileDiff], checks: Sequence[Check] = CHECKS
 ) -> tuple[Finding, ...]:
-    """Run every check that is on for a file; return its findings with all text cleaned of secrets.
+    """Run the checks that are on for each file; return their findings cleaned of secrets.
 
     A check that finds more than `MAX_FINDINGS_PER_CHECK` ends with one finding that says so.
     """

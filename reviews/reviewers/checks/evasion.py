@@ -1,4 +1,4 @@
-"""Checks for what would change how files are read: odd bytes, marks of generated files, files of rules."""
+"""Checks for what changes how files are read: odd bytes, generated marks, files of rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reviews.sources.content import (
 from reviews.sources.diffs import FileDiff
 from reviews.sources.rules import is_rule_file
 
-# Such files grow large without anybody's purpose.
+# Files of these types grow large without anybody's intent.
 _DATA_NAME = re.compile(r"\.(?:json[c5]?|txt|md|rst|xml|html|ya?ml|sql)$", re.IGNORECASE)
 
 
@@ -56,7 +56,7 @@ def unread_size(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]
 
 
 def is_unread_for_size(file: FileChange) -> bool:
-    """Return whether its size keeps a file from review, which is not a new one of data."""
+    """Return whether its size keeps a file from review; a new file of data does not count."""
     if file.skipped is not SkipReason.TOO_LARGE or file.action is Action.DELETE:
         return False
     return file.action is not Action.ADD or _is_code(file.path)
@@ -67,7 +67,7 @@ def _is_code(path: str) -> bool:
 
 
 def code_elsewhere(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report code that is not read where it lies: in Git LFS, behind links, in submodules, moved unread."""
+    """Report code that is not read: in Git LFS, behind links, in submodules, or moved unread."""
     root = _root_of(change.changelist_id)
     for file in change.files:
         if file.action is Action.DELETE:
@@ -179,9 +179,9 @@ def misread_source(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Findin
 
 
 def _undeclared(file: FileChange) -> int:
-    """Return the line, from 1, that tells Python an encoding in which ASCII is something else, or 0.
+    """Return the line, from 1, that gives Python an encoding which changes ASCII, or 0.
 
-    A comment that is too long to be looked through counts as one that does.
+    A comment that is too long to be looked through counts as such a line.
     """
     head = (file.new_text or "").split("\n", 2)[:2]
     if extension(file.path) not in {".py", ".pyw", ".pyi"} and "python" not in head[0]:
@@ -198,7 +198,7 @@ def _undeclared(file: FileChange) -> int:
 
 
 def changed_rule_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report changes of the files that later changes are reviewed by."""
+    """Report changes of the files of rules by which later changes are reviewed."""
     for file in change.files:
         if is_rule_file(file.path) or is_rule_file(file.old_path or ""):
             yield check_finding(

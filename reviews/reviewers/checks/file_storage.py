@@ -1,4 +1,4 @@
-"""Checks of how files are stored: type, executable bit, line ends, size, letter case of names."""
+"""Checks of how files are stored: type, executable bit, line ends, size, case of names."""
 
 from __future__ import annotations
 
@@ -94,7 +94,10 @@ def line_ends(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
 
 
 def large_or_binary_files(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report added files that are large or build output; other binaries each, or together above three."""
+    """Report added files that are large, build output or other binaries.
+
+    Other binaries are reported one by one, or together if there are more than three.
+    """
     plain: list[FileChange] = []
     for file in change.files:
         if file.action is not Action.ADD or is_unread_for_size(file):
@@ -144,7 +147,10 @@ def _binaries(files: Sequence[FileChange]) -> Iterator[Finding]:
 
 
 def case_only_names(change: Change, _diffs: Sequence[FileDiff]) -> Iterator[Finding]:
-    """Report names that differ in letter case only: one file on a case-insensitive server or disk."""
+    """Report names that differ in letter case only.
+
+    They are one file on a case-insensitive server or disk.
+    """
     kept: dict[str, FileChange] = {}
     gone = {f.path.casefold(): f.path for f in change.files if f.action is Action.DELETE}
     gone |= {f.old_path.casefold(): f.old_path for f in change.files if f.old_path is not None}

@@ -1,4 +1,4 @@
-"""Check for code that the redactor takes out: what the model does not see, a person must (G190)."""
+"""Check for code that the redactor takes out: no model reads it, so a person must (G190)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from reviews.sources.base import Change, FileChange
 from reviews.sources.diffs import FileDiff, RenderedDiff, split_lines
 
 _PLACEHOLDER = re.compile(r"<REDACTED:([a-z][a-z0-9-]{0,30}):[0-9]{1,6}>")
-# Here something outside of a literal is run; in configuration and prose it is a value.
+# In these files text outside of a literal is run; in configuration and prose it is a value.
 _EXTENSIONS = (
     "py pyi js mjs cjs jsx ts tsx c h cc cpp hpp cs java kt go rb php rs swift scala pl pm lua vb groovy dart"
     " ex exs erl hs ml clj r jl m mm sql sh bash zsh ps1"
 )
 _PROGRAMS = frozenset(f".{name}" for name in _EXTENSIONS.split())
-# Here a bare word is a literal, and what a sign parts is the next command; elsewhere it names a value.
+# In these files a bare word is a literal, and a sign separates commands; elsewhere a word names a value.
 _SHELLS = frozenset((".sh", ".bash", ".zsh", ".ps1", ".bat", ".cmd"))
 _BARE_LITERALS = _SHELLS | {".sql"}
 _BACKQUOTES_RUN = frozenset((".sh", ".bash", ".zsh", ".rb", ".pl", ".pm", ".php", ".jl"))
@@ -31,7 +31,7 @@ _CONTINUES = re.compile(r"\s*(?:\(|\[|\.[A-Za-z_]|->|::|\?\.)")
 _CALLED = re.compile(r"\s*\(")
 _MEMBER = re.compile(r"(?:\.|->|::|\b(?:def|fn|func|function|class|new|return|await|import|from))\s*$")
 _SUBSTITUTED = re.compile(r"\$\(|`|[$#]\{[^}]*\(|\{[^}]*\w\(|<%|!!\w")
-# What is handed to these is run, be it a literal.
+# An argument of these is run, even if it is a literal.
 _RUNS = re.compile(
     r"\b(?:eval|exec|execfile|compile|system|popen|spawn|passthru|shell_exec|unserialize|Function|iex"
     r"|Invoke-Expression|loads|instance_eval|class_eval|load_string|fromstring|getattr|__import__|import_module"
@@ -43,7 +43,7 @@ _KEY_MATERIAL = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9+/=]{40,}")
 
 
 def hidden_code_in(rendered: Sequence[RenderedDiff | None], shown: Sequence[RedactedText | None]) -> Check:
-    """Return the check of what the model is shown: the diff of each file, and that text redacted (G194)."""
+    """Return the check of the diffs that a model is shown, before and after redaction (G194)."""
 
     def hidden_code(change: Change, diffs: Sequence[FileDiff]) -> Iterator[Finding]:
         for (file, diff), raw, text in zip(files_and_diffs(change, diffs), rendered, shown, strict=True):
@@ -56,7 +56,7 @@ def hidden_code_in(rendered: Sequence[RenderedDiff | None], shown: Sequence[Reda
 
 
 def _changed_lines(diff: FileDiff, raw: RenderedDiff, shown: Sequence[str]) -> list[tuple[int, str, str]]:
-    """Return the number of each added line that shows a placeholder, its text, and what is shown of it."""
+    """Return number, text and shown text of each added line that shows a placeholder."""
     return [
         (line.new_no, line.text, shown[at][1:].rstrip("\r"))
         for hunk, where in zip(diff.hunks, raw.places, strict=True)
@@ -66,7 +66,7 @@ def _changed_lines(diff: FileDiff, raw: RenderedDiff, shown: Sequence[str]) -> l
 
 
 def _hiding(file: FileChange, lines: Sequence[tuple[int, str, str]]) -> Iterator[int]:
-    """Yield the numbers of the lines of which something is taken out that is run."""
+    """Yield the numbers of the lines from which something that is run was taken out."""
     suffix = extension(file.path)
     is_program = bool(lines) and suffix in _PROGRAMS | _SHELLS
     inside = open_lines(split_lines(file.new_text or ""), suffix) if is_program else ()
@@ -98,7 +98,7 @@ def _hides(line: str, shown: str, suffix: str, opened: str) -> bool:
 
 
 def _removed(line: str, kept: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Return the spans of a line between the pieces that were kept of it, None when they are not in it."""
+    """Return the spans of a line between its kept pieces, or None if it lacks one of these."""
     at, spans = 0, []
     for place, piece in enumerate(kept):
         is_last = place == len(kept) - 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-COMMENT: Final = "\n"  # what ends a comment of one line
+COMMENT: Final = "\n"  # the end of a comment of one line
 _BLOCK_END: Final = "*/"
 _CLOSES: Final = {"/*": _BLOCK_END, "#": COMMENT, "//": COMMENT, "--": COMMENT, ";": COMMENT, "%": COMMENT}
 _TRIPLES: Final = ('"""', "'''")
@@ -43,13 +43,13 @@ _BY_NAMES: Final = (
     ("vb", _opening('"')),
 )
 _SYNTAX: Final = {f".{name}": opening for names, opening in _BY_NAMES for name in names.split()}
-_LONG: Final = frozenset((*_TRIPLES, "`", _BLOCK_END))  # what may go on over lines
+_LONG: Final = frozenset((*_TRIPLES, "`", _BLOCK_END))  # ends of literals and comments of many lines
 
 
 def open_at_end(text: str, suffix: str, inside: str = "") -> str:
-    """Return what closes that which is open at the end of a line's beginning, "" in code.
+    """Return the mark that closes what is open at the end of `text`, "" in code.
 
-    `inside` is what was open where the line begins.
+    `text` is the beginning of a line; `inside` is the mark that closes what is open where the line begins.
     """
     opening = _SYNTAX[suffix]
     at = 0
@@ -70,7 +70,7 @@ def open_at_end(text: str, suffix: str, inside: str = "") -> str:
 
 
 def open_lines(lines: Sequence[str], suffix: str) -> list[str]:
-    """Return of each line what is open where it begins."""
+    """Return, for each line, the mark that closes what is open where the line begins."""
     inside, found = "", []
     for line in lines:
         found.append(inside)
@@ -80,7 +80,7 @@ def open_lines(lines: Sequence[str], suffix: str) -> list[str]:
 
 
 def _closed(text: str, mark: str, at: int) -> int:
-    """Return where what `mark` closes is closed, -1 where it stays open."""
+    """Return the place behind the next unescaped `mark`, or -1 where there is none."""
     found = text.find(mark, at)
     while found >= 0:
         first = found

@@ -1,4 +1,4 @@
-"""Secrets that a change adds. The finding names the kind and the line, never the value."""
+"""Check for secrets that a change adds; it names the kind and the line, never the value."""
 
 from __future__ import annotations
 
