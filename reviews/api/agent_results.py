@@ -32,7 +32,10 @@ def _optional(length: int, **options: Any) -> Prose:
 
 
 class AgentFindingSerializer(StrictSerializer):
-    """One finding: the fields that the payload's schema names, with `message` also for `problem`."""
+    """One finding, with the fields that the payload's schema names.
+
+    It may have `message` for `problem`.
+    """
 
     file = Prose(max_length=1024, help_text="The path as the request lists it.")
     quote = Prose(allow_blank=True, help_text="One complete line, copied: it places the finding.")
@@ -135,7 +138,10 @@ DATA: Mapping[str, type[StrictSerializer]] = {
 
 
 class MetadataSerializer(StrictSerializer):
-    """What the work cost, by the agent's own word: shown as such, never added to our budgets."""
+    """Cost of the work, by the agent's own word.
+
+    It is shown as such and never added to our budgets.
+    """
 
     duration_ms = Whole(min_value=0, max_value=10**10, required=False, help_text="Of the work.")
     model_used = _optional(200, help_text="The name of the model.")
@@ -206,7 +212,10 @@ def _as_model_answer(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _judged(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a verification whose verdict is no stronger than its evidence (specification, scenario 5)."""
+    """Return a verification whose verdict is no stronger than its evidence.
+
+    Without evidence `drifted` becomes `uncertain`, and `verified` loses confidence.
+    """
     evidence = [path for path in data["evidence_files"] if _is_inside(path)]
     verdict, confidence = data["verdict"], data["confidence"]
     if not evidence and verdict == "drifted":
@@ -217,7 +226,10 @@ def _judged(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_inside(path: str) -> bool:
-    """Say whether a path may name a file of the repository, as the request writes it or from its root."""
+    """Return whether a path may name a file of the repository.
+
+    Paths are as the request writes them, or begin at the repository's root.
+    """
     path = path.removeprefix("//")
     return not path.startswith(("/", "~")) and posixpath.normpath(path) == path and not path.startswith("..")
 
@@ -233,7 +245,10 @@ def _cleaned(value: Any) -> Any:
 
 
 def _details(errors: Any, path: str = "") -> list[dict[str, str]]:
-    """Return the errors of a serializer as a flat list with paths such as `data.findings[0].title`."""
+    """Return the errors of a serializer as a flat list.
+
+    Their paths read `data.findings[0].title`.
+    """
     return [{"path": where[:200], "message": text} for where, text in _flat(errors, path)][:MAX_DETAILS]
 
 

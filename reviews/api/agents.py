@@ -64,7 +64,10 @@ class AgentTaskListSerializer(serializers.Serializer[Any]):
 
 
 class AgentPayloadSerializer(serializers.Serializer[Any]):
-    """What the agent gives its model. All text of the change is redacted, fenced, and named as data."""
+    """The payload that the agent gives its model.
+
+    All text of the change is redacted, fenced, and named as data.
+    """
 
     type = serializers.ChoiceField(choices=_TYPES, help_text="The kind of task.")
     instructions = serializers.CharField(help_text="The system prompt.")

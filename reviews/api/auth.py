@@ -155,7 +155,10 @@ def client_of(request: Request) -> ApiClient:
 
 
 class HasRole(BasePermission):
-    """Allows the roles that `reviews.roles.API` lists for the address and the method; elsewhere none."""
+    """Allows the roles that `reviews.roles.API` lists for the address and the method.
+
+    It allows none for an address that is not listed.
+    """
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if request.auth is None:
@@ -185,9 +188,10 @@ def _parse_rate(rate: str) -> tuple[int, float]:
 
 
 class ApiKeyThrottle(BaseThrottle):
-    """A token bucket per key and process, of the size and rate of `DEFAULT_THROTTLE_RATES["api_key"]`.
+    """A token bucket per key and process.
 
-    DRF's own throttle stores and copies the time of every request of the period; this one two numbers.
+    Its size and rate are `DEFAULT_THROTTLE_RATES["api_key"]`. DRF's own throttle stores and copies the time
+    of every request of the period; this one two numbers.
     """
 
     clock = staticmethod(time.monotonic)

@@ -13,14 +13,20 @@ _ECHOED = 20  # unknown parameters
 
 
 class _JsonOnly(DefaultContentNegotiation):
-    """Answers are JSON; `?format=csv` is an unknown parameter, not an address that does not exist."""
+    """Chooses JSON for every answer.
+
+    So `?format=csv` is an unknown parameter, not an address that does not exist.
+    """
 
     def filter_renderers(self, renderers: Any, format: str) -> Any:  # noqa: A002  DRF's name
         return renderers
 
 
 class ApiView(APIView):
-    """`query`: the parameters that its URL takes (G221). `reviews.roles.API` says who may use it."""
+    """Base class of the API's views.
+
+    `query` names the parameters that the URL takes (guarantee G221). `reviews.roles.API` says who may use it.
+    """
 
     query: ClassVar[tuple[str, ...]] = ()
     content_negotiation_class = _JsonOnly

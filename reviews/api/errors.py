@@ -40,7 +40,10 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], ApiErrorKind], ...] = (
 
 
 class ApiError(Exception):
-    """An error answer from the catalog, with details of this request; those of a result are a list."""
+    """An error answer from the catalog, with details of this request.
+
+    Details of a refused result are a list.
+    """
 
     def __init__(self, kind: ApiErrorKind, details: Mapping[str, Any] | list[Any] | None = None) -> None:
         super().__init__(kind.error)
@@ -71,7 +74,10 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer a request that no view has seen, such as one with a foreign Host header (handler400)."""
+    """Answer a request that no view has seen (Django's handler400).
+
+    Such as one with a foreign Host header.
+    """
     if not request.path.startswith("/api/"):
         return defaults.bad_request(request, exception)
     details = {"request": ["The request's address or headers are not valid."]}
@@ -96,7 +102,10 @@ def _answer(
 
 
 def _encodable(details: Any) -> Any:
-    """Return details with `?` for half a surrogate pair: they repeat names and values of the request."""
+    """Return details with `?` for each half of a surrogate pair.
+
+    Details repeat names and values of the request.
+    """
     return json.loads(json.dumps(details, ensure_ascii=False, default=str).encode(errors="replace"))
 
 

@@ -25,7 +25,7 @@ from reviews.reviewers.sarif_import import TOO_MANY, NotSarif, read_sarif
 
 
 class EvidenceAnswerSerializer(serializers.Serializer[Any]):
-    """What became of the results of a SARIF file."""
+    """Outcome for the results of a SARIF file."""
 
     accepted = serializers.IntegerField(help_text="New results.")
     repeated = serializers.IntegerField(help_text="Results that were there already.")

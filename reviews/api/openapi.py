@@ -1,4 +1,7 @@
-"""The OpenAPI schema and its browser, which works under a Content-Security-Policy without inline code."""
+"""The OpenAPI schema and its browser.
+
+The browser works under a Content-Security-Policy without inline code.
+"""
 
 from __future__ import annotations
 

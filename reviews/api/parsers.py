@@ -39,19 +39,22 @@ class BoundedJSONParser(BaseParser):
 
 
 class LongJSONParser(BoundedJSONParser):
-    """The same of at most 1 MiB, for files of other tools."""
+    """Strict JSON of at most 1 MiB, for files of other tools."""
 
     max_bytes = MAX_FILE_BYTES
 
 
 class SarifParser(LongJSONParser):
-    """The same, under SARIF's own media type."""
+    """Strict JSON of at most 1 MiB, under SARIF's own media type."""
 
     media_type = "application/sarif+json"
 
 
 def bounded_body(request: Any, stream: IO[Any] | None, limit: int) -> bytes:
-    """Return the whole body of a request from its stream. Raises ApiError (413) and ParseError (400)."""
+    """Return the whole body of a request from its stream.
+
+    Raises ApiError (413) and ParseError (400).
+    """
     if stream is None:
         return b""
     declared = _declared_length(request)

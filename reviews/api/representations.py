@@ -1,7 +1,8 @@
-"""Jobs and dead letters as the API answers them: their rows, read by the fields that `schemas` describes.
+"""Jobs and dead letters as the API answers them.
 
-The number of queries is the same however many jobs or dead letters there are, and the rows of an answer
-are bounded however large a change is (guarantee G152). What a key may not see is left out here.
+Their rows are read by the fields that `schemas` describes. The number of queries is the same however many
+jobs or dead letters there are, and the rows of an answer are bounded however large a change is (guarantee
+G152). What a key may not see is left out here.
 """
 
 from __future__ import annotations
@@ -114,9 +115,9 @@ class _CountUpTo(Subquery):
 
 
 def job(job_id: int, client: ApiClient) -> Json | None:
-    """Return a job with at most MAX_ROWS of its findings and files in the client's scope; None if unknown.
+    """Return a job with its findings and files in the client's scope; None if unknown.
 
-    The caller checks that the job may be seen.
+    It has at most MAX_ROWS of each. The caller checks that the job may be seen.
     """
     # The job first: one that is read as succeeded then has all its findings.
     row = _rows([job_id], client).first()
@@ -158,7 +159,10 @@ def job_rows(ids: Sequence[int], client: ApiClient) -> list[Json]:
 
 
 def results_page(name: str, job_id: int, after: int, scope: Scope) -> Json:
-    """Return a page of a job's `findings` or `coverage` in the scope: the rows with an id above `after`."""
+    """Return a page of a job's `findings` or `coverage` in the scope.
+
+    The page has the rows with an id above `after`.
+    """
     return _page(_results(scope)[name].filter(job=job_id), name, job_id, after)
 
 
@@ -187,7 +191,10 @@ def finding(finding_id: int) -> Json:
 
 
 def finding_rows(ids: Sequence[int]) -> list[Json]:
-    """Return findings with their reviews, in this order. The caller checks that they may be seen."""
+    """Return findings with their reviews, in this order.
+
+    The caller checks that they may be seen.
+    """
     rows = _FINDINGS.filter(pk__in=ids).annotate(
         review=F("job_id"), changelist_id=F("job__changelist_id"), review_version=F("job__review_version")
     )
@@ -214,7 +221,10 @@ def _rows(ids: Sequence[int], client: ApiClient) -> QuerySet[Any]:
 
 
 def created_job(request: ReviewRequest, result: IntakeResult, client: ApiClient) -> Json:
-    """Return a job that this request has just created, without a query: nothing has happened to it yet."""
+    """Return a job that this request has just created, without a query.
+
+    Nothing has happened to it yet.
+    """
     row: Json = {
         "id": result.job_id,
         "idempotency_key": request.idempotency_key,

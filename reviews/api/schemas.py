@@ -1,4 +1,7 @@
-"""The fields of the API's answers: `representations` reads rows by them, OpenAPI describes them."""
+"""The fields of the API's answers.
+
+`representations` reads rows by them, OpenAPI describes them.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ class FindingSerializer(serializers.Serializer[Any]):
 
 
 class FateCountSerializer(serializers.Serializer[Any]):
-    """How some of the raw findings ended."""
+    """Number of raw findings that ended in the same way."""
 
     fate = serializers.ChoiceField(
         choices=[(fate.value, fate.value) for fate in Fate],
@@ -116,7 +119,7 @@ class FateCountSerializer(serializers.Serializer[Any]):
 
 
 class CoverageSerializer(serializers.Serializer[Any]):
-    """How far one file of the change was reviewed."""
+    """Extent to which one file of the change was reviewed."""
 
     file = serializers.CharField(help_text="Depot path.")
     status = serializers.ChoiceField(

@@ -35,7 +35,10 @@ class Whole(serializers.IntegerField):
 
 
 class Number(serializers.FloatField):
-    """A JSON number. One of more digits than a float has room for is refused like one above the maximum."""
+    """A JSON number.
+
+    One of more digits than a float has room for is refused like one above the maximum.
+    """
 
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool) or not isinstance(data, (int, float)):
@@ -126,7 +129,10 @@ class StrictSerializer(serializers.Serializer[Any]):
 
 
 def validated(shape: type[serializers.Serializer[Any]], data: Any, *required: str) -> dict[str, Any]:
-    """Return the values of a body or a query, with its `required` fields. Raises ValidationError."""
+    """Return the values of a body or a query, with its `required` fields.
+
+    Raises ValidationError.
+    """
     form = shape(data=data)
     for name in required:
         form.fields[name].required = True

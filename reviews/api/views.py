@@ -114,7 +114,10 @@ class ReviewList(ApiView):
 
 
 def validated_with_key(shape: type[forms.StrictSerializer], request: Request) -> dict[str, Any]:
-    """Return the values of a body whose idempotency key may be in the header. Raises ValidationError."""
+    """Return the values of a body whose idempotency key may be in the header.
+
+    Raises ValidationError.
+    """
     body = request.data
     header = request.headers.get("Idempotency-Key")
     if isinstance(body, Mapping) and header is not None:
@@ -160,7 +163,10 @@ def _review_request(request: Request) -> ReviewRequest:
 
 
 def _refuse_unknown(wanted: ReviewRequest, scope: Scope) -> None:
-    """Raise for a change that cannot be reviewed here, unless the request repeats one that was accepted."""
+    """Raise for a change that cannot be reviewed here.
+
+    Not if the request repeats one that was accepted.
+    """
     why = unknown_changes.why_unknown(wanted.changelist_id, scope)
     is_over = unknown_changes.has_used_up_letters(wanted.requested_by)
     if not (why or is_over) or review_requests.find(wanted) is not None:
@@ -341,7 +347,10 @@ class PerforceTrigger(ApiView):
 
 
 class Unknown(ApiView):
-    """Any other address: the error body of the API, without a key; a missing slash is a redirect."""
+    """Any other address: the error body of the API, without a key.
+
+    A missing slash is a redirect.
+    """
 
     authentication_classes = []
     permission_classes = []

@@ -1,4 +1,7 @@
-"""The address to which code hosts send their events. Who sent one is proved by its signature alone."""
+"""The address to which code hosts send their events.
+
+The signature alone proves who sent one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ _CONTENT_TYPE = "Set the webhook's content type to application/json on the host.
 
 
 class HostWebhook(APIView):
-    """An event of a code host (guarantee G240). Not in the OpenAPI document: only hosts can sign a body."""
+    """An event of a code host (guarantee G240).
+
+    Not in the OpenAPI document: only hosts can sign a body.
+    """
 
     authentication_classes = []
     permission_classes = []
