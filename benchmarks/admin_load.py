@@ -225,7 +225,7 @@ def load(jobs: int, letters: int, active: int = ACTIVE) -> None:
 
     values = {"jobs": jobs, "letters": letters, "active": active, "days": DAYS, "groups": GROUPS}
     with transaction.atomic(), connection.cursor() as cursor:
-        # Triggers and foreign keys rest; so does the wait for the disk at the commit.
+        # Triggers and foreign keys are off; so is the wait for the disk at the commit.
         cursor.execute("SET LOCAL session_replication_role = replica; SET LOCAL synchronous_commit = off")
         cursor.execute(
             "SET LOCAL maintenance_work_mem = '512MB'; SET LOCAL work_mem = '128MB'; SET LOCAL jit = off"

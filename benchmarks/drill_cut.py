@@ -15,7 +15,7 @@ SAMPLE_SECONDS = 5.0
 
 
 class Cut(BaseException):
-    """The drill was told to end. The text says by which signal."""
+    """Order to end the drill. The text says by which signal."""
 
 
 def _busy_seconds() -> float:

@@ -204,7 +204,10 @@ class Installation:
             os.kill(pid, signal.SIGKILL)
 
     def stop_postgres(self, seconds: float) -> None:
-        """Keep the database down: whoever would start it again is held up for as long."""
+        """Keep the database down for `seconds`.
+
+        The supervisor, which would start it again, is stopped for as long.
+        """
         assert self._up is not None
         self._up.send_signal(signal.SIGSTOP)
         try:

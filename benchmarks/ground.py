@@ -29,7 +29,7 @@ _SETTINGS = {"track_commit_timestamp": "on"}
 
 
 class CannotRun(Exception):
-    """The benchmark cannot run here; the text says what to do."""
+    """Reason why the benchmark cannot run here; the text says what to do."""
 
 
 def until(look: Callable[[], bool], seconds: float, what: str, every: float = 0.05) -> None:

@@ -44,7 +44,7 @@ def maildir(stack: ExitStack, folder: Path, scale: float) -> Rig:
 
 
 class _Smtp(SmtpServer):
-    """Misbehaves once, then as it did before."""
+    """Server that misbehaves once, then behaves as before."""
 
     once: Switches | None = None
 

@@ -30,13 +30,12 @@ SLOWER = "429 or 4yz"
 LAGS = "silence, index lags"
 LOST = "silence, look-up lost"
 KEY = "silence, answers the key again"
-BEHAVIOURS = (NORMAL, SILENT, RESET, BROKEN, NOT_TAKEN, REFUSES, SLOWER, LAGS, LOST, KEY)
 
 LIMITS = Limits(2.0, TIMEOUT_SECONDS, 5.0)
 
 
 class Hook:
-    """Is called with every message that a server takes over, before the server answers."""
+    """Function that is called with every message that a server takes over, before its answer."""
 
     def __init__(self) -> None:
         self.then: Callable[[], None] | None = None
@@ -60,9 +59,10 @@ class Ledger(list[Any]):
 
 @dataclass
 class Rig:
-    """`behave` has what the server can do; `lag_seconds` is kept by those whose index lags.
+    """A server behind a provider, with its behaviours and its ledger.
 
-    `together`: how many reviews, each of its own job, one message tells of.
+    `behave` has what the server can do; `lag_seconds` is kept by those whose index lags. `together`: how many
+    reviews, each of its own job, one message reports.
     """
 
     name: str

@@ -41,7 +41,8 @@ CHAOS = (RESET, BROKEN, NOT_TAKEN, SLOWER)
 class Cell:
     """One delivery. `point` is the statement before which its first worker was killed, or empty.
 
-    `lives`: how many workers came after it until all was told; `said`: what the last of them met.
+    `lives`: how many workers came after it until everything was sent; `said`: the failure that the last of
+    them met.
     """
 
     provider: str
@@ -100,7 +101,7 @@ class Bench:
         return first
 
     def jobs_of(self, job: int) -> list[int]:
-        """Return the jobs whose reviews are told in the message of `job`."""
+        """Return the jobs whose reviews the message of `job` reports."""
         return self._together.get(job, [job])
 
     def order(self, *jobs: int, is_second: bool = False, **more: object) -> dict[str, object]:

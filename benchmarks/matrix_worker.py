@@ -185,7 +185,7 @@ def work(order: dict[str, Any], events: int) -> None:
 
 
 def fork(order: dict[str, Any]) -> None:
-    """Run one order in a process of its own and say what became of it."""
+    """Run one order in a process of its own and print how it ended."""
     reading, writing = os.pipe()
     worker = os.fork()
     if worker == 0:
@@ -215,7 +215,7 @@ def fork(order: dict[str, Any]) -> None:
 
 
 class Workers:
-    """The process of this module, as another one gives it orders: one worker at a time."""
+    """Process of this module that takes orders from another one: one worker at a time."""
 
     def __init__(self, errors: IO[str], environment: Mapping[str, str] = os.environ) -> None:
         self._process = subprocess.Popen(
@@ -236,10 +236,10 @@ class Workers:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(BrokenPipeError), self._process:
-            """Its pipes are closed, and its end is waited for."""
+            pass  # its pipes are closed, and its end is waited for
 
     def run(self, **order: object) -> dict[str, Any]:
-        """Run one order to its end and return what became of it."""
+        """Run one order to its end and return how it ended."""
         self.start(**order)
         return self.wait()
 

@@ -107,7 +107,7 @@ _ORDER = (DismissalScope.RULE, DismissalScope.CATEGORY, "path", "model", "verdic
 
 
 def _kinds(row: dict[str, Any], scope: Scope) -> Iterable[tuple[str, str]]:
-    """Yield what a count is of; a file of rules is named to those who may see it."""
+    """Yield the kinds that a row counts for; a file of rules only for readers who may see it."""
     if "said" in row:
         yield "verdict", str(FindingEventKind(row["said"]).label)
         return

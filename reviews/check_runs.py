@@ -142,7 +142,7 @@ def run() -> int:
 
 
 def _tell(version_id: int, hosts: Mapping[str, Host]) -> bool:
-    """Bring one check run up to its review; say whether it was told."""
+    """Bring one check run up to its review; return whether it was told."""
     if (check := _check_of(version_id)) is None:
         log.warning("check_run_without_version", version=version_id)
         return False

@@ -122,7 +122,7 @@ def _event(job_id: int, row: FindingRow, dismissal: FindingEvent) -> FindingEven
 
 @dataclass(frozen=True)
 class _Compared:
-    """A finding with what is compared of it."""
+    """A finding with the facts that are compared."""
 
     row: FindingRow
     fingerprint: str

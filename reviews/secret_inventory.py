@@ -19,7 +19,7 @@ from reviews.models import ApiKey
 from reviews.reviewers.health_checks import check_health
 
 MAX_AGE_DAYS = 90
-# All that ARTIFACT_KEYS seal, by the id of the key: artifacts, archived letters, fields of rows.
+# All that ARTIFACT_KEYS seal, by the id of the key: artifacts, archived dead letters, fields of rows.
 _SEALED = """
 SELECT key, sum(found)::bigint AS stored FROM (
   SELECT key_id AS key, count(*) AS found FROM artifacts WHERE deleted_at IS NULL GROUP BY 1

@@ -232,7 +232,7 @@ def give(finding: FindingRow, kind: str, actor: str, reason: str = "", extent: E
             facts |= dismissals.facts_of(finding, of_file)
             facts |= {"severity": CRITICAL} if is_critical else {}
         own = FindingEvent.objects.filter(identity=finding.identity, actor=facts["actor"])
-        # One more to take back: nobody's last dismissal stands for good.
+        # One more to take the last one back: no dismissal is final.
         if own.exclude(kind=Kind.COMMENT).count() >= MAX_CHANGES + (kind == Kind.UNDONE):
             raise NotAccepted(
                 f"Not saved: {actor[:64]} changed this verdict {MAX_CHANGES} times, the maximum."

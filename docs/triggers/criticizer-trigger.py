@@ -34,11 +34,11 @@ NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
 
 
 class RefusedError(Exception):
-    """The service will never accept this event."""
+    """An event that the service will never accept."""
 
 
 class UnreachableError(Exception):
-    """The event could not be posted now."""
+    """An event that could not be posted now."""
 
 
 def main(arguments):

@@ -64,7 +64,7 @@ class Refusal(StrEnum):
 
 
 class Refused(Exception):
-    """The call changes nothing. `kind` says why."""
+    """A refused call: it changes nothing. `kind` says why."""
 
     def __init__(self, kind: Refusal) -> None:
         super().__init__(kind)

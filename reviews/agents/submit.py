@@ -46,11 +46,11 @@ class Unusable(Exception):
 
 
 class NotJson(Unusable):
-    """The body, or its data, is no JSON."""
+    """A result that is no JSON: its body, or its data."""
 
 
 class Invalid(Unusable):
-    """A result does not follow the schema of its type."""
+    """A result that does not follow the schema of its type."""
 
 
 @dataclass(frozen=True, slots=True)

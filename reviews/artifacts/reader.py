@@ -23,11 +23,11 @@ READ, READ_RAW = "reviews.read_artifact", "reviews.read_raw_artifact"
 
 
 class ReadRefused(Exception):
-    """The person may not read the artifact. The refusal is audited."""
+    """Refusal of an artifact that the person may not read. It is audited."""
 
 
 class ReadFailed(Exception):
-    """The artifact cannot be read; the text has the reason. The attempt is audited."""
+    """Failure to read an artifact; the text has the reason. The attempt is audited."""
 
 
 @dataclass(frozen=True, slots=True)

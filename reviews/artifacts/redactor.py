@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class Stale(Exception):
-    """The stored redacted change cannot stand for the raw one."""
+    """A stored redacted change that cannot stand for the raw one."""
 
 
 @dataclass(frozen=True, slots=True)

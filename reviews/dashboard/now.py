@@ -55,7 +55,10 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class NeedsNow:
-    """`more` has (text, address) of each kind of which there are further ones."""
+    """Things that need a user now, and links to further ones.
+
+    `more` has (text, address) of each kind of which there are further ones.
+    """
 
     needs: list[Need]
     more: list[tuple[str, str]]

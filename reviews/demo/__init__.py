@@ -46,7 +46,7 @@ _NOT_THE_DEMOS = (
 
 
 class DemoError(Exception):
-    """The demo cannot continue; the message says why and what to do."""
+    """Reason why the demo cannot continue, and what to do."""
 
 
 @dataclass(frozen=True)

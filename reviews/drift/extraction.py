@@ -59,7 +59,7 @@ _IMPORTS = (
 def is_document(path: str) -> bool:
     """Return whether claims are read from a file.
 
-    Its form is known, and it does not tell of what was.
+    Its form is known, and it is not about the past.
     """
     return posixpath.splitext(path)[1].lower() in _READERS and not noise.is_history(path)
 

@@ -240,7 +240,7 @@ class _Reader:
             made.contents[new[1]], made.contents[old[1]] = file.new_text, file.old_text
 
     def records(self, asked: dict[str, list[str]]) -> bool:
-        """Record what a comparison lacked; say whether there was anything."""
+        """Record what a comparison lacked; return whether there was anything."""
         for path in asked["paths"]:
             self._made.sees[path] = self._sees(self._root.depot(path))
         digests = set(asked["digests"])

@@ -44,7 +44,10 @@ class Index(View):
         tops: frozenset[str] = frozenset(),
         until: float = math.inf,
     ) -> None:
-        """`until`, by `time.thread_time`: what was not parsed by then says nothing."""
+        """Share `memory` with other trees.
+
+        `until`, by `time.thread_time`: what was not parsed by then says nothing.
+        """
         super().__init__(tree)
         self._memory, self._until = memory, until
         self.tops = tops | self.own_tops

@@ -74,7 +74,7 @@ _RUN_TIME = re.compile(
 
 
 def is_history(document: str) -> bool:
-    """Return whether a document tells of what was: it may name what is gone."""
+    """Return whether a document is about the past: it may name what is gone."""
     return bool(_HISTORIES.match(posixpath.basename(document)) or _DECISIONS.search(document))
 
 

@@ -51,7 +51,7 @@ def read(text: str) -> Code | None:
 
 
 def _default(name: str, value: ast.expr) -> list[tuple[str, str | None]]:
-    """Return a definition; a call that gives a default itself is none of its own."""
+    """Return the default that a definition gives; that of a call is the one it is given."""
     if isinstance(value, ast.Call):
         given = [k.value for k in value.keywords if k.arg in ("default", "default_value")]
         return [(name, _literal(given[0]))] if given else []

@@ -117,7 +117,7 @@ class View:
         return path in self.entries or path in self.folders
 
     def inside(self, path: str) -> Stored | None:
-        """Return what a path lies inside of, or is: a link or a submodule."""
+        """Return the kind of the link or submodule that a path is, or lies inside of."""
         return next((self.special[place] for place in above(path) if place in self.special), None)
 
     def prefetch(self, paths: Iterable[str]) -> None:

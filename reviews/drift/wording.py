@@ -57,7 +57,10 @@ def counted(sections: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def meaning_summary(found: Mapping[str, Any]) -> str:
-    """Return what became of the sections in a few sentences; "" where there is nothing to say."""
+    """Return the verdicts on the sections in a few sentences.
+
+    "" where there is nothing to say.
+    """
     sections = found.get("sections", ())
     parts = []
     if sections:

@@ -33,7 +33,7 @@ TEXT_CHARACTERS = 50  # what a text takes without its characters
 KEEP_SECONDS = 600.0  # a standby that is farther behind is broken
 LOOK_SECONDS = 2.0
 LATE_SECONDS = 60.0  # an old primary that is not fenced yet accepts requests after a look at the new one
-REFUSED_SECONDS = 60.0  # each look at a server that tells no timeline is an error in its log
+REFUSED_SECONDS = 60.0  # each look at a server that reports no timeline is an error in its log
 MAX_LINES = 100  # of an alert
 MAX_NAME = 80  # of a line: an alert has room for MAX_LINES
 NO_REVIEW = "could not be requested again"
@@ -149,14 +149,14 @@ def watch() -> None:
 def look() -> bool:
     """Record again the kept requests that the database lost since the last look.
 
-    Return False where the server is there and tells no timeline. Raises django.db.Error.
+    Return False where the server is there and reports no timeline. Raises django.db.Error.
     """
     global _known, _changed_at, _is_due
     found = timeline.read()
     if found is None:
         is_there = connection.connection is not None and connection.is_usable()
         connection.close()
-        if is_there and _known is None:  # a server that told one before may be a standby that takes over
+        if is_there and _known is None:  # a server that reported one before may be a standby that takes over
             with _lock:
                 _drop(list(_kept))
         return not is_there

@@ -8,8 +8,7 @@ once, under the same id and under others, in any order:
 - an event that is older than what is known of its pull request replaces nothing;
 - a person's wish for another review is a new version, once for each delivery id and for each comment.
 
-A pull request is a changelist: each head, and each wish, is its next version, which supersedes the older
-one.
+A pull request is a changelist: each head, and each wish, is its next version, which supersedes the older one.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def _receive(host: str, delivery_id: str, event: HostEvent) -> Answer:
         if row.job_id is not None:
             return Answer(row.job_id, is_duplicate=True)
         # A repeated event of a pull request that made no job is decided again: what stood in its way may be
-        # gone, and its time tells whether it still counts. Those of installations have no time.
+        # gone, and its time shows whether it still counts. Those of installations have no time.
         if not is_first and not isinstance(event.asked, (Wanted, Noted, Stopped, Rerun)):
             return Answer(ignored=row.ignored)
         try:
@@ -328,7 +327,7 @@ def _request(change: HostChange, *, is_automatic: bool) -> int:
         reviewed = (jobs.filter(changelist_id=change.changelist_id), jobs.filter(host_version__change=change))
         version = review_requests.version_after(max(map(review_requests.newest_version, reviewed)))
         request = ReviewRequest(
-            # A name nobody else can have taken: what is once, is once by the row of the version.
+            # A name that no other request has: the row of the version keeps its review from being made twice.
             f"{change.changelist_id}:v{version}:{uuid.uuid4().hex}",
             change.changelist_id,
             review_version=version,

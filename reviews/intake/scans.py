@@ -123,7 +123,7 @@ def head_of(target: ScanTarget) -> str:
 def _depot_head(target: ScanTarget) -> str:
     perforce = config.sources().perforce
     assert perforce is not None
-    # Another client than that of reviews: somebody may wait for the answer.
+    # Another client than that of reviews: a person may wait for the answer.
     listing = listing_of(replace(perforce, describe_timeout_seconds=HEAD_SECONDS))
     with _asked(config.perforce_dependency(), "the Perforce server"):
         newest = listing.newest_submitted([target.path], 1)

@@ -270,8 +270,7 @@ def _request(event: Event, origin: SourceEvent.Origin) -> Entry:
             if _versions(event.changelist_id).filter(id__in=[result.job_id]).exists():
                 return _write(event, origin, Outcome.SEEN_BEFORE, result.job_id)
             is_taken = True  # a client of the API gave this name to a review of another change
-            continue
-        # A request through the API took this version between the look and the insert: look again.
+        # Otherwise a request through the API took this version between the look and the insert: look again.
     raise Overtaken
 
 

@@ -145,7 +145,10 @@ class _Server:
 
 
 class SubmittedChanges(_Server):
-    """`changes -s submitted -e N -r`, below the paths of the configured ceiling."""
+    """Submitted changes below the paths of the configured ceiling.
+
+    They are listed by `changes -s submitted -e N -r`.
+    """
 
     name = "perforce submitted"
 

@@ -125,7 +125,7 @@ class HostVersion(models.Model):
     def of_job(cls, job: ReviewJob) -> HostVersion | None:
         """Return the version that a job reviews; None for a pull request that no host reported.
 
-        A review that was not requested by the host gets the newest known head, for good.
+        A review that was not requested by the host gets the newest known head, and keeps it.
         """
         found = cls.objects.select_related("change").filter(job=job).first()
         if found is not None:

@@ -101,7 +101,7 @@ class ReviewJob(models.Model):
     )
     recipient_origins = models.JSONField(db_default={})  # of found ones: recipient -> `RecipientOrigin`
     requested_by = models.CharField(max_length=255, blank=True)
-    # Somebody wants it asked about again, whatever earlier reviews found in equal content.
+    # A person wants new answers, whatever earlier reviews found in equal content.
     from_scratch = models.BooleanField(db_default=False)
     # Reviews requested with a key that has prefixes: a series of its own for each such key, so that its
     # keys and versions meet no others, and the key's prefixes at that time. "": every file (guarantee G150).

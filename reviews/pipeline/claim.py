@@ -168,11 +168,11 @@ def _refused(due: Due) -> None:
         elif held["overdue"]:
             expire([held["job_id"]])
         elif held["attempts"] >= held["max_attempts"] and not held["leased"]:
-            _bury_lost(due, held)
+            _dead_letter_lost(due, held)
 
 
-def _bury_lost(due: Due, held: Mapping[str, Any]) -> None:
-    """Dead-letter a stage whose every attempt lost its worker."""
+def _dead_letter_lost(due: Due, held: Mapping[str, Any]) -> None:
+    """Dead-letter a stage of which every attempt lost its worker."""
     prepared.rows(
         """
         WITH run AS (

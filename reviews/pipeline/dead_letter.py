@@ -1,4 +1,4 @@
-"""The dead letter of a stage that failed for good."""
+"""Opening of the dead letter of a stage that is not tried again."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ SELECT stage FROM run""")
 
 
 def fail_replay(job_id: int) -> None:
-    """Dead-letter a replayed job at its deadline and current stage; its letter is new again.
+    """Dead-letter a replayed job at its deadline, at its current stage.
 
-    Part of the caller's transaction, which holds the job. Its worker's late results are dropped; what was
-    sent stays sent, and the next replay sends the rest.
+    Its dead letter is new again. Part of the caller's transaction, which holds the job. Its worker's late
+    results are dropped; what was sent stays sent, and the next replay sends the rest.
     """
     stage = prepared.value(
         _FAIL,

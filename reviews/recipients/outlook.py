@@ -26,9 +26,10 @@ _STARTED_BY = "a trigger, a code host or polling"
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """`text` says in one or two sentences what will be mailed; `is_good`: mail comes.
+    """Outlook for a person: `text` says in one or two sentences what will be mailed.
 
-    `matches`: of how many of the newest `compared` reviews each subscription covers a file, by its id.
+    `is_good`: mail comes. `matches`: of how many of the newest `compared` reviews each subscription covers a
+    file, by its id.
     """
 
     text: str

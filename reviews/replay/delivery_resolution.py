@@ -126,7 +126,7 @@ def resume_job(job_id: int, *, actor: str, reason: str) -> str:
 def _walk(letter: DeadLetter, actor: Actor, words: str) -> str:
     """Triage, remediate, validate and replay; return why that failed, or an empty string.
 
-    A letter that was remediated here continues from there.
+    A dead letter that was remediated here continues from there.
     """
     if not _is_remediated_here(letter):
         category = workflow.suggested_category(ErrorClass.DELIVERY_UNCERTAIN)

@@ -63,7 +63,7 @@ _NO_COMMIT = f"{1:040x}"
 
 
 class Redirected(PermanentFailure):
-    """The host answers at another address, which is not followed."""
+    """A host that answers at another address, which is not followed."""
 
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -364,7 +364,7 @@ def made_anew() -> RetryableFailure:
 
 
 class _Damaged(Exception):
-    """The mirror cannot be read."""
+    """A mirror that cannot be read."""
 
 
 def kept_as(reference: str) -> str:

@@ -110,7 +110,10 @@ def git_source(name: str, config: SourcesConfig, *, timeout_seconds: float = 60)
 
 
 def listing_of(config: PerforceConfig) -> P4Listing:
-    """Return what tells the poll what a Perforce server has. Raises as `source_for` does."""
+    """Return the listing of a Perforce server's changes, for the poll.
+
+    Raises as `source_for` does.
+    """
     return _perforce(config).listing
 
 

@@ -100,7 +100,7 @@ class RuleReader:
     """Reads rule files from one source inside one allow-list, as `ContextFetcher` does context."""
 
     def __init__(self, source: Source, allow_list: AllowList, may_read: Callable[[str], bool]) -> None:
-        """`may_read` decides which of the allowed paths may be read for this review."""
+        """Read rules from those of the allowed paths that `may_read` allows for this review."""
         self._source = source
         self._allow_list = allow_list.with_case(source.case_sensitive)
         self._may_read = may_read

@@ -60,7 +60,7 @@ def repository_tree(changelist_id: str) -> str:
 
 @register.filter
 def ending(value: str) -> str:
-    """Show what became of an earlier finding as messages say it."""
+    """Show how an earlier finding ended, as messages say it."""
     return status_in_words(Ending(value)).capitalize() if value else ""
 
 
