@@ -42,7 +42,7 @@ _LONG = ("quote", "problem", "trigger", "suggestion", "title")
 
 
 def findings_in_text(text: str) -> list[dict[str, object]]:
-    """Return raw findings of a text: those that name a file and say something."""
+    """Return the raw findings of a text that name a file and have a problem or a title."""
     lines = [line[:_MAX_LINE_CHARS] for line in _without_tags(text[:MAX_CHARS]).split("\n")[:MAX_LINES]]
     for form in (_labelled, _table, _lint):
         found = [raw for raw in form(lines) if _is_finding(raw)]

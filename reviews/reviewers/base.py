@@ -141,7 +141,7 @@ class Finding:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Finding:
-        """Return the finding whose fields these are, as they come out of JSON."""
+        """Return the finding with these fields, given as JSON has them."""
         typed = {
             "severity": FindingSeverity(fields["severity"]),
             "side": Side(fields["side"]),

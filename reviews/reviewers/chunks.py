@@ -99,7 +99,7 @@ class ContextBlock:
         return RedactedText.template(f"[{self.name}] {{text}}", text=self.text)
 
     def __len__(self) -> int:
-        """Return the number of characters of what is shown."""
+        """Return the number of characters of `shown`."""
         return len("[] ") + len(self.name) + len(self.text)
 
 
@@ -171,7 +171,7 @@ def pack(
 
 
 def units_in(chunks: Iterable[Chunk], file_tokens: Sequence[int], budget_tokens: int) -> list[Chunk]:
-    """Return the hunks of packed chunks by file, those of a file over the budget in groups."""
+    """Return the hunks of packed chunks by file, in groups where a file is over the budget."""
     of_file: dict[int, list[list[ShownHunk]]] = {}
     for hunk in (hunk for chunk in chunks for hunk in chunk.hunks):
         groups = of_file.setdefault(hunk.file, [[]])

@@ -114,7 +114,7 @@ class ModelReview:
         return self.around.second or self.client if part.turn % 2 == 0 else self.client
 
     async def all_parts(self) -> list[PartResult]:
-        """Review every part, a few at a time. Raises what ends the attempt."""
+        """Review every part, a few at a time. Raises the error that ends the attempt."""
         parts = iter(self._parts)
         results: dict[tuple[int, int], list[PartResult]] = {}
 

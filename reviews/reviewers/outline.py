@@ -29,7 +29,7 @@ _MAX_DEPTH = 500  # of definitions: beyond 32,768 levels, the cursor's time is t
 _MAX_TOKENS = 10_000  # in a row, of a file that is no program: the cursor's time is their square
 _TICKS = 32  # steps between two looks at the clock
 MAX_NAMES = 20  # of one declaration
-# Comments, decorators and attributes: what stands right above a definition and is about it.
+# Nodes right above a definition that belong to it.
 _ABOVE = ("comment", "line_comment", "block_comment", "decorator", "attribute_item")
 _MEMORY_BYTES, _MEMORY_A_BYTE = 32_000_000, 64  # what the parser may take
 

@@ -67,7 +67,7 @@ class ChangeText:
 
 
 def overhead_tokens(change: ChangeText, max_findings: int, is_compact: bool = False) -> int:
-    """Return an upper bound of what a request costs besides its files and hunks."""
+    """Return an upper bound of a request's tokens besides those of its files and hunks."""
     description = tokens(change.description.truncated(MAX_DESCRIPTION_CHARS))
     manifest = int(MAX_MANIFEST_CHARS / CHARS_PER_TOKEN)
     return tokens(system_prompt(max_findings, is_compact)) + description + manifest + _FIXED_TOKENS
@@ -155,7 +155,10 @@ def _characters(chunk: Chunk) -> int:
 
 
 def shared_characters(request: str) -> int:
-    """Return the length of what all parts of a review share: up to the end of its list of files."""
+    """Return the length of a request's beginning that all parts share.
+
+    It goes to the end of the list of files.
+    """
     marks = marks_of(request)
     title = request.find(f"BEGIN {marks[0]} files of the change\n") if marks else -1
     end = request.find(f"END {marks[0]}\n", title) if title >= 0 else -1

@@ -131,7 +131,7 @@ class ShownText:
 
 
 def _tiers(readings: Sequence[Reading], sides: Sequence[SideText], hint: int | None) -> Iterator[list[Place]]:
-    """Yield places, those that fit best first."""
+    """Yield lists of places, the ones that fit best first."""
     needles = [("".join(map(normal, reading.lines)), _count(reading)) for reading in readings]
     for needle, count in needles:
         yield [p for text in sides for p in _whole(text, needle, count)]

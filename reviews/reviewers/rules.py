@@ -71,7 +71,7 @@ class ShownRule:
         )
 
     def __len__(self) -> int:
-        """Return the number of characters of what is shown, or a few more."""
+        """Return the number of characters of `shown`, or a few more."""
         return len(self.text) + len(self.id) + len(self.place or "") + _HEAD_CHARS
 
 
@@ -124,7 +124,10 @@ def _items(lines: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
 
 
 def rules_of(rules: Sequence[ShownRule], files: Collection[int]) -> tuple[ShownRule, ...]:
-    """Return the rules for a part with these files: the most specific, those of the team first."""
+    """Return the rules for a part with these files, in their order, as many as fit.
+
+    The team's come first, and more specific ones before others.
+    """
     chosen: list[ShownRule] = []
     room = MAX_TOKENS
     for rule in [rule for rule in rules if not rule.files.isdisjoint(files)]:

@@ -68,7 +68,7 @@ def _halves(chunk: Chunk) -> tuple[Chunk, ...]:
 
 
 def _halves_of_hunk(hunk: ShownHunk) -> tuple[ShownHunk, ...]:
-    """Cut a hunk between two lines of its diff, so that what replaces a line stays with it."""
+    """Cut a hunk between two lines of its diff, so that a line stays with its replacement."""
     positions = sorted(line.position for line in hunk.lines)
     middle = positions[len(positions) // 2] if positions else 0
     early = [line for line in hunk.lines if line.position < middle]

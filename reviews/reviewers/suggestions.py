@@ -146,7 +146,7 @@ def _matching(side: Sequence[str], wanted: Sequence[str]) -> list[tuple[int, int
 
 
 def _ending(places: Sequence[_Place], sides: Sequence[Sequence[str]], quote: str) -> list[_Place]:
-    """Return the ranges from places to the line that ends them; the shortest to each such line."""
+    """Return the ranges from places to lines that have the quote, the shortest to each line."""
     for reading in readings_of(quote):
         wanted = normal(reading.lines[0])
         shortest: dict[tuple[int, int], _Place] = {}

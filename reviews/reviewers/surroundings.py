@@ -34,7 +34,7 @@ def shown_again(chunk: Chunk, findings: Sequence[Finding], paths: Sequence[str],
         *(block for block in chunk.context if block.symbol in words),
     ]
     kept: set[str] = set()
-    # What they rest on has some room in a small window too, the rest only what is left.
+    # Blocks that findings rest on or name have some room in a small window too; others have what is left.
     for blocks, least in ((named, LEAST_CONTEXT_CHARS), (chunk.context, 0)):
         room = max(left, least)
         for block in blocks:

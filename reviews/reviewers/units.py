@@ -188,7 +188,7 @@ def _filled(prepared: Prepared, units: Iterable[Chunk]) -> tuple[Chunk, ...]:
 
 
 def _as_asked(prepared: Prepared, unit: Chunk, share: float) -> Chunk:
-    """Return a unit with what it needs of its context, and with more where that is little."""
+    """Return a unit with the context that it needs, and with more where that is little."""
     needed = needed_of(unit, room_beside(prepared, unit), share)
     floor = best_of(unit, min(room_beside(prepared, unit), LEAST_CONTEXT_TOKENS))
     return Chunk(unit.hunks, max(needed, floor, key=len))
@@ -299,7 +299,7 @@ def answered(
 
 
 def _shows(prepared: Prepared, around: Sequence[Chunk], needed: Sequence[ContextBlock]) -> bool:
-    """Return whether these parts show, as blocks or in hunks, what a unit needs."""
+    """Return whether these parts show all needed definitions, as blocks or in hunks."""
     paths = [entry.path.truncated(MAX_PATH_CHARS).text for entry in prepared.text.manifest]
     shown = {place_of(block) for chunk in around for block in chunk.context} | {
         f"{paths[hunk.file]}:{line.number}"

@@ -166,7 +166,7 @@ def _questions(
 
 
 def _name(finding: Finding) -> str:
-    """Return an id that says nothing of the order: ids that are counted are also miscounted."""
+    """Return an id that does not show the order: models miscount ids that are numbered."""
     whole = f"{finding.raw}{finding.file}{finding.title}{finding.message}"
     letters = hashlib.shake_256(whole.encode(errors="surrogatepass")).digest(6)
     return "K-" + "".join(chr(ord("a") + byte % 26) for byte in letters)
@@ -183,7 +183,7 @@ def _claim(name: str, finding: Finding) -> str:
 
 
 async def _answer(asking: ModelReview, question: _Question) -> tuple[Mapping[str, Any] | None, Usage]:
-    """Return the verdicts about a question, None when there are none, and what they cost."""
+    """Return the verdicts about a question, or None, and their cost."""
     if (known := Finished.of(asking.progress, question.digest)) is not None:
         return known.answer, known.usage
     exchange = Exchange(f"{asking.around.new_call_id()}-verify", asking.around.verifier)

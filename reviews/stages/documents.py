@@ -64,7 +64,7 @@ async def with_documents(
     around: ReviewContext,
     outcome: ReviewOutcome,
 ) -> ReviewOutcome:
-    """Return a review with what its change made untrue in documents by meaning (guarantee G479).
+    """Return a review with the sections that its change made untrue by meaning (G479).
 
     Raises what `around.may_continue` raises, as the review itself may not go on then. Any other failure
     leaves the review as it was.
