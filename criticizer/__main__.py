@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run a management command; end with a sentence when settings or the database do not allow it."""
+    """Run a management command, or end with a sentence about settings or the database."""
     if sys.argv[1:2] == ["agent"]:  # on the customer's side there are no settings
         from criticizer import reference_agent
 
@@ -42,9 +42,9 @@ def _run() -> None:
 
     class Utility(ManagementUtility):
         def fetch_command(self, subcommand: str) -> BaseCommand:
-            """Let no collection of garbage look at what is loaded by now: not now, at work or at the end.
+            """Freeze what is loaded by now, so that no garbage collection looks at it.
 
-            It took two fifths of a command without work, and memory that forks could not share.
+            Looking took two fifths of a command without work, and memory that forks could not share.
             """
             command = super().fetch_command(subcommand)
             gc.freeze()

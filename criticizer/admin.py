@@ -1,4 +1,7 @@
-"""Registers the admin of this app's tables: Django's autodiscovery looks for this module only."""
+"""Registers the admin of this app's tables.
+
+Django's autodiscovery looks for this module only.
+"""
 
 from criticizer.queue import admin as queue_admin
 from criticizer.resilience import admin as circuit_admin

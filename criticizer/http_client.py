@@ -1,7 +1,7 @@
-"""Bounded HTTP over httpx: no redirects, no retries, no proxy or credential of the environment.
+"""Bounded HTTP over httpx: no redirects, no retries, nothing of the environment.
 
-A failure tells its phase. A connection that was never made sent nothing; a request that was under
-way when it broke may have been acted on.
+A proxy or a credential of the environment is not used. A failure tells its phase. A connection that was never
+made sent nothing; a request that was under way when it broke may have been acted on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class Fault(StrEnum):
 
 
 class ExchangeFailed(Exception):
-    """No complete answer. `cause` names the foreign exception; `certificate` says what is wrong with one."""
+    """Exchange without a complete answer.
+
+    `cause` names the foreign exception; `certificate` says what is wrong with one.
+    """
 
     def __init__(self, fault: Fault, phase: Phase, error: Exception, certificate: str = "") -> None:
         super().__init__(f"{fault} {phase}: {type(error).__name__}")
@@ -231,11 +234,12 @@ def host_and_port(address: str) -> str:
 def retry_after(
     headers: Mapping[str, str], now: Callable[[], float] = time.time, *, lenient: bool = False
 ) -> float | None:
-    """Return the seconds a server asks us to wait: whole seconds or an HTTP date, as RFC 9110 has it.
+    """Return the seconds that a server asks us to wait, or None.
 
-    `lenient` also reads what model servers send: milliseconds, fractions and negative numbers (0). A
-    receiver that deduplicates nothing is sent to again after a 503 with this header: there only the
-    standard's own form counts. `headers` are looked up in lower case.
+    They are whole seconds or an HTTP date, as RFC 9110 has it. `lenient` also reads what model servers send:
+    milliseconds, fractions and negative numbers (0). A receiver that deduplicates nothing is sent to again
+    after a 503 with this header: there only the standard's own form counts. `headers` are looked up in lower
+    case.
     """
     value = headers.get("retry-after", "").strip()
     if lenient:

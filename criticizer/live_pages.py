@@ -16,9 +16,10 @@ IDLE_SECONDS = 10
 
 
 def live_answer(request: HttpRequest, html: str, next_seconds: int, have: str = "") -> HttpResponse:
-    """Return a live fragment, or 204 when the reader has it already; `next_seconds` 0 ends the updates.
+    """Return a live fragment, or 204 when the reader has it already.
 
-    `have` tells what the fragment shows; unless given, it is a digest of the HTML.
+    `next_seconds` 0 ends the updates. `have` tells what the fragment shows; unless given, it is a digest of
+    the HTML.
     """
     have = have or hashlib.sha256(html.encode()).hexdigest()[:16]
     response = HttpResponse(status=204) if request.GET.get("have") == have else HttpResponse(html)

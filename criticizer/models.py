@@ -1,4 +1,4 @@
-"""Tables of the shared app: outbox, worker clusters, security events, circuit breakers, rate limits."""
+"""Tables of the shared app: queue, clusters, security, circuits, rate limits, views."""
 
 from __future__ import annotations
 
@@ -158,12 +158,15 @@ class Circuit(models.Model):
 
     @property
     def why(self) -> str:
-        """The reason of the state for operators; empty when there is none."""
+        """Return the reason of the state for operators; empty when there is none."""
         return "; ".join(filter(None, (self.reason, "only a real call closes it" if self.needs_call else "")))
 
 
 class CircuitBucket(models.Model):
-    """Calls to a dependency in ten seconds. Unlogged: a crash of PostgreSQL loses one minute of counts."""
+    """Calls to a dependency in ten seconds.
+
+    Unlogged: a crash of PostgreSQL loses one minute of counts.
+    """
 
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=128)
@@ -248,9 +251,10 @@ class PaceSlot(models.Model):
 
 
 class LoginTry(models.Model):
-    """Failed logins of one subject in a window: an account, an address, or both (`login_throttle`).
+    """Failed logins of one subject in a window (`login_throttle`).
 
-    `subject` is a keyed digest, so the table has no names; `login_throttle` bounds its size.
+    The subject is an account, an address, or both. `subject` is a keyed digest, so the table has no names;
+    `login_throttle` bounds its size.
     """
 
     subject = models.CharField(max_length=64, primary_key=True)

@@ -1,4 +1,4 @@
-"""The reference agent: `criticizer agent --url --key`. It takes tasks, answers them, and submits the answers.
+"""The reference agent, `criticizer agent --url --key`: takes tasks and submits answers.
 
     claim ─► heartbeats at a third of the lease ─► command or model ─► submit, until it is answered
 
@@ -99,7 +99,10 @@ def _message(answer: Answer) -> str:
 
 @contextlib.contextmanager
 def renewing(server: Server, task: Mapping[str, Any], lease: float) -> Iterator[threading.Event]:
-    """Renew the lease of a claim during the block; yield the event that is set when the task is gone."""
+    """Renew the lease of a claim during the block.
+
+    Yields the event that is set when the task is gone.
+    """
     gone, done = threading.Event(), threading.Event()
 
     def renew() -> None:
@@ -213,7 +216,10 @@ def model_worker(base_url: str, model: str, key: str, seconds: float) -> Worker:
 
 
 def answer_in(text: str) -> Any:
-    """Return the first JSON object of a text, or the text without one: the server says what is wrong."""
+    """Return the first JSON object of a text, or the text if it has none.
+
+    The server then says what is wrong with it.
+    """
     start = text.find("{")
     try:
         return json.JSONDecoder().raw_decode(text, start)[0] if start >= 0 else text
@@ -230,7 +236,10 @@ class Agent:
     name: str
 
     def run(self, idle_seconds: float) -> int:
-        """Work until no task came for `idle_seconds`; return how many were submitted. Raises Refused."""
+        """Work until no task came for `idle_seconds`; return how many results were accepted.
+
+        Raises Refused.
+        """
         count, idle_since = 0, time.monotonic()
         while time.monotonic() - idle_since <= idle_seconds:
             try:

@@ -1,4 +1,7 @@
-"""Storages of artifacts and of removed dead letters: directories, or buckets of an S3 server."""
+"""Storages of artifacts and of removed dead letters.
+
+They are directories, or buckets of an S3 server.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The texts about what is missing or refused: one table, which the code that shows them reads.
+"""The texts about what is missing or refused, in one table.
 
-`docs/texts.md` is generated from it (`manage.py text_table`). `tests/acceptance/test_texts.py` lets each text
-appear in each of its places through the whole product. Failures have a table of their own
-(`criticizer.resilience.failures`).
+The code that shows them reads it. `docs/texts.md` is generated from it (`manage.py text_table`).
+`tests/acceptance/test_texts.py` lets each text appear in each of its places through the whole product.
+Failures have a table of their own (`criticizer.resilience.failures`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 
 class Place(StrEnum):
-    """Where a text appears."""
+    """A place where a text appears."""
 
     PAGE = "page"
     MAIL = "mail"
@@ -28,9 +28,10 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One row. `text` has `{names}` for values; `code` is the specification's; `title`: of a check run.
+    """One row of the table.
 
-    `status`: of an answer; `conclusion`: of a check run.
+    `text` has `{names}` for values; `code` is the specification's. `title` and `conclusion` are those of a
+    check run, `status` that of an answer.
     """
 
     when: str

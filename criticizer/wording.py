@@ -9,7 +9,7 @@ _NOT_PRINTABLE = re.compile(r"[^ -~]+")
 
 
 def plural_count(count: int, noun: str, *, zero: str = "0") -> str:
-    """Return such as `1 finding`, `3 findings`, `2 deliveries`; `zero` stands for 0."""
+    """Return a text such as `1 finding`, `3 findings`, `2 deliveries`; `zero` stands for 0."""
     if count == 1:
         return f"1 {noun}"
     is_ies = noun.endswith("y") and noun[-2] not in "aeiou"  # deliveries, but replays
@@ -17,5 +17,8 @@ def plural_count(count: int, noun: str, *, zero: str = "0") -> str:
 
 
 def server_words(words: object) -> str:
-    """Return a server's words for operators: one line of at most 200 characters, without addresses."""
+    """Return a server's words for operators, without addresses.
+
+    They are one line of at most 200 characters.
+    """
     return _ADDRESS.sub("[address]", _NOT_PRINTABLE.sub(" ", str(words)))[:200].strip()

@@ -1,4 +1,7 @@
-"""Base classes and columns of the admin. Lists never count a whole table or select distinct values."""
+"""Base classes and columns of the admin.
+
+Lists never count a whole table or select distinct values.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,10 @@ def _shown(
 
 
 def named_values(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the recorded context of an event or a failure as sorted (name, value), without what is empty."""
+    """Return the recorded context of an event or a failure as sorted (name, value).
+
+    Empty values are left out.
+    """
     return sorted((str(name), value) for name, value in context.items() if value not in ("", None))
 
 

@@ -1,4 +1,4 @@
-"""Actions on many rows: a confirmation page first, then the action on exactly the rows that it named.
+"""Actions on many rows: first a confirmation page, then exactly the rows that it named.
 
 The selection is frozen when the confirmation page is shown: with "select all" everything that matches
 the filter, not only the page, and nothing that arrives later. It travels signed in one form field, so
@@ -63,7 +63,7 @@ def reason_field(**kwargs: Any) -> forms.CharField:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """How many rows an action changed, and how many it skipped for which reason.
+    """Result of an action: how many rows it changed, and how many it skipped and why.
 
     `otherwise` counts rows that it changed in another way than its name says: text -> rows.
     `address` links to the outcome; empty where the list itself shows it. `notes` are sentences to add.
@@ -77,7 +77,7 @@ class ActionResult:
     notes: Sequence[str] = ()
 
     def sentence(self, verb: str) -> str:
-        """Return such as `3 triaged, 1 skipped: it is discarded already.`"""
+        """Return a text such as `3 triaged, 1 skipped: it is discarded already.`"""
         otherwise = [f"{count} {text}" for text, count in self.otherwise.items()]
         reasons = summarize_reasons(self.skipped, lambda count, reason: f"{count} skipped: {reason}")
         counted = ", ".join(filter(None, [f"{self.done} {verb}", *otherwise, reasons]))
@@ -90,7 +90,10 @@ def _keys(rows: QuerySet[Any]) -> list[Any]:
 
 
 def summarize_reasons(reasons: Mapping[str, int], text: Callable[[int, str], str]) -> str:
-    """Return the reasons with their number of rows, the most frequent first; rare ones are only counted."""
+    """Return the reasons with their number of rows, the most frequent first.
+
+    Rare reasons are only counted.
+    """
     ranked = Counter(reasons).most_common()
     parts = [text(count, reason) for reason, count in ranked[:MAX_REASONS]]
     if rest := ranked[MAX_REASONS:]:
@@ -114,7 +117,7 @@ def for_each(act: Callable[..., str]) -> Act:
 
 @dataclass(frozen=True, slots=True)
 class BulkAction:
-    """An action of a list: its texts, its permission, its form, and the function that performs it.
+    """An action of a list: its texts, permission, form, and the function that performs it.
 
     `act(ids, actor, cleaned form data)` returns an `ActionResult`. `refused(ids)` returns row -> reason
     for rows that cannot be changed, before the form is shown. `initial(ids)` returns the form's initial
@@ -225,7 +228,10 @@ class ConfirmedActionsMixin(ScopedAdmin):
     def _report(
         self, request: HttpRequest, action: BulkAction, result: ActionResult, ids: Sequence[Any]
     ) -> None:
-        """Put the result into a message. It links to the rows: they may not match the search any more."""
+        """Put the result into a message that links to the rows.
+
+        They may not match the search any more.
+        """
         level = messages.WARNING if result.skipped or result.otherwise else messages.SUCCESS
         address, link = result.address, result.link
         if not address and len(ids) > 1:
@@ -296,7 +302,10 @@ def message_with_link(text: str, address: str, link: str) -> SafeString | str:
 
 
 def link_to_rows(model: str, key: str, ids: Sequence[Any], noun: str) -> tuple[str, str]:
-    """Return the address of a list of the rows, or of as many as a search can name, and the link's text."""
+    """Return the address of a list of the rows, and the link's text.
+
+    The list has as many of them as a search can name.
+    """
     shown = _named(ids)
     which = "these" if len(shown) == len(ids) else "the first"
     return address_of_rows(model, key, shown), f"Show {which} {len(shown)} {noun}"
@@ -311,5 +320,5 @@ def _named(ids: Sequence[Any]) -> Sequence[Any]:
 
 
 def is_everything(request: HttpRequest) -> bool:
-    """Say whether all that matches the list's search was chosen, rather than rows of the page."""
+    """Return whether all that matches the list's search was chosen, not rows of the page."""
     return request.POST.get("select_across") == "1"

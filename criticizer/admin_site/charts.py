@@ -1,8 +1,8 @@
-"""Charts drawn on the server: numbers in, SVG out; `templates/admin/_chart.html` is its frame.
+"""Charts drawn on the server: numbers in, SVG out.
 
-Shapes lie in a box of 600 by 100 units that the style sheet stretches, so that text stays HTML and
-keeps its size. Colours are classes (`s-ok`, `s-danger`, ...), never attributes. Every chart has a
-title, a sentence that describes it, and its numbers as a table.
+`templates/admin/_chart.html` is their frame. Shapes lie in a box of 600 by 100 units that the style sheet
+stretches, so that text stays HTML and keeps its size. Colours are classes (`s-ok`, `s-danger`, ...), never
+attributes. Every chart has a title, a sentence that describes it, and its numbers as a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _LINE = '<path class="line {}" d="{}"/>'
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One row of numbers, one for each slot. `href`: the rows behind its sum; `links`: behind each."""
+    """One row of numbers, one for each slot.
+
+    `href` leads to the rows behind its sum, `links` to those behind each number.
+    """
 
     name: str
     look: str
@@ -147,7 +150,10 @@ def lines(
     sentence: str,
     top: float = 0.0,
 ) -> Chart:
-    """Draw a line for each series; a slot without a number breaks it. `top` 0: as high as they are."""
+    """Draw a line for each series; a slot without a number breaks it.
+
+    With `top` 0 the chart is as high as the numbers.
+    """
     known = [value for row in series for value in row.values if value is not None]
     top = top or nice_top(max([*known, 0.001]))
     step = WIDTH / max(len(slots), 1)

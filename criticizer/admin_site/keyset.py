@@ -159,10 +159,11 @@ class KeysetChangeList(ChangeList):
         )
 
     def _near(self, request: HttpRequest, seconds: float, within: Q) -> list[Any]:
-        """Return the matches among the next rows `within`; `older_url` leads on from the last row searched.
+        """Return the matches among the next rows `within`.
 
-        It searches `LOOK_AHEAD` rows, and more until `seconds` have passed. Not cancelled any more are a page
-        that is full and a list that was searched to its end.
+        `older_url` leads on from the last row searched. It searches `LOOK_AHEAD` rows, and more until
+        `seconds` have passed. A full page counts as cancelled no longer, nor does a list that was searched to
+        its end.
         """
         if request.GET.get(BEFORE):
             return []
@@ -233,7 +234,10 @@ class KeysetChangeList(ChangeList):
 
 
 class KeysetAdmin(ReadOnlyAdmin):
-    """A list paged by key, with the search grammar, saved views and bounded counts; see the example above."""
+    """A list paged by key, with the search grammar, saved views and bounded counts.
+
+    The docstring of the module has an example.
+    """
 
     orderings: Mapping[str, Ordering]
     search_keys: Mapping[str, Key] = {}
@@ -273,7 +277,7 @@ class KeysetAdmin(ReadOnlyAdmin):
         return self.change_list
 
     def action_checkbox(self, obj: Model) -> SafeString:
-        """Return the row's checkbox as Django's widget draws it, without rendering a template per row."""
+        """Return the row's checkbox as Django draws it, without rendering a template per row."""
         return format_html_fast(
             '<input type="checkbox" name="{}" value="{}" class="action-select" '
             'aria-label="Select this object for an action - {}">',

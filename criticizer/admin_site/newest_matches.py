@@ -33,7 +33,7 @@ def page_by_keys(
     after: Sequence[Any] | None,
     number: int,
 ) -> list[Any] | None:
-    """Return the next `number` of `rows` that match a search, in their order, or all that are left.
+    """Return the next `number` of `rows` that match a search, in order, or all that are left.
 
     `rows` are in `ordering`; `after` is the position behind which the page begins. None, so that the caller
     searches normally, if the search does not have exactly one term of a key with `newest`, has words beside

@@ -83,7 +83,10 @@ def up_to(model: type[Model], ordering: Ordering, values: Sequence[Any]) -> _Bey
 
 
 def cursor_of(row: Model, ordering: Ordering) -> str:
-    """Return a row's position in `ordering` as `<value>,<key>`; times are microseconds since 1970."""
+    """Return a row's position in `ordering` as `<value>,<key>`.
+
+    Times are microseconds since 1970.
+    """
     return cursor([getattr(row, name) for name in ordering.names])
 
 

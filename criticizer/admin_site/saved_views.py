@@ -1,4 +1,7 @@
-"""Saved views of lists: a person's name for a search, filters and an order. No other person sees them."""
+"""Saved views of lists: a person's name for a search, filters and an order.
+
+No other person sees them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class View:
 
 
 def normalized_query(query: str) -> str:
-    """Return the part of a query string that makes the view, sorted; without the page. "" for a monster."""
+    """Return the part of a query string that makes the view, sorted and without the page.
+
+    "" where it has more than 50 fields.
+    """
     try:
         pairs = [(name, value) for name, value in parse_qsl(query, max_num_fields=50) if value]
     except ValueError:
@@ -59,7 +65,10 @@ def change(request: HttpRequest) -> HttpResponse:
 
 
 def change_of(request: HttpRequest, page: str, address: str) -> HttpResponse:
-    """Save a view (`name`, `query`), rename (`rename`, `name`) or delete (`forget`) one; show its list."""
+    """Save, rename or delete a view of the person, then show its list.
+
+    Fields: `name` and `query` save one, `rename` and `name` rename one, `forget` deletes one.
+    """
     if not request.user.is_authenticated:
         raise PermissionDenied  # their views redirect to the login before
     name, query = request.POST.get("name", "").strip()[:60], normalized_query(request.POST.get("query", ""))

@@ -109,7 +109,10 @@ def number(field: str, meaning: str, *, example: str = ">3") -> Key:
 
 
 def age(field: str, meaning: str, *, example: str = ">2d") -> Key:
-    """Return a key for times: `>2d` is longer ago than two days, `<3h` (or `3h`) within three hours."""
+    """Return a key for times, by how long ago they are.
+
+    `>2d` is longer ago than two days, `<3h` (or `3h`) within three hours.
+    """
 
     def condition(text: str) -> Q:
         if (found := _AGE.fullmatch(text)) is None:
@@ -195,7 +198,7 @@ def condition_of(text: str, keys: Mapping[str, Key], words: FullTextFilter | Non
 
 
 def range_to_read(text: str, keys: Mapping[str, Key]) -> Q | None:
-    """Return the range of the list that a search reads which no index serves; None for another search."""
+    """Return the range of the list that a search without an index reads, None for others."""
     try:
         terms = parse(text)
         if not all(

@@ -20,7 +20,7 @@ _EXACT = '<time datetime="{}">{}</time>'
 
 
 def time_ago(moment: datetime | None) -> SafeString | str:
-    """Return such as `3 h ago` or `in 5 min`; static/reviews/times.js keeps it current."""
+    """Return a text such as `3 h ago` or `in 5 min`; static/reviews/times.js keeps it current."""
     if moment is None:
         return NEVER
     seconds = round((timezone.now() - moment).total_seconds())
@@ -29,7 +29,7 @@ def time_ago(moment: datetime | None) -> SafeString | str:
 
 
 def timestamp(moment: datetime | None) -> SafeString | str:
-    """Return such as `2026-11-21 17:30:05 UTC`."""
+    """Return a text such as `2026-11-21 17:30:05 UTC`."""
     if moment is None:
         return NEVER
     return format_html_fast(_EXACT, moment.isoformat(timespec="milliseconds"), format_utc(moment))

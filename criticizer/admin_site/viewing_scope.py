@@ -1,4 +1,4 @@
-"""Viewing scopes of the admin: each table says how its rows lead to a review (guarantee G180).
+"""Viewing scopes of the admin: how each table's rows lead to a review (guarantee G180).
 
 `ScopedAdmin.get_queryset` narrows the rows of a user who may not see every file. Lists, counts, pages,
 actions, exports and histories start from it, so a row outside the scope does not exist for that user.
@@ -27,29 +27,41 @@ PROVIDERS: list[Callable[[Any], Visible | None]] = []
 
 @dataclass(frozen=True, slots=True)
 class RowScope:
-    """How a table is narrowed: by `condition`, or not at all. `why`: why not by single reviews."""
+    """Rule by which a table is narrowed: by `condition`, or not at all.
+
+    `why` says why it is not narrowed by single reviews.
+    """
 
     condition: Callable[[Visible], Any] | None
     why: str = ""
 
 
 def of_job(job: str) -> RowScope:
-    """Rows of one review, seen with any file of it."""
+    """Return the scope of rows of one review: seen with any file of it."""
     return RowScope(lambda visible: visible.of_jobs(job))
 
 
 def of_whole_job(job: str) -> RowScope:
-    """Rows whose texts may name any file of their review: seen when all its files may be seen."""
+    """Return the scope of rows whose texts may name any file of their review.
+
+    They are seen when all its files may be seen.
+    """
     return RowScope(lambda visible: visible.of_whole_jobs(job))
 
 
 def across_reviews(why: str) -> RowScope:
-    """Rows that sum up or quote many reviews: for users who may see every file."""
+    """Return the scope of rows that sum up or quote many reviews.
+
+    They are for users who may see every file.
+    """
     return RowScope(lambda _: Q(pk__in=()), why)
 
 
 def not_of_reviews(why: str) -> RowScope:
-    """Rows that say nothing of a review: the table's own permission is enough."""
+    """Return the scope of rows that say nothing of a review.
+
+    The table's own permission is enough.
+    """
     return RowScope(None, why)
 
 
@@ -74,7 +86,10 @@ class ScopedAdmin(admin.ModelAdmin[Any]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Find nothing for a search that is too long: each of its words is a condition on each field."""
+        """Find nothing for a search that is too long.
+
+        Each of its words would be a condition on each field.
+        """
         if len(search_term) > MAX_CHARACTERS:
             messages.error(request, f"A search has at most {MAX_CHARACTERS} characters.")
             return queryset.none(), False
@@ -125,6 +140,9 @@ def narrowed(rows: QuerySet[Any], user: Any, scope: RowScope) -> QuerySet[Any]:
 
 
 def of_registered(model: type[Model], user: Any) -> QuerySet[Any]:
-    """Return the rows of a registered table that a user may see, for what other pages show of it."""
+    """Return the rows of a registered table that a user may see.
+
+    Other pages use it for what they show of the table.
+    """
     registered: Any = admin.site.get_model_admin(model)
     return narrowed(QuerySet(model), user, registered.scope)

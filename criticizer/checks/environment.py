@@ -60,7 +60,7 @@ def _problem_of_repository(path: Path) -> str:
 
 @check()
 def code_hosts() -> Messages:
-    """Check what the variables of code hosts mean together (criticizer.E008, W018-W020, W022, W023)."""
+    """Check the variables of code hosts together (criticizer.E008, W018-W020, W022, W023)."""
     for host, kind in HOSTS.items():
         variable, example = kind.address
         site = urlsplit(getattr(settings, variable))
@@ -82,7 +82,7 @@ def code_hosts() -> Messages:
 
 
 def _credentials(kind: type[Any]) -> Messages:
-    """Check that the credentials of a host are whole, and that something tells of its pull requests.
+    """Check that a host's credentials are whole and that its pull requests are reported.
 
     Its address alone is enough for public repositories.
     """

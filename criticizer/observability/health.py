@@ -1,6 +1,6 @@
-"""Health endpoints `/livez` and `/readyz`, `/metrics`, and 503 answers while the database is away.
+"""Health endpoints, `/metrics`, and 503 answers while the database is away.
 
-`HealthMiddleware` answers the first two before hosts, sessions and routes are checked, so that they
+`HealthMiddleware` answers `/livez` and `/readyz` before hosts, sessions and routes are checked, so that they
 work whatever else is wrong. `/metrics` is an ordinary view.
 """
 
@@ -77,7 +77,10 @@ def workers_alive() -> dict[str, int]:
 
 
 def is_migrated() -> bool:
-    """Say whether every migration is applied. True is remembered: the code of a process is fixed."""
+    """Return whether every migration is applied.
+
+    True is remembered: the code of a process is fixed.
+    """
     global _migrated
     if not _migrated:
         executor = MigrationExecutor(connection)
@@ -103,7 +106,7 @@ def not_ready_reason() -> str | None:
 
 
 def _degradations(*, with_hosts: bool) -> dict[str, object]:
-    """Return circuits that are not closed and maintenance functions that hang, where there are any.
+    """Return circuits that are not closed and maintenance functions that hang, if any.
 
     `with_hosts` includes the names of servers and receivers, which only this machine may see.
     """
@@ -127,7 +130,7 @@ def _degradations(*, with_hosts: bool) -> dict[str, object]:
 
 
 def is_database_down(error: BaseException | None) -> bool:
-    """Say whether `error` is a lost connection or a conflict, so that a retry may succeed."""
+    """Return whether `error` is a lost connection or a conflict, so that a retry may succeed."""
     if not isinstance(error, (OperationalError, InterfaceError, InternalError)):
         return False
     return classify(error).retryable
@@ -248,7 +251,10 @@ def _is_loopback(request: HttpRequest) -> bool:
 
 
 def _refusal(request: HttpRequest) -> APIException | None:
-    """Authenticate as the API does; its classes are named in settings, as they belong to another app."""
+    """Authenticate as the API does; return why the client may not read the figures, or None.
+
+    The API's classes are named in settings, as they belong to another app.
+    """
     classes: Any = api_settings.DEFAULT_AUTHENTICATION_CLASSES
     for authentication in classes:
         try:

@@ -50,9 +50,10 @@ def add_failure_facts(logger: WrappedLogger, method: str, event: EventDict) -> E
 
 
 def tone_down_refused_requests(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Turn Django's error with a stack about a request that it refuses with 400 into a warning (G580).
+    """Turn Django's error about a request that it refuses with 400 into a warning (G580).
 
-    Anybody can send such requests: a forged Host header, a thousand fields. The text repeats what was sent.
+    Django would log it with a stack. Anybody can send such requests: a forged Host header, a thousand fields.
+    The text repeats what was sent.
     """
     from criticizer.redaction.log_scrubbing import error_of
 

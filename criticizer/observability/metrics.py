@@ -1,4 +1,7 @@
-"""Metrics of `/metrics`, read from PostgreSQL at scrape time: every process returns the same."""
+"""Metrics of `/metrics`, read from PostgreSQL when they are scraped.
+
+Every process returns the same.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,10 @@ from django_structlog.middlewares import RequestMiddleware
 
 
 class RequestLog(RequestMiddleware):
-    """Logs requests without their query strings, which may hold addresses, tokens and search terms."""
+    """Logs requests without their query strings.
+
+    These may hold addresses, tokens and search terms.
+    """
 
     @staticmethod
     def format_request(request: HttpRequest) -> str:

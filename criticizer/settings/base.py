@@ -1,4 +1,7 @@
-"""Settings that are the same in every installation; the package adds those from the environment."""
+"""Settings that are the same in every installation.
+
+The package adds those from the environment.
+"""
 
 from __future__ import annotations
 

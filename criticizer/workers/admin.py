@@ -49,7 +49,7 @@ class WorkerClusterAdmin(ReadOnlyAdmin):
 
     @admin.display(description="state")
     def state(self, cluster: WorkerCluster) -> SafeString:
-        """Alive, draining or silent; the rows of killed clusters stay for an hour."""
+        """Show alive, draining or silent; the rows of killed clusters stay for an hour."""
         silent = (timezone.now() - cluster.beat_at).total_seconds() > BEAT_SECONDS
         value, label = ("silent", "Silent") if silent else ("alive", "Alive")
         if cluster.draining and not silent:

@@ -1,4 +1,4 @@
-"""Modules of the product that run as processes of their own: both ends of the pipes, and limits.
+"""Modules of the product as processes of their own: both ends of the pipes, and limits.
 
     parent: ChildProcess ── send ─► ── receive ── child: Parent
                          ◄─ receive ── ── send ──
@@ -103,7 +103,10 @@ def live_within(memory_bytes: int, cpu_seconds: int | None = None) -> None:
 
 
 class Parent:
-    """The parent of this process. What is printed from now on is lost: it must not become a message."""
+    """The parent of this process.
+
+    What is printed from now on is lost: it must not become a message.
+    """
 
     def __init__(self) -> None:
         self._out = os.dup(1)

@@ -122,7 +122,7 @@ class Maintenance:
         return sorted({*self._paused, *(one.function for one in self._abandoned)})
 
     def _is_abandoned(self, running: MaintenanceRun, connection: Connection) -> bool:
-        """End a call that takes too long, in two steps; say whether its thread was abandoned."""
+        """End a call that takes too long, in two steps; return whether its thread was abandoned."""
         call = (running.function, running.since)
         seconds = time.monotonic() - running.since
         if seconds <= settings.MAINTENANCE_SECONDS:

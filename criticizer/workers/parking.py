@@ -52,7 +52,10 @@ class Place:
     since: float = 0.0  # when it was parked last
 
     def park(self, key: str, seconds: float) -> bool:
-        """Park the request when its view has returned; False where its time is over or too many wait."""
+        """Park the request when its view has returned; return False if it cannot be parked.
+
+        It cannot be once its time is over, or when too many wait.
+        """
         now = time.monotonic()
         is_first = self.until == 0.0
         if is_first and self.parking.is_full(key):
@@ -68,7 +71,10 @@ class Place:
 
 @dataclass(slots=True)
 class Parking:
-    """The parked requests of one process. `resume` hands one back to a thread; it may be called from any."""
+    """The parked requests of one process.
+
+    `resume` hands one back to a thread; any thread may call it.
+    """
 
     connect: Connect
     resume: Callable[[Any], None]
@@ -87,7 +93,10 @@ class Parking:
         return len(self._waiting) >= MOST or self._keys[key] >= MOST_OF_KEY
 
     def add(self, request: Any, place: Place) -> None:
-        """Keep a request until a notification or its time; at once where one came since its view looked."""
+        """Keep a request until a notification or its time.
+
+        A request is handed back at once where a notification came since its view looked.
+        """
         with self._lock:
             is_late = place.seen != self._heard or self.is_closed
             if not is_late:
@@ -142,7 +151,10 @@ class Parking:
                     return
 
     def _goes_on(self, last: float) -> bool:
-        """Say whether the listener is still needed; if not, forget it: the next request starts one."""
+        """Return whether the listener is still needed.
+
+        If not, it is forgotten: the next request starts one.
+        """
         with self._lock:
             if self._waiting or (time.monotonic() - last < _LINGER_SECONDS and not self.is_closed):
                 return True

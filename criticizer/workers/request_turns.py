@@ -37,7 +37,10 @@ _MOST_REMEMBERED = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whose request it is, and of what kind. `client` is a digest within the address."""
+    """The turn of a request: its client and its kind.
+
+    `client` is a digest within the address.
+    """
 
     address: str
     client: str

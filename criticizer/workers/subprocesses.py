@@ -55,7 +55,7 @@ _READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended.
+    """Result of a command.
 
     `exit_code` is negative when a signal ended it. `truncated`: it printed more than its bound and
     was killed for it; `stdout` then holds exactly the bound.
@@ -125,7 +125,10 @@ def start(
 
 
 def start_module(module: ModuleType) -> Process:
-    """Start a module of the product as a program with pipes, and without the environment around it."""
+    """Start a module of the product as a program with pipes.
+
+    It does not get the environment around it.
+    """
     return start(
         [sys.executable, "-E", "-s", "-m", module.__name__],
         environment={"LC_ALL": "C.UTF-8"},

@@ -144,7 +144,7 @@ class Watchdog:
         self._maintenance.tick(connection)
 
     def _is_wedged(self, connection: psycopg.Connection[dict[str, Any]]) -> bool:
-        """Say whether work is claimed (or due) without progress while a worker is free."""
+        """Return whether work is claimed (or due) without progress while a worker is free."""
         stall = stall_seconds()
         if self.queue in settings.DRIVEN_QUEUES:
             row = connection.execute(_DRIVEN_STALLED, {"queue": self.queue, "stall": stall}).fetchone()
@@ -161,7 +161,7 @@ class Watchdog:
         return time.monotonic() - self._progress_at > stall
 
     def _note_progress(self, now_started: dict[uuid.UUID, bool], tokens: list[uuid.UUID]) -> bool:
-        """Update the watched claims; say whether one progressed or every worker is busy."""
+        """Update the watched claims; return whether one progressed or every worker is busy."""
         has_progress = False
         with self._lock:
             for token in tokens:
@@ -190,7 +190,7 @@ def stall_seconds() -> float:
 
 
 def loss_seconds() -> float:
-    """Return for how long after a database loss workers that do not start their work are not wedged.
+    """Return how long after a database loss workers that start nothing are not wedged.
 
     The sockets of a server on this machine close with it: its clients know at once, and a cluster that stands
     still has another reason, such as a worker that was killed in the outage.
@@ -206,9 +206,9 @@ def this_host() -> str:
 
 @cache
 def running_version() -> str:
-    """Return the version of the code that this process runs: a package's, or a checkout's commit.
+    """Return the version of the code that this process runs.
 
-    Call it first before the code on the disk can change.
+    It is a package's version, or a checkout's commit. Call it first before the code on the disk can change.
     """
     git = shutil.which("git")
     if IS_CHECKOUT and git:
@@ -226,7 +226,10 @@ def running_version() -> str:
 
 
 def described(queue: str, pid: int) -> dict[str, Any]:
-    """Return what the row of this cluster says of it; `pid` is the process that all others come from."""
+    """Return the contents of this cluster's row.
+
+    `pid` is the process that all others come from.
+    """
     return {
         "queue": queue,
         "host": this_host(),

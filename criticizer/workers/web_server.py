@@ -50,10 +50,11 @@ _DESCRIPTORS = 3 * CONNECTIONS + 200  # each connection may have a file for its 
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]
-    """Takes one request at a time, and gives one whose body is too large to the application unread.
+    """Reads one request at a time from a connection.
 
-    Its 413 has the right form then. Where more follows a request before its answer, that answer ends the
-    connection and the rest is dropped, as HTTP allows: a client that takes no answers can make us keep one.
+    A request whose body is too large goes to the application unread. Its 413 has the right form then. Where
+    more follows a request before its answer, that answer ends the connection and the rest is dropped, as HTTP
+    allows: a client that takes no answers can make us keep one.
     """
 
     adj: Adjustments
@@ -210,7 +211,10 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
         return not self.active_channels or time.monotonic() > self._stop_at
 
     def _end_overdue(self, now: float) -> None:
-        """Close connections after their deadlines, and when there are too many, those nearest to them."""
+        """Close connections after their deadlines.
+
+        When there are too many, those nearest to their deadlines are closed as well.
+        """
         excess = len(self.active_channels) - self._most
         if excess <= 0 and now < self._next_look:
             return
@@ -246,10 +250,10 @@ def serve(
     connect: Connect,
     background: Callable[[], None],
 ) -> None:
-    """Serve until SIGTERM or SIGINT in `processes` of `threads` each; start again those that end.
+    """Serve in `processes` of `threads` each until SIGTERM or SIGINT.
 
-    `connect`: to the database, for requests that wait for a notification. `background` runs in a thread
-    of each process for as long as the process does.
+    Processes that end are started again. `connect`: to the database, for requests that wait for a
+    notification. `background` runs in a thread of each process for as long as the process does.
     """
     run = partial(_run, application, listening, threads, connect, background)
     gc.freeze()  # large pages made it look through all that is loaded: up to a third of their time

@@ -1,4 +1,4 @@
-"""`manage.py check_compatibility`: whether older machines may run on after the next `migrate`."""
+"""`manage.py check_compatibility`: may older machines run on after the next `migrate`?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
 
 def conclusion(found: list[RiskyOperation]) -> str:
-    """Return why machines of the version before have to be stopped, or may have to; "" when they do not."""
+    """Return what to do with machines of the version before; "" when they may run on."""
     if any(finding.verdict is Verdict.BREAKS for finding in found):
         return "stop all machines of the version before, then migrate."
     if found:

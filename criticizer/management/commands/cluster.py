@@ -102,7 +102,7 @@ def wait_for_workers(sentinel: BaseProcess) -> None:
 
 
 def roles(sentinel_pid: int | None) -> list[str]:
-    """Return the roles of the sentinel's living children, from the titles that django-q2 gives them."""
+    """Return the roles of the sentinel's living children, from django-q2's process titles."""
     found = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(sentinel_pid).children():

@@ -1,4 +1,7 @@
-"""`manage.py generate_artifact_key`: prints a new key for ARTIFACT_KEYS, and nothing else, on stdout."""
+"""`manage.py generate_artifact_key`: print a new key for ARTIFACT_KEYS on stdout.
+
+It prints nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`manage.py up`: database, web and workers, or some of them, in the foreground until Ctrl-C."""
+"""`manage.py up`: run database, web and workers, or some of them, until Ctrl-C.
+
+They run in the foreground.
+"""
 
 from __future__ import annotations
 
