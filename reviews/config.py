@@ -213,7 +213,7 @@ def fallback_dependency() -> str:
 
 def embeddings_dependency() -> str:
     """Return the name of the circuit of the server of embeddings."""
-    return name_of("embeddings", urlsplit(settings.EMBEDDINGS_URL).netloc.rpartition("@")[2])
+    return name_of("embeddings", urlsplit(settings.EMBEDDINGS_BASE_URL).netloc.rpartition("@")[2])
 
 
 def allow_list() -> AllowList:
@@ -333,10 +333,10 @@ def model() -> LlmConfig | None:
 
 def embeddings() -> LlmConfig | None:
     """Return the configuration of the server of embeddings, or None without one."""
-    if not settings.EMBEDDINGS_URL or not settings.EMBEDDINGS_MODEL:
+    if not settings.EMBEDDINGS_BASE_URL or not settings.EMBEDDINGS_MODEL:
         return None
     return LlmConfig(
-        base_url=settings.EMBEDDINGS_URL,
+        base_url=settings.EMBEDDINGS_BASE_URL,
         model=settings.EMBEDDINGS_MODEL,
         api_keys=settings.EMBEDDINGS_API_KEY,
         timeout_seconds=min(settings.LLM_TIMEOUT_SECONDS, EMBEDDINGS_SECONDS),

@@ -38,7 +38,7 @@ def _rules(v: Mapping[str, Any]) -> tuple[tuple[object, str, str], ...]:
         (uses_s3 and redacted == raw, "ARTIFACT_S3_BUCKET_REDACTED", shared),
         (uses_s3 and letters in {raw, redacted}, "ARTIFACT_S3_BUCKET_LETTERS", shared),
         (unwatched, "GIT_WATCH", f"{', '.join(unwatched)} is not in GIT_REPOSITORIES"),
-        unset_with("EMBEDDINGS_MODEL", "EMBEDDINGS_URL"),
+        unset_with("EMBEDDINGS_MODEL", "EMBEDDINGS_BASE_URL"),
         (v["LLM_REQUIRED"] and model == "none", "LLM_REQUIRED", "is true while LLM_PROVIDER is none"),
         unset("LLM_MODEL", model not in ("none", "agent"), "LLM_PROVIDER is"),
         unset_for("LLM_BASE_URL", "LLM_PROVIDER", "openai"),

@@ -236,7 +236,7 @@ _MODEL = (
     Variable("DOCUMENT_SECTIONS", integer(0, 50),
              "How many sections of documents that describe what a change touches the model is asked"
              " about: is it still true? A call each; 0: none. docs/documentation-drift.md.", "5"),
-    Variable("EMBEDDINGS_URL", HTTP,
+    Variable("EMBEDDINGS_BASE_URL", HTTP,
              "An OpenAI-compatible server of embeddings, up to /v1, which finds further sections by meaning."
              " They are sent to it without secrets.", example="http://model.internal:8000/v1"),
     Variable("EMBEDDINGS_MODEL", any_text("the model's name"), "Its model's name.",
@@ -315,7 +315,7 @@ _DELIVERIES = (
 _LIMITS = (
     Variable("REVIEW_SLA_SECONDS", parsers.deadlines("submitted", "shelved", "scan", *SOURCES),
              f"The deadline of a review, from its creation; by source ({', '.join(SOURCES)}) "
-             "or kind (submitted, shelved): docs/operations/deadlines.md.",
+             "or kind (submitted, shelved, scan): docs/operations/deadlines.md.",
              "1200", example="1200,shelved=600,github=900"),
     Variable("TOKEN_LIMIT_PER_REVIEW", integer(0, MAX_TOKENS),
              "Tokens of all calls to language models for one review, read and written, retries and the second"

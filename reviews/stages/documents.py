@@ -51,7 +51,7 @@ def wanted() -> Wanted:
     has_model = settings.LLM_PROVIDER != "none" and not recipe.limits().is_compact
     if not has_model or not settings.DOCUMENT_SECTIONS:
         return Wanted(0, False)
-    if settings.EMBEDDINGS_URL and settings.LLM_PROVIDER != "agent":
+    if settings.EMBEDDINGS_BASE_URL and settings.LLM_PROVIDER != "agent":
         return Wanted(MOST_BY_MEANING, True)
     return Wanted(SPARE * settings.DOCUMENT_SECTIONS, False)
 

@@ -47,7 +47,7 @@ def repo(world: World, tmp_path: Path) -> GitRepo:
     made = GitRepo(tmp_path / "documented")
     world.settings.GIT_REPOSITORIES = {"demo": made.path}
     world.settings.LLM_VERIFY, world.settings.DOCUMENT_SECTIONS = "off", 5
-    world.settings.EMBEDDINGS_URL, world.settings.EMBEDDINGS_MODEL = world.llm.base_url, "embed-256"
+    world.settings.EMBEDDINGS_BASE_URL, world.settings.EMBEDDINGS_MODEL = world.llm.base_url, "embed-256"
     world.settings.EMBEDDINGS_API_KEY = ["embedding-key"]
     world.llm.server.embed = meant
     world.llm.server.respond = answered
@@ -157,7 +157,7 @@ def test_scenario_19_a_server_that_answers_with_another_dimension_is_told_apart_
 
 @pytest.mark.long
 def test_without_embeddings_the_other_steps_find_the_same(world: World, repo: GitRepo) -> None:
-    world.settings.EMBEDDINGS_URL = ""
+    world.settings.EMBEDDINGS_BASE_URL = ""
     job = reviewed(world, repo)
     assert how(job) == {"retries.md": ["symbol", "text"]}
     assert embedded(world) == []

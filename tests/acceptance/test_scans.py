@@ -213,7 +213,7 @@ def test_a_job_that_ends_during_its_scan_keeps_what_is_verified(
 def test_a_scan_lets_the_next_review_embed_the_repository_anew(world: World, repo: GitRepo) -> None:
     of = target()
     first = scanned(world, of, "s-1")
-    world.settings.EMBEDDINGS_URL, world.settings.EMBEDDINGS_MODEL = world.llm.base_url, "embed-256"
+    world.settings.EMBEDDINGS_BASE_URL, world.settings.EMBEDDINGS_MODEL = world.llm.base_url, "embed-256"
     key = semantic._key("index", "//demo/")
     ReviewUnit.objects.create(key=key, answer=[{"model": "old"}], input_tokens=0, made_by=first)
     scanned(world, of, "s-2")

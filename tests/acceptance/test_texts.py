@@ -210,7 +210,7 @@ def semantic_away(shown: Shown) -> None:
 
 def _embedded(shown: Shown) -> None:
     settings = shown.world.settings
-    settings.EMBEDDINGS_URL, settings.EMBEDDINGS_MODEL = shown.world.llm.base_url, "embed-256"
+    settings.EMBEDDINGS_BASE_URL, settings.EMBEDDINGS_MODEL = shown.world.llm.base_url, "embed-256"
     settings.EMBEDDINGS_API_KEY = ["embedding-key"]
     shown.world.llm.server.embed = meant
 

@@ -360,5 +360,5 @@ def test_the_api_shows_banner_and_footer(bench: Bench) -> None:
 
 def test_agents_are_asked_about_sections_that_no_embeddings_are_needed_for(settings: Any) -> None:
     settings.LLM_PROVIDER, settings.DOCUMENT_SECTIONS = "agent", 5
-    settings.EMBEDDINGS_URL = "http://embeddings.internal/v1"
+    settings.EMBEDDINGS_BASE_URL = "http://embeddings.internal/v1"
     assert documents.wanted() == documents.Wanted(documents.SPARE * 5, False)
