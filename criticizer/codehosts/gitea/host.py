@@ -49,6 +49,9 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
             raise refusal(self._secrets, given)
         return None
 
+    def kind_of(self, headers: Mapping[str, str]) -> str:
+        return super().kind_of(headers) or str(headers.get("X-Gitea-Event") or "")
+
     def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
         return known_id(headers.get("X-Gitea-Delivery") or headers.get("X-GitHub-Delivery"), body)
 

@@ -73,9 +73,13 @@ class Webhooks(ProvenWebhooks):
         is_check = kind in ("check_run", "check_suite")
         return partial(_check, kind, self._app_id) if is_check else _HANDLERS.get(kind)
 
+    def kind_of(self, headers: Mapping[str, str]) -> str:
+        """Return the name of the event that the headers give; "" without one."""
+        return str(headers.get("X-GitHub-Event") or "")
+
     def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
         """Return what an authentic event asks for (`Host.event`). Unknown events and actions are ignored."""
-        kind = str(headers.get("X-GitHub-Event") or "")
+        kind = self.kind_of(headers)
         if not _NAME.fullmatch(kind):
             raise Unreadable("X-GitHub-Event", "the name of an event")
         handler = self.handler_of(kind)
