@@ -16,6 +16,7 @@ from django.conf import settings
 from criticizer import mail
 from criticizer.codehosts import registry as codehosts
 from criticizer.codehosts.base import Host
+from criticizer.codehosts.names import pull_request_place
 from criticizer.codehosts.registry import HOSTS
 from criticizer.queue.outbox import scaled
 from criticizer.resilience.failures import Component
@@ -157,7 +158,7 @@ def dependency_of(recipient: str, provider: Provider | None = None, *, looking: 
         except ValueError:  # of an earlier version: the provider refuses it
             return name_of("provider", channel, "unusable")
     if on := host_of(recipient):
-        return name_of(host(on).dependency(address.partition("#")[0]))
+        return name_of(host(on).dependency((pull_request_place(address) or ("", 0))[0]))
     if looking and provider is not None and provider.capabilities.looks_elsewhere:
         return name_of("provider", f"{channel}-archive")
     name = provider.name if provider is not None else mail.provider()

@@ -1,7 +1,7 @@
 """Recipients: channel-qualified addresses in one normal form.
 
 `mail:ann@example.com`, `webhook:https://ci.example.com/x`, `slack:C0123ABCD` (a channel's id),
-`swarm:review-123`, `swarm:change-123`, `<code host>:owner/repository#12`, and
+`swarm:review-123`, `swarm:change-123`, `<code host>:owner/repository#12` (on GitLab `!12`), and
 `<code host>-review:owner/repository#12` for inline comments.
 
 The recipient is part of a delivery's key, so equal recipients must be equal texts: everything is
@@ -17,7 +17,7 @@ from functools import partial
 from django.core.exceptions import ValidationError
 from django.core.validators import EmailValidator
 
-from criticizer.codehosts.registry import HOSTS
+from criticizer.codehosts.registry import HOSTS, sign_of
 from notifications import webhook_address
 
 MAX_RECIPIENTS = 100  # of one review
@@ -26,7 +26,8 @@ _MAX_MAIL = 254  # RFC 5321, 4.5.3.1.3 less the angle brackets
 _MAX_LOCAL_PART = 64
 _SLACK_ID = re.compile(r"[CGD][A-Z0-9]{6,20}")
 _PULL_REQUESTS = {
-    host: re.compile(rf"({kind.repositories.in_ids})#0*([1-9][0-9]{{0,9}})") for host, kind in HOSTS.items()
+    host: re.compile(rf"({kind.repositories.in_ids})[#{sign_of(host)}]0*([1-9][0-9]{{0,9}})")
+    for host, kind in HOSTS.items()
 }
 _SWARM_TOPIC = re.compile(r"(review|change)s?[-/]0*([1-9][0-9]{0,9})")
 
@@ -153,11 +154,13 @@ def _swarm(address: str) -> str:
     return f"{found[1]}-{int(found[2])}"
 
 
-def _pull_request(channel: str, address: str, form: re.Pattern[str]) -> str:
-    found = form.fullmatch(address.lower())
+def _pull_request(channel: str, address: str, host: str) -> str:
+    found, sign = _PULL_REQUESTS[host].fullmatch(address.lower()), sign_of(host)
     if found is None:
-        raise ValueError(f"A {channel} recipient names a pull request. Write {channel}:owner/repository#12.")
-    return f"{found[1]}#{int(found[2])}"
+        raise ValueError(
+            f"A {channel} recipient names a pull request. Write {channel}:owner/repository{sign}12."
+        )
+    return f"{found[1]}{sign}{int(found[2])}"
 
 
 # Of summaries, and of inline comments.
@@ -170,10 +173,7 @@ _CHANNELS: Mapping[str, Callable[[str], str]] = {
     "webhook": _webhook,
     "slack": _slack,
     "swarm": _swarm,
-    **{
-        channel: partial(_pull_request, channel, form=_PULL_REQUESTS[host])
-        for channel, host in _HOST_OF.items()
-    },
+    **{channel: partial(_pull_request, channel, host=host) for channel, host in _HOST_OF.items()},
 }
 CHANNELS = tuple(_CHANNELS)
 # The variables that configure a channel: all of them are needed.

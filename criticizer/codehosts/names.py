@@ -13,6 +13,8 @@ _NAME = re.compile(rf"{_PART}/{_PART}")  # an owner on Gitea may have dots as we
 # webhook of GitLab off.
 _GROUP = _PART.replace("{1,100}", "+")
 _PATH = re.compile(rf"{_GROUP}(?:/{_GROUP})+")
+# An id of an earlier version has "#" also where the host writes "!".
+_PULL_REQUEST = re.compile(r"([^#!@]+)[#!]([1-9][0-9]{0,9})")
 _ID_PART = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
 
 
@@ -27,6 +29,7 @@ class Repository:
     shape: ClassVar = "<owner>/<name>"
     is_nested: ClassVar = False  # whether its owner may have several parts
     in_ids: ClassVar = rf"{_ID_PART}/{_ID_PART}"  # its pattern in ids of changes, and in recipients
+    sign: ClassVar = "#"  # between its name and the number of a pull request, as the host writes it
 
     name: str
     number: int = 0
@@ -43,6 +46,13 @@ class Project(Repository):
     shape = "<group>/<name>"
     is_nested = True
     in_ids = rf"{_ID_PART}(?:/{_ID_PART})+"
+    sign = "!"
+
+
+def pull_request_place(text: str) -> tuple[str, int] | None:
+    """Return the repository and the number of `owner/name#7` or `group/name!7`; None for other text."""
+    found = _PULL_REQUEST.fullmatch(text)
+    return (found[1], int(found[2])) if found else None
 
 
 def has_no_wildcard(pattern: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from criticizer.codehosts.gitea.host import GiteaHost
 from criticizer.codehosts.github.host import GitHubHost
 from criticizer.codehosts.gitlab.host import GitLabHost
+from criticizer.codehosts.names import Repository
 from criticizer.resilience.failures import Component
 
 # Name in ids, depot paths and addresses -> host, made from its configuration and its webhook's secrets.
@@ -47,7 +48,19 @@ def repositories_variable(name: str) -> str:
     return f"{name.upper()}_REPOSITORIES"
 
 
+def sign_of(name: str) -> str:
+    """Return what a host writes before the number of a pull request; "#" for one no longer registered."""
+    return HOSTS[name].repositories.sign if name in HOSTS else Repository.sign
+
+
 def in_words(form: str, last: str = " or ") -> str:
-    """Return `form` of each host, as a list in words: its `{name}`, and the `{shape}` of its repositories."""
-    *first, final = (form.format(name=name, shape=kind.repositories.shape) for name, kind in HOSTS.items())
+    """Return `form` of each host, as a list in words.
+
+    `{shape}`: of its repositories; `{pull}`: of its pull requests, without the host's `{name}`.
+    """
+    shapes = {name: kind.repositories.shape for name, kind in HOSTS.items()}
+    *first, final = (
+        form.format(name=name, shape=shape, pull=f"{shape}{sign_of(name)}<number>")
+        for name, shape in shapes.items()
+    )
     return f"{', '.join(first)}{last}{final}"

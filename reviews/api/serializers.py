@@ -143,7 +143,7 @@ def validated(shape: type[serializers.Serializer[Any]], data: Any, *required: st
 # In backticks: Markdown would drop <…> as a tag.
 ANY_CHANNEL = (
     "`mail:<address>`, `webhook:<URL>`, `slack:<channel id>`, `swarm:review-<number>`,"
-    f" `swarm:change-<number>`, a pull request ({in_words('`{name}:{shape}#<number>`')}), or its inline"
+    f" `swarm:change-<number>`, a pull request ({in_words('`{name}:{pull}`')}), or its inline"
     f" comments ({in_words('`{name}-review:<as above>`')})"
 )
 
@@ -160,7 +160,7 @@ class ReviewRequestSerializer(StrictSerializer):
     changelist_id = Changelist(
         max_length=128,
         help_text="A Perforce changelist, `12345`, a git commit, `git:<repository>@<40 hex digits>`, or a "
-        f"pull request, {in_words('`{name}:{shape}#<number>`')}.",
+        f"pull request, {in_words('`{name}:{pull}`')}.",
     )
     review_version = Whole(
         min_value=1, max_value=MAX_VERSION, default=1,

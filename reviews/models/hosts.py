@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from criticizer.codehosts.events import Refused
+from criticizer.codehosts.registry import sign_of
 from reviews.models.jobs import ReviewJob
 
 
@@ -57,7 +58,9 @@ class HostChange(models.Model):
     repository_id = models.BigIntegerField()
     number = models.IntegerField()
     full_name = models.CharField(max_length=255)  # of the repository, as the host writes it
-    changelist_id = models.CharField(max_length=128)  # `gitea:<owner>/<repo>#<number>`, lower case
+    changelist_id = models.CharField(
+        max_length=128
+    )  # `gitea:<owner>/<repo>#<number>`, on GitLab with `!`, lower case
     installation_id = models.BigIntegerField(null=True, blank=True)  # None: reported by a repository's hook
     state = models.CharField(max_length=8, choices=State.choices, db_default=State.OPEN)
     head_sha = models.CharField(max_length=64)
@@ -80,7 +83,7 @@ class HostChange(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.full_name}#{self.number}"
+        return f"{self.full_name}{sign_of(self.host)}{self.number}"
 
 
 class HostVersion(models.Model):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from criticizer.codehosts.registry import HOSTS
+from criticizer.codehosts.registry import HOSTS, sign_of
 from criticizer.resilience.failures import ErrorClass
 from reviews.sources.base import Change
 from reviews.sources.failures import not_found, permanent
@@ -16,21 +16,28 @@ from reviews.sources.mirror import Mirror, MirrorConfig, kept_as, made_anew
 
 _MAX_MESSAGES_BYTES = 200_000
 _NAMES = "|".join(f"{host}:{kind.repositories.in_ids}" for host, kind in HOSTS.items())
-_PULL_ID = re.compile(rf"({_NAMES})#[1-9][0-9]{{0,9}}")
+_PULL_ID = re.compile(rf"({_NAMES})([#!])([1-9][0-9]{{0,9}})")
 _COMMIT_ID = re.compile(rf"({_NAMES})@([0-9a-f]{{40}})")
 
 
 def pull_request_id(host: str, full_name: str, number: int) -> str:
     """Return the id of a pull request's changelist.
 
-    That is `gitea:<owner>/<repository>#<number>`, in lower case.
+    That is `gitea:<owner>/<repository>#<number>` or `gitlab:<group>/<project>!<number>`, in lower case.
     """
-    return f"{host}:{full_name.lower()}#{number}"
+    return f"{host}:{full_name.lower()}{sign_of(host)}{number}"
 
 
 def canonical_id(value: str) -> str | None:
-    """Return the canonical form of a pull request's id, or None for other text."""
-    return value.lower() if value.isascii() and _PULL_ID.fullmatch(value.lower()) else None
+    """Return the canonical form of a pull request's id, or None for other text.
+
+    "#" is also taken where the host writes "!", as in ids of an earlier version.
+    """
+    found = _PULL_ID.fullmatch(value.lower()) if value.isascii() else None
+    if found is None:
+        return None
+    sign = sign_of(found[1].partition(":")[0])
+    return f"{found[1]}{sign}{found[3]}" if found[2] in (sign, "#") else None
 
 
 def depot_prefix(changelist_id: str) -> str | None:
@@ -71,7 +78,8 @@ class _HostedSource(GitSource):
         assert prefix is not None
         self.name = changelist_id.partition(":")[0]
         self._depot = prefix.strip("/")
-        self._id, self._fetches, self._wanted = changelist_id, references, wanted
+        self._id = canonical_id(changelist_id) or changelist_id
+        self._fetches, self._wanted = references, wanted
         self._mirror = Mirror(mirror)
 
     @cached_property

@@ -33,7 +33,7 @@ class SourcesConfig:
 def validate_changelist_id(value: object) -> str:
     """Return the canonical form of a changelist's id.
 
-    `12345`, `git:<name>@<40 hex>`, or `<host>:<owner>/<repository>#<number>` with the name of a code host.
+    `12345`, `git:<name>@<40 hex>`, or a pull request's such as `github:<owner>/<repository>#<number>`.
 
     Raises ValueError with a message for the caller of the API.
     """
@@ -47,7 +47,7 @@ def validate_changelist_id(value: object) -> str:
             return canonical
     raise ValueError(
         "a changelist is a number such as 12345, or git:<repository>@<40 hexadecimal digits of the commit>,"
-        f" or a pull request such as {in_words('{name}:{shape}#<number>')}"
+        f" or a pull request such as {in_words('{name}:{pull}')}"
     )
 
 

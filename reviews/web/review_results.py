@@ -86,7 +86,7 @@ def pull_of(job: ReviewJob) -> PullView | None:
     mergeable = {True: "can be merged", False: "has conflicts", None: ""}[can_be_merged]
     return PullView(
         linkable(host(change.host).pull_url(change.full_name, change.number)),
-        f"{change.full_name}#{change.number}",
+        str(change),
         change.get_state_display(),
         version.head_sha,
         change.head_sha if is_newer else "",

@@ -14,7 +14,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from criticizer.codehosts.registry import HOSTS, secrets_variable
+from criticizer.codehosts.registry import HOSTS, secrets_variable, sign_of
 from criticizer.models import SecurityEvent
 from reviews.admin import connection_test, github_app
 from reviews.intake import refusals
@@ -26,6 +26,7 @@ from reviews.models import (
     HostRefusal,
     HostVersion,
 )
+from reviews.sources.pull import pull_request_id
 from tests import factories
 from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
 from tests.fakes.closed import closed_port
@@ -47,8 +48,9 @@ def ann(client: Client) -> Client:
 
 def change(host: str = "github", **fields: Any) -> HostChange:
     seen = {
-        "repository_id": 5, "number": 7, "full_name": "Acme/Web", "changelist_id": f"{host}:acme/web#7",
-        "head_sha": HEAD, "base_sha": "", "base_ref": "main", "reported_at": timezone.now(),
+        "repository_id": 5, "number": 7, "full_name": "Acme/Web",
+        "changelist_id": pull_request_id(host, "acme/web", 7), "head_sha": HEAD, "base_sha": "",
+        "base_ref": "main", "reported_at": timezone.now(),
     }  # fmt: skip
     return HostChange.objects.create(host=host, **{**seen, **fields})
 
@@ -423,13 +425,13 @@ def test_a_review_shows_its_pull_request_its_head_and_whether_it_can_be_merged(
     ann: Client, settings: Any, host: str, link: str
 ) -> None:
     settings.GITEA_URL = "https://gitea.example.com"
-    job = factories.job_with_stages(changelist_id=f"{host}:acme/web#7")
+    job = factories.job_with_stages(changelist_id=pull_request_id(host, "acme/web", 7))
     found = change(host, head_sha="2" * 40, is_mergeable=False)
     HostVersion.objects.create(
         change=found, job=job, head_sha=HEAD, base_sha="", base_ref="main", is_automatic=True
     )
     page = ann.get(f"/reviews/{job.pk}/").content.decode()
-    assert f'<a href="{link}" rel="noreferrer">Acme/Web#7</a> (open, has conflicts)' in page
+    assert f'<a href="{link}" rel="noreferrer">Acme/Web{sign_of(host)}7</a> (open, has conflicts)' in page
     assert HEAD[:12] in page
     assert "newer one" in page
     HostChange.objects.update(head_sha=HEAD, is_mergeable=True)
@@ -442,12 +444,12 @@ def test_a_review_shows_its_pull_request_its_head_and_whether_it_can_be_merged(
 
 @pytest.mark.parametrize("state", ["closed", "merged"])
 def test_of_a_pull_request_that_has_ended_nothing_is_said_about_merging(ann: Client, state: str) -> None:
-    job = factories.job_with_stages(changelist_id="gitlab:acme/web#7")
+    job = factories.job_with_stages(changelist_id="gitlab:acme/web!7")
     found = change("gitlab", state=state, is_mergeable=True)
     HostVersion.objects.create(
         change=found, job=job, head_sha=HEAD, base_sha="", base_ref="main", is_automatic=True
     )
-    assert f"Acme/Web#7</a> ({state})" in ann.get(f"/reviews/{job.pk}/").content.decode()
+    assert f"Acme/Web!7</a> ({state})" in ann.get(f"/reviews/{job.pk}/").content.decode()
 
 
 def test_a_live_update_keeps_the_pull_request_and_follows_it(ann: Client) -> None:

@@ -260,7 +260,7 @@ def test_rdjson_and_gitlab_say_what_their_tools_read(reviewer: ApiClient, job: R
     ("changelist", "root"),
     [
         ("github:acme/web#7", "//github/acme/web/"),
-        ("gitlab:acme/lib/web#7", "//gitlab/acme/lib/web/"),
+        ("gitlab:acme/lib/web!7", "//gitlab/acme/lib/web/"),
         ("git:app@" + "a" * 40, "//app/"),
     ],
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from criticizer.codehosts.registry import repositories_variable, secrets_variable
+from criticizer.codehosts.registry import repositories_variable, secrets_variable, sign_of
 from tests.fakes.accounts import TOKEN, GiteaServer, GitLabServer
 from tests.fakes.github import APP_ID, GitHubServer, private_key
 from tests.hosts import deliveries
@@ -49,7 +49,11 @@ class Kind:
 
     @property
     def pull(self) -> str:
-        return f"{self.name}:acme/website#7"
+        return f"{self.name}:acme/website{self.sign}7"
+
+    @property
+    def sign(self) -> str:
+        return sign_of(self.name)
 
 
 def github_event(action: str = "opened", **given: Any) -> Json:

@@ -112,12 +112,21 @@ def test_a_new_head_is_a_job_with_its_head_frozen_and_its_pull_request_as_id(kin
     assert (version.change.host, version.change.repository_id) == (kind.name, 500)
 
 
+def test_gitea_is_understood_by_its_own_headers_alone(post: Post, kind: Kind) -> None:
+    """A proxy may keep them only, and drop the copies of GitHub's."""
+    if kind.name != "gitea":
+        return
+    copies = {"X-GitHub-Event": "", "X-GitHub-Delivery": "", "X-Hub-Signature-256": ""}
+    status, answer = post(headers=copies)
+    assert (status, answer) == (202, {"job": ReviewJob.objects.get().pk, "duplicate": False})
+
+
 def test_an_owner_with_a_dot_is_one_everywhere(kind: Kind, post: Post, settings: Any) -> None:
     setattr(settings, repositories_variable(kind.name), ["john.doe/*"])
     setattr(settings, HOSTS[kind.name].address[0], "https://host.example.com")
     assert post(repository={"id": 501, "full_name": "John.Doe/web"})[0] == 202
     job = ReviewJob.objects.get()
-    assert job.changelist_id == f"{kind.name}:john.doe/web#7" == normalise(job.changelist_id)
+    assert job.changelist_id == f"{kind.name}:john.doe/web{kind.sign}7" == normalise(job.changelist_id)
     source = config.source_of_job(job)
     assert isinstance(source, PullSource)
     assert source._mirror._config.token("") == ""
@@ -333,7 +342,7 @@ def test_a_repository_with_capitals_is_found_by_the_poll_under_its_name(
     setattr(settings, variable, VARIABLES[variable].parse(name))
     settings.DEPOT_ALLOW_LIST = [f"//{kind.name}/{name.lower()}/..."]
     assert [host_poll.run(), host_poll.run()] == [1, 0]
-    assert ReviewJob.objects.get().changelist_id == f"{kind.name}:{name.lower()}#7"
+    assert ReviewJob.objects.get().changelist_id == f"{kind.name}:{name.lower()}{kind.sign}7"
     change = HostChange.objects.get()
     assert change.full_name == name
     pull = config.pull_now(change)
@@ -372,9 +381,13 @@ def test_a_comment_is_one_command_under_however_many_delivery_ids(kind: Kind, po
 def test_ids_prefixes_and_recipients_name_the_host(kind: Kind) -> None:
     assert canonical_id(kind.pull.upper()) == kind.pull
     assert depot_prefix(kind.pull) == f"//{kind.name}/acme/website/"
-    assert split_recipient(normalise(kind.pull)) == (kind.name, "acme/website#7")
+    assert split_recipient(normalise(kind.pull)) == (kind.name, kind.pull.partition(":")[2])
     for wrong in (f"{kind.name}:acme#7", f"{kind.name}:acme/../x#7", f"{kind.name}:acme/website#07"):
         assert canonical_id(wrong) is None
+    # As GitLab writes merge requests; "#" is taken there as well.
+    assert kind.pull.endswith("!7" if kind.name == "gitlab" else "#7")
+    assert canonical_id(f"{kind.name}:acme/website#7") == kind.pull
+    assert canonical_id(f"{kind.name}:acme/website!7") == (kind.pull if kind.name == "gitlab" else None)
     is_deep = canonical_id(f"{kind.name}:acme/lib/website#7") is not None
     assert is_deep == (HOSTS[kind.name].repositories is Project)
 

@@ -11,6 +11,7 @@ import pytest
 from criticizer.codehosts.registry import repositories_variable
 from notifications.models import Delivery
 from reviews.models import HostChange, ReviewJob
+from reviews.sources.pull import pull_request_id
 from tests.fakes.accounts import TOKEN, AccountServer
 from tests.fakes.git_http import GitHost, PullRequests
 from tests.fakes.github import GitHubServer, Pull, private_key, tokens_of
@@ -66,7 +67,7 @@ def test_a_repository_with_capitals_is_polled_reviewed_and_commented_on(
             stack.stop()
     for name, repo in repositories.items():
         job = ReviewJob.objects.get(changelist_id__startswith=name)
-        assert (job.status, job.changelist_id) == ("succeeded", f"{name}:{NAME.lower()}#7")
+        assert (job.status, job.changelist_id) == ("succeeded", pull_request_id(name, NAME, 7))
         assert HostChange.objects.get(host=name).full_name == NAME
         assert {finding.file for finding in job.findings.all()} == {f"//{name}/{NAME.lower()}/Src/A.py"}
         assert tokens_of(repo) == [str(Delivery.objects.get(job=job, recipient=job.changelist_id).token)]

@@ -48,8 +48,8 @@ SPELLINGS = [
     ("swarm:changes/7", "swarm:change-7"),
     ("GitHub:Acme/Web.Site#012", "github:acme/web.site#12"),
     ("GitHub-Review:Acme/Web#12", "github-review:acme/web#12"),
-    ("GitLab-Review:Acme/Lib/Web#12", "gitlab-review:acme/lib/web#12"),
-    ("GitLab:Acme/Lib/Web#012", "gitlab:acme/lib/web#12"),
+    ("GitLab-Review:Acme/Lib/Web#12", "gitlab-review:acme/lib/web!12"),
+    ("GitLab:Acme/Lib/Web!012", "gitlab:acme/lib/web!12"),
 ]
 
 
@@ -92,9 +92,10 @@ INVALID = [
     ("swarm:job-1", "swarm:review-123"),
     ("github:acme", "github:owner/repository#12"),
     ("gitea:acme/a/b#1", "gitea:owner/repository#12"),
-    ("gitlab:acme/../b#1", "gitlab:owner/repository#12"),
+    ("gitlab:acme/../b!1", "gitlab:owner/repository!12"),
     ("github:acme/..#1", "github:owner/repository#12"),
     ("github:acme/web#0", "github:owner/repository#12"),
+    ("github:acme/web!1", "github:owner/repository#12"),
     ("github:acme/web/x#1", "github:owner/repository#12"),
     ("github:acme/web#1?x=2", "github:owner/repository#12"),
     ("https://ci.example.com/hook", "webhook:https://ci.example.com/hook"),

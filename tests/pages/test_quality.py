@@ -242,7 +242,7 @@ def test_pages_name_the_path_or_the_author_that_they_are_about(bob: Client) -> N
         (f"git:click@{'a' * 40}", "//click/"),
         ("github:pallets/click#7", "//github/pallets/click/"),
         ("gitea:acme/web#7", "//gitea/acme/web/"),
-        ("gitlab:acme/tools/web#7", "//gitlab/acme/tools/web/"),
+        ("gitlab:acme/tools/web!7", "//gitlab/acme/tools/web/"),
         ("12345", ""),
         ("swarm:change-7", ""),
     ],

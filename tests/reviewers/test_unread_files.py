@@ -198,7 +198,7 @@ def test_code_that_the_repository_only_points_to_is_a_finding(file: FileChange, 
     [
         "github:acme/app#1",
         f"gitea:acme/app@{'1' * 40}",
-        "gitlab:acme/team/app#1",
+        "gitlab:acme/team/app!1",
         f"git:app@{'1' * 40}",
         "12345",
     ],

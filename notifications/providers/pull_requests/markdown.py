@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from criticizer import texts
+from criticizer.codehosts.names import pull_request_place
 from criticizer.inert_links import APART, QUICK_ACTION, REFERENCE, break_links
 from notifications.providers.base import Message
 from notifications.providers.payload import ReviewPayload, linkable, not_read, shortened
@@ -103,7 +104,8 @@ def summary(
     head += [plain(fact, _FACT) for fact in (review.banner, *review.status_lines) if fact]
     tail = [not_read(review.unread, lambda file: plain(file, 200))] if review.unread else []
     tail += [pending] if pending else []
-    root = f"//{review.changelist_id.replace(':', '/', 1).partition('#')[0]}/"
+    on, _, place = review.changelist_id.partition(":")
+    root = f"//{on}/{(pull_request_place(place) or ('', 0))[0]}/"
     shown = _fitting(
         (_finding(finding, root) for finding, _ in review.findings), [*head, *tail, _count(0, 0)]
     )

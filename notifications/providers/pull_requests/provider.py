@@ -7,12 +7,11 @@ account count. A later version edits the comment, which then names the earlier m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from criticizer import texts
 from criticizer.codehosts.base import Comment, Host, Pull
-from criticizer.codehosts.names import Repository
+from criticizer.codehosts.names import Repository, pull_request_place
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from notifications.providers.base import Capabilities, Evidence, LookUp, LookUpBy, Message, Question
 from notifications.providers.failures import NotWanted, permanent
@@ -22,14 +21,13 @@ from notifications.providers.pull_requests.markdown import Marker
 
 _MAX_PAGES = 200
 _UNREADABLE = {ErrorClass.NOT_FOUND, ErrorClass.RECIPIENT_REJECTED, ErrorClass.POLICY_REJECTED}
-_ADDRESS = re.compile(r"([^#]+)#([1-9][0-9]{0,9})")
 # With fewer calls left than a summary and inline comments take, the latter wait for the host's reset.
 FEW_CALLS = 5
 LONG_SECONDS = 300.0
 
 
 class PullRequests:
-    """Posts one summary to a pull request: the address is `owner/repository#12`."""
+    """Posts one summary to a pull request: the address is `owner/repository#12`, on GitLab with "!"."""
 
     capabilities = Capabilities(
         look_up=frozenset({LookUpBy.KEY}),
@@ -88,7 +86,8 @@ class PullRequests:
         Raises NotWanted where it is closed, or the review is partial.
         """
         repository, number = self._place(message, review)
-        if review.changelist_id != f"{self._host.name}:{message.address}":
+        on, _, place = review.changelist_id.partition(":")
+        if on != self._host.name or pull_request_place(place) != pull_request_place(message.address):
             detail = "a review is posted to its own pull request, and this is another one"
             raise permanent(ErrorClass.RECIPIENT_REJECTED, detail)
         if review.is_partial:
@@ -162,14 +161,14 @@ class PullRequests:
         return self._host.own_comments(repository, number)
 
     def _place(self, message: Message, review: ReviewPayload | None) -> tuple[Repository, int]:
-        found = _ADDRESS.fullmatch(message.address)
+        found = pull_request_place(message.address)
         try:
             if found is not None:
                 number = review.repository_id if review else 0
-                return self._host.repository(found[1], number), int(found[2])
+                return self._host.repository(found[0], number), found[1]
         except ValueError:
             pass
-        raise permanent(ErrorClass.RECIPIENT_REJECTED, "the recipient is not owner/repository#number")
+        raise permanent(ErrorClass.RECIPIENT_REJECTED, "the recipient names no pull request")
 
 
 def _pending(pull: Pull, review: ReviewPayload) -> str:

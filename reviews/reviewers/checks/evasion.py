@@ -113,9 +113,10 @@ def _of_link(file: FileChange, root: str | None) -> tuple[str, str] | None:
     return "A link leads out of the repository", f"It leads to {shown}, which no review reads."
 
 
-# Code hosts name their changes `<host>:<repository>#<number>` or `@<commit>`. `sources.registry` knows
-# the hosts, and with them their keys, which have no place where a model's answers are read.
-_HOSTED = re.compile(r"(\w+):([^#@]+)[#@]")
+# Code hosts name their changes `<host>:<repository>#<number>`, `!<number>` or `@<commit>`.
+# `sources.registry` knows the hosts, and with them their keys, which have no place where a model's
+# answers are read.
+_HOSTED = re.compile(r"(\w+):([^#!@]+)[#!@]")
 
 
 def _root_of(changelist_id: str) -> str | None:
