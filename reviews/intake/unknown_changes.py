@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from django.conf import settings
 
+from criticizer.codehosts.names import has_no_wildcard
+from criticizer.codehosts.registry import HOSTS, repositories_variable
 from criticizer.db import prepared
 from criticizer.resilience.failures import ErrorClass, Failure
 from reviews import config
@@ -41,8 +44,12 @@ def why_unknown(changelist_id: str, scope: Scope) -> str:
     if prefix is None:
         return why_no_perforce(scope)
     if pull.depot_prefix(changelist_id) is not None:
-        is_known = HostChange.objects.filter(changelist_id=changelist_id).exists()
-        return "" if is_known else "no webhook reported this pull request, so its head is unknown"
+        if HostChange.objects.filter(changelist_id=changelist_id).exists():
+            return ""
+        host, _, repository = prefix.strip("/").partition("/")
+        if not config.is_enabled_repository(host, repository):
+            return f"no repository {host}:{repository} is enabled; {_configured(scope)}"
+        return "no webhook reported this pull request, so its head is unknown"
     name = prefix.strip("/")
     sources = config.sources()
     if name not in sources.git:
@@ -56,7 +63,7 @@ def why_unknown(changelist_id: str, scope: Scope) -> str:
 
 def why_no_perforce(scope: Scope = EVERYTHING) -> str:
     """Return why no changelist of Perforce can be reviewed; empty when a server is configured."""
-    if "perforce" in settings.CHANGE_SOURCES:  # the service does not start then without P4PORT
+    if "perforce" in settings.CHANGE_SOURCES:  # what it lacks then, `check` and the failed fetch say
         return ""
     return f"no Perforce server is configured (P4PORT, and perforce in CHANGE_SOURCES); {_configured(scope)}"
 
@@ -65,8 +72,19 @@ def _configured(scope: Scope) -> str:
     names = [f"git:{name}" for name in sorted(config.sources().git) if scope.may_touch(f"//{name}/")]
     if "perforce" in settings.CHANGE_SOURCES:
         names.insert(0, "numbers of Perforce changelists")
+    names += _hosted(scope)
     more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
     return f"configured here: {', '.join(names[:NAMES]) or 'nothing'}{more}"
+
+
+def _hosted(scope: Scope) -> Iterator[str]:
+    """Yield the repositories of code hosts that are enabled, or the patterns that enable them."""
+    for host in HOSTS:
+        allowed = [line.removesuffix("/...") for line in settings.DEPOT_ALLOW_LIST]
+        below = [line.removeprefix(f"//{host}/") for line in allowed if line.startswith(f"//{host}/")]
+        for name in getattr(settings, repositories_variable(host)) or below:
+            if scope.everything or (has_no_wildcard(name) and scope.may_touch(f"//{host}/{name}/")):
+                yield f"{host}:{name}"
 
 
 def has_used_up_letters(requester: str) -> bool:

@@ -122,6 +122,28 @@ def test_a_source_that_is_not_configured_is_refused_with_the_configured_names(
     assert not ReviewJob.objects.exists()
 
 
+def test_a_repository_of_a_host_that_is_not_enabled_is_refused_with_the_enabled_ones(
+    trigger: ApiClient, settings: Any
+) -> None:
+    """G221: names that a key's prefixes hide are not in the answer."""
+    settings.CHANGE_SOURCES, settings.GIT_REPOSITORIES = ["git"], {}
+    settings.DEPOT_ALLOW_LIST = ["//github/acme/website/...", "//gitlab/...", "//gitea/..."]
+    settings.GITLAB_REPOSITORIES, settings.GITEA_REPOSITORIES = ["acme/lib/*"], ["acme/app"]
+
+    def why(client: ApiClient, changelist_id: str) -> str:
+        answer = client.post_json(URL, review(changelist_id=changelist_id))
+        return str(assert_error(answer, 400, "SCHEMA_INVALID")["changelist_id"][0])
+
+    names = "github:acme/website, gitea:acme/app, gitlab:acme/lib/*"
+    for place in ("github:acme/other#7", "gitlab:acme/web!7", "gitea:acme/other#7"):
+        refused = place.rstrip("!#7")
+        assert why(trigger, place) == f"no repository {refused} is enabled; configured here: {names}."
+    ours = ApiClient(api_keys.create("ours", "trigger", ("//gitea/...",)))
+    assert why(ours, "gitea:acme/other#7").endswith("configured here: gitea:acme/app.")
+    assert why(trigger, "gitlab:acme/lib/web!7").startswith("no webhook reported this pull request")
+    assert not ReviewJob.objects.exists()
+
+
 def test_a_repeated_request_is_answered_although_its_source_is_gone(
     trigger: ApiClient, settings: Any
 ) -> None:
