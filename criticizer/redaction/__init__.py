@@ -1,12 +1,12 @@
-"""Removal of secrets from text before it leaves the machine or is stored (guarantees G90 to G95).
+"""Removal of secrets from text before it is sent or stored (guarantees G90 to G95).
 
-`redact` and `Redactor` are the only makers of `RedactedText`, `guard` is the only way from it
-to a string that may be sent, and `clean*` serve logs, stacks and error contexts.
+Only `redact` and `Redactor` make a `RedactedText`, only `guard` turns it into a string that may be
+sent, and `clean*` are for logs, stacks and error contexts.
 
     text in ─► views (diff sides, decoded lines, joined lines) ─► rules ─► spans ─► placeholders
             ─► second pass finds nothing ─► RedactedText (sealed) ─► guard ─► str to send
 
-The number of lines never changes, placeholders read `<REDACTED:kind:n>`, and any doubt raises
+The number of lines never changes, placeholders are `<REDACTED:kind:n>`, and any doubt raises
 `RedactionBlocked`, which never carries text.
 """
 

@@ -23,7 +23,7 @@ from criticizer.redaction.rules.issuer_tokens import KINDS, RULESET
 from criticizer.redaction.scan import Find, scan
 
 _MAX_PASSES: Final = 5
-_SECONDS: Final = 5.0  # processor time of one call: 20 MB of ordinary text need two (guarantee G161)
+_SECONDS: Final = 5.0  # processor time of one call: 20 MB of ordinary text need two seconds (guarantee G161)
 _MAX_PROPAGATED: Final = 20_000
 _PIECE: Final = 512  # bytes: a long value is searched piece by piece
 _FORGED: Final = b"<redacted:"
@@ -32,7 +32,7 @@ _LITERAL: Final = b"<REDACTED-LITERAL>"
 _PLAIN: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-."
 _BREAKS: Final = compiled(rb"[\n\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]")
 _ASCII_BREAKS: Final = b"\n\r\x0b\x0c\x1c\x1d\x1e"
-# When two rules overlap, the less specific one loses the name.
+# Of two overlapping finds, the kind with the smaller number names both; kinds not listed have 0.
 _VAGUE: Final = {
     "high-entropy": 4,
     "key-material": 1,
@@ -46,7 +46,7 @@ _VAGUE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SecretSpan:
-    """Place of a secret: kind, character offsets, line (from 1). Never the value."""
+    """Place of a secret: kind, character offsets, line (from 1), but never the value."""
 
     kind: str
     start: int
@@ -55,9 +55,9 @@ class SecretSpan:
 
 
 class Redactor:
-    """Redacts the parts of one review request with shared numbers and propagation.
+    """Redactor of the parts of one review request, which share numbers and found values.
 
-    `policy` as in `redact`. Make a new one per request and drop it afterwards: it remembers values.
+    `policy` is that of `redact`. Make one for each request and drop it afterwards: it keeps values.
     Raises RedactionBlocked.
     """
 
@@ -65,16 +65,16 @@ class Redactor:
         self._policy: Policy = parse(policy)
         self._numbers: dict[tuple[str, bytes], int] = {}
         self._last: Counter[str] = Counter()
-        self._values: dict[bytes, tuple[str, int]] = {}  # what propagates, with its placeholder
-        self._known: KnownValues | None = None  # those, searched for at once
+        self._values: dict[bytes, tuple[str, int]] = {}  # values to remove everywhere: kind and number
+        self._known: KnownValues | None = None  # a search for all of them at once
         self._deadline = math.inf
 
     def redact(self, text: str) -> RedactedText:
-        """Return one part redacted; values found in earlier parts are removed from it too."""
+        """Return one redacted part, also without the values that were found in earlier parts."""
         return self.redact_all([text])[0]
 
     def redact_all(self, parts: Sequence[str]) -> list[RedactedText]:
-        """Return all parts redacted; a value found in one is removed from every other.
+        """Return all parts redacted; a value that is found in one is removed from all.
 
         Raises RedactionBlocked, and returns nothing, if the redaction of any part is in doubt.
         """
@@ -89,7 +89,7 @@ class Redactor:
             return [self._sealed(part) for part in work]
         except RedactionBlocked:
             raise
-        except Exception:  # noqa: BLE001 - whatever failed, its message may quote the text
+        except Exception:  # noqa: BLE001 - the message of any error may quote the text
             raise RedactionBlocked("internal_error") from None
         finally:
             forget()
@@ -100,8 +100,8 @@ class Redactor:
         if _MAY_BE_FORGED.search(data) is not None:
             data = _without_forgeries(data)
             for kind, number in PLACEHOLDER.findall(data):
-                # Placeholders in the input keep their numbers and ours continue after them, so that
-                # none of the input passes as the name of a value we removed.
+                # Placeholders of the input keep their numbers and ours continue after them: none of the
+                # input's stands for a value that we removed.
                 name = kind.decode()
                 self._last[name] = max(self._last[name], int(number))
         return Part(data, lines)
@@ -117,7 +117,7 @@ class Redactor:
         return changed
 
     def _found(self, part: Part, own: OwnSecrets) -> list[Find]:
-        """Scan what was not read yet of a part. Where nothing changed, nothing new is found."""
+        """Scan what was not read yet of a part: an unchanged text holds nothing new."""
         if part.own is not own:
             part.own, part.changed = own, None
         unread = part.take_unread()
@@ -139,7 +139,7 @@ class Redactor:
         return bool(edits)
 
     def _number(self, kind: str, value: bytes) -> int:
-        """Number values by first appearance, so that the same secret reads the same everywhere."""
+        """Return the number of a value, by first appearance: the same secret always has the same."""
         key = (kind, value)
         number = self._numbers.get(key)
         if number is None:
@@ -148,7 +148,7 @@ class Redactor:
         return number
 
     def _remember(self, value: bytes, kind: str, number: int) -> None:
-        """Note a value that is removed wherever else it stands."""
+        """Note a value that is to be removed wherever else it occurs."""
         if kind in POLICY_KINDS or value in self._values or b"<REDACTED:" in value:
             return
         if not live_code.is_propagated(value[:_PIECE]):
@@ -177,7 +177,7 @@ class Redactor:
             random = live_code.is_random(value)
             if not _inside(taken, start, end) and live_code.may_stand(data, start, end, random=random):
                 kind, number = self._values[value]
-                # The same value keeps the number it got where it was found.
+                # The value keeps the number of the place where it was found first.
                 self._numbers.setdefault((kind, value), number)
                 finds.append(Find(start, end, kind))
         return finds
@@ -197,7 +197,7 @@ def _inside(taken: list[tuple[int, int]], start: int, end: int) -> bool:
 
 
 def _without_forgeries(data: bytes) -> bytes:
-    """Rewrite text that looks like a placeholder and is not exactly one."""
+    """Rewrite text that looks like a placeholder but is not exactly one."""
     out: list[bytes] = []
     at, lowered = 0, data.lower()
     start = lowered.find(_FORGED)
@@ -211,7 +211,7 @@ def _without_forgeries(data: bytes) -> bytes:
 
 
 def _pieces(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Return what is taken out of a span: no line breaks, no code, and not what was taken out before."""
+    """Return the parts of a span to remove: not line breaks, code, and placeholders."""
     if end > start and not data[start:end].translate(None, _PLAIN):
         return [(start, end)]
     return [
@@ -223,7 +223,7 @@ def _pieces(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _per_line(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Cut a span at line breaks: one placeholder per line, and no line is lost.
+    """Cut a span at line breaks, so that each line has its placeholder and none is lost.
 
     Pieces that are blank or hold only placeholders are left out.
     """
@@ -241,7 +241,7 @@ def _without_placeholders(value: bytes) -> bytes:
 
 
 def merge(finds: list[Find]) -> list[Find]:
-    """Return the finds in order, overlapping ones joined under the more specific kind."""
+    """Return the finds in order, with overlapping ones joined under the more specific kind."""
     merged: list[Find] = []
     for find in sorted(finds, key=lambda f: (f.start, -f.end, f.kind, f.group is None)):
         if not merged or find.start >= merged[-1].end:
@@ -262,16 +262,17 @@ def redact(text: str, policy: Mapping[str, object] = {}) -> RedactedText:
 
     `text` is plain text or a unified diff of at most 8 MiB. `policy` may hold `emails` (bool),
     `internal_domains` and `internal_nets` (lists of strings). The number of lines never
-    changes, and redacting the result again changes nothing. Raises RedactionBlocked
-    (`undecodable`, `nul_byte`, `too_large`, `bad_policy`, `budget`, …) when in doubt.
+    changes, and redacting the result again changes nothing. In doubt raises RedactionBlocked
+    (`undecodable`, `nul_byte`, `too_large`, `bad_policy`, `budget`, …).
     """
     return Redactor(policy).redact(text)
 
 
 def find_secrets(text: str, deadline: float = math.inf) -> list[SecretSpan]:
-    """Return the places of secrets in a text or unified diff, in order; never the values.
+    """Return the places of secrets in a text or unified diff, in order, but never the values.
 
-    Raises RedactionBlocked as `redact`, `too_slow` when this thread's processor time passes `deadline`.
+    Raises RedactionBlocked as `redact` does, and with `too_slow` when this thread's processor time passes
+    `deadline`.
     """
     data = encode(text)
     try:

@@ -1,8 +1,8 @@
 """The last check before text goes to a model: a second engine searches for secrets again.
 
-It shares nothing with the first but the list of own secrets: no regular expressions, no
-prefilter, plain searches for prefixes, key blocks, addresses, bearer headers and passwords
-beside their name. A hole in the first engine for any of these does not let a request out.
+It shares only the list of own secrets with the first one. It has no regular expressions and no
+prefilter, but plain searches for prefixes, key blocks, addresses, bearer headers and passwords
+beside their name. What the first engine misses of these is not sent.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked
 from criticizer.redaction.rules import issuer_tokens
 
 MAX_SECONDS: Final = 10.0  # of this thread's processor time
-MAX_CHARACTERS: Final = 4 << 20  # far above any prompt; a bigger one is a defect of the caller
+MAX_CHARACTERS: Final = 4 << 20  # far above any prompt: a longer one is a defect of the caller
 _ALNUM: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _TOKEN: Final = _ALNUM + "_-"
 _BASE64: Final = _ALNUM + "+/="
 _HOST_END: Final = " \t\r\n\"'`<>\\"
 
-# Prefixes, characters of the body, how many of them are certainly a token.
+# Prefixes, characters of the body, and the length from which it certainly is a token.
 _PREFIX_ROWS: Final[tuple[tuple[str, str, int], ...]] = (
     ("ghp_ gho_ ghu_ ghs_ ghr_ npm_ lin_api_ dop_v1_", _ALNUM, 30),
     ("AKIA ASIA sk_live_ rk_live_ shpat_ sq0csp- whsec_", _ALNUM, 16),
@@ -38,7 +38,7 @@ _required: policy.Policy | None = None
 
 
 def require_policy(wanted: Mapping[str, object] | None) -> None:
-    """Make the guard refuse texts redacted under any other policy. None lifts the requirement.
+    """Make the guard refuse texts that were redacted under another policy; None allows all.
 
     Called once at start with the deployment's policy. Raises RedactionBlocked(`bad_policy`).
     """
@@ -107,7 +107,7 @@ def _in_word(text: str, at: int) -> bool:
 
 
 def _finds_pem(text: str) -> bool:
-    """Look for key material right below the header of a private key."""
+    """Return whether key material follows the header of a private key."""
     for at in _places(text, "PRIVATE KEY"):
         begin = text.rfind("BEGIN", max(at - 40, 0), at)
         if begin >= 0 and "-----" in text[at + 11 : at + 24]:
@@ -119,7 +119,7 @@ def _finds_pem(text: str) -> bool:
 
 
 def _finds_userinfo(text: str) -> bool:
-    """Look for scheme://user:password@host with a literal password."""
+    """Return whether there is a `scheme://user:password@host` with a literal password."""
     for at in _places(text, "://"):
         piece = text[at + 3 : at + 300]
         stop = min((i for i in map(piece.find, _HOST_END + "/?#") if i >= 0), default=len(piece))
@@ -145,7 +145,7 @@ def _finds_bearer(text: str) -> bool:
 
 
 def _finds_password(text: str) -> bool:
-    """Look for password = "literal" where the literal can be nothing else."""
+    """Return whether there is a `password = "literal"` that can be nothing but a password."""
     for word in ("password", "passwd", "PASSWORD", "Password"):
         for at in _places(text, word):
             rest = text[at + len(word) : at + len(word) + 90].lstrip("\"'")
@@ -157,7 +157,7 @@ def _finds_password(text: str) -> bool:
 
 
 def _is_chosen(cut: tuple[str, str, str]) -> bool:
-    """Return whether a closed literal is a password as people choose them, not an example."""
+    """Return whether a closed literal is a password such as people choose, not an example."""
     literal, quote, _ = cut
     if not quote or not 10 <= len(literal) <= 64 or any(c in literal for c in " {}$<>()[]%|\\.,;:/"):
         return False

@@ -1,7 +1,7 @@
-"""The deployment's own secrets: known values, removed by exact match in every usual spelling.
+"""The deployment's own secrets, removed by exact match in every usual spelling.
 
-`SECRET_KEY`, the model's and the mail server's keys, the Perforce ticket. Registered once at
-start; every redaction, the clean-up of logs and the guard use them.
+They are `SECRET_KEY`, the keys of the model and of the mail server, the Perforce ticket. They are
+registered once at start; every redaction, the cleaning of logs and the guard use them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from urllib.parse import quote, quote_plus
 
 import ahocorasick_rs
 
-MIN_LENGTH = 4  # shorter values occur in any text; they are not secrets worth the name
-_ANYWHERE = 8  # from this length on, a value is taken out inside other words too
+MIN_LENGTH = 4  # shorter values occur in any text, and protect nothing
+_ANYWHERE = 8  # a value of this length or more is removed inside other words too
 _generations = itertools.count(1)
-_DIGEST_KEY = secrets.token_bytes(32)  # digests tell nothing about short values outside this process
+_DIGEST_KEY = secrets.token_bytes(32)  # without it, digests reveal nothing about short values
 _PEM_MARKS = ("-----BEGIN ", "-----END ")
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
@@ -40,7 +40,7 @@ class OwnSecrets:
     generation: int = 0  # tells one set of this process from another
 
     def with_values(self, values: Iterable[str]) -> OwnSecrets:
-        """Return a set with these values added; ones under 4 characters are ignored."""
+        """Return a set with these values added, but for those under 4 characters."""
         new = {_digest(value): value for value in values if len(value.strip()) >= MIN_LENGTH}
         new = {digest: value for digest, value in new.items() if digest not in self.digests}
         if not new:
@@ -55,7 +55,7 @@ class OwnSecrets:
         return OwnSecrets((*self.automata, *automata), self.digests | new.keys(), next(_generations))
 
     def spans(self, data: bytes) -> list[tuple[int, int, str]]:
-        """Return (start, end, "own-secret") wherever one of the values stands in `data`."""
+        """Return (start, end, "own-secret") for each place of a value in `data`."""
         return [
             (start, end, "own-secret")
             for automaton in self.automata
@@ -64,7 +64,7 @@ class OwnSecrets:
         ]
 
     def are_in(self, data: bytes) -> bool:
-        """Return whether a longer spelling is in `data`, for the guard: it does not rely on `spans`."""
+        """Return whether a longer spelling is in `data`; the guard does not rely on `spans`."""
         matches = (match for one in self.automata for match in one.find_matches_as_indexes(data))
         return any(end - start >= _ANYWHERE for _, start, end in matches)
 
@@ -80,16 +80,16 @@ def _stands_alone(data: bytes, start: int, end: int) -> bool:
 
 
 def _spellings(value: str) -> set[bytes]:
-    """Return the value raw, stripped, per line, escaped, percent-encoded and inside base64."""
+    """Return the value raw, stripped, by line, escaped, percent-encoded and inside base64."""
     raw = value.strip()
     forms = {raw, quote(raw, safe=""), quote(raw), quote_plus(raw), html.escape(raw), json.dumps(raw)[1:-1]}
     if "\n" in raw:
-        # One placeholder per line: a value of several lines is searched line by line. The first and last line
-        # of a key in PEM are those of every other key, and no secret.
+        # Each line has its placeholder, so a value of several lines is searched line by line. The first and
+        # last lines of a PEM key are those of every other key, and not secret.
         lines = {line.strip() for form in forms for line in form.splitlines()}
         forms = {line for line in lines if not (line.startswith(_PEM_MARKS) and line.endswith("-----"))}
     found = {form.encode("utf-8", "surrogatepass") for form in forms if len(form) >= MIN_LENGTH}
-    found |= {form.lower() for form in found if b"%" in form}  # %2F is written %2f by some
+    found |= {form.lower() for form in found if b"%" in form}  # some programs write %2f instead of %2F
     data = raw.encode("utf-8", "surrogatepass")
     if len(data) >= _ANYWHERE:
         found |= {data.hex().encode(), *_base64_cores(data)}
@@ -97,12 +97,12 @@ def _spellings(value: str) -> set[bytes]:
 
 
 def _base64_cores(data: bytes) -> set[bytes]:
-    """Return the parts of `data` in base64 that do not depend on what is around: one per alignment."""
+    """Return the base64 of `data` for each alignment, without characters shared with neighbours."""
     cores = set()
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + data)
-        first = (shift * 8 + 5) // 6  # characters that also carry bits of what stands before
-        last = (len(data) + shift) * 8 // 6  # ... and of what stands after
+        first = (shift * 8 + 5) // 6  # the characters before this one hold bits of the data before
+        last = (len(data) + shift) * 8 // 6  # those from this one on hold bits of the data after
         core = encoded[first:last]
         if len(core) >= _ANYWHERE:
             cores |= {core, core.replace(b"+", b"-").replace(b"/", b"_")}
@@ -111,12 +111,12 @@ def _base64_cores(data: bytes) -> set[bytes]:
 
 _registered = OwnSecrets()
 _adding = threading.Lock()
-# Return the process's secrets as they are now, for processes that it starts.
+# Functions that return the process's secrets as they are now, for processes that it starts.
 current: list[Callable[[], Iterable[str]]] = []
 
 
 def register_own_secrets(values: Iterable[str]) -> None:
-    """Make the process know secrets of its own. May be called again with more values."""
+    """Add values to the process's own secrets. May be called again with more values."""
     global _registered
     values = list(values)
     if _registered.with_values(values) is not _registered:
@@ -125,5 +125,5 @@ def register_own_secrets(values: Iterable[str]) -> None:
 
 
 def registered() -> OwnSecrets:
-    """Return the process-wide set."""
+    """Return the own secrets of this process."""
     return _registered

@@ -1,4 +1,4 @@
-"""Values that were found in one place, searched for in all others at once."""
+"""Search for values that were found in one place in all others, for all values at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final
 import ahocorasick_rs
 
 LEAST: Final = 8  # bytes of a value
-_ALIKE: Final = 16  # values with one beginning, of which each is compared
-# A full table of states costs minutes to build for long values that repeat within themselves.
+_ALIKE: Final = 16  # at most so many values with one beginning are compared one by one
+# A full table of states takes minutes to build for long values that repeat within themselves.
 _NFA: Final = ahocorasick_rs.Implementation.ContiguousNFA
 
 
 class KnownValues:
-    """Searches values of at least `LEAST` bytes.
+    """A search for values of at least `LEAST` bytes.
 
-    An automaton of their first bytes alone is small and quickly built, however long they are. Where
-    many begin alike, so that each would be compared in many places, it has them as a whole.
+    Its automaton has their first bytes only, so that it is small and quickly built, however long they are.
+    Where many values begin alike, each would be compared in many places: it then has whole values.
     """
 
     __slots__ = ("_automaton", "_beginning", "_is_small")
@@ -34,7 +34,7 @@ class KnownValues:
         )
 
     def places(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where values stand that do not overlap: the leftmost, and of those the longest."""
+        """Yield the places of values that do not overlap: the leftmost, then the longest."""
         done = 0
         for _, start, end in self._automaton.find_matches_as_indexes(data, overlapping=self._is_small):
             if start < done:

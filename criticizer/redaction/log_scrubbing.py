@@ -1,4 +1,4 @@
-"""Removal of secrets from what is recorded about a run: logs, stacks, error contexts."""
+"""Removal of secrets from logs, stacks and error contexts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from criticizer.redaction.rules import key_names
 WITHHELD: Final = "<withheld: redaction failed>"
 _NAMED: Final = "<withheld: named as a secret>"
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_READ: Final = 262_144  # characters that are looked at; what is emitted is far shorter
-_MARGIN: Final = 4_096  # what is dropped before a cut, so that no half token is emitted
-_SHORT: Final = 80  # characters; longer texts seldom come twice
+_READ: Final = 262_144  # characters that are read; the result is far shorter
+_MARGIN: Final = 4_096  # characters dropped before a cut, so that no half of a token is left
+_SHORT: Final = 80  # characters; longer texts seldom occur twice
 _MAX_ERRORS: Final = 12
 _MAX_FRAMES: Final = 60
 _MAX_DEPTH: Final = 5
@@ -34,13 +34,13 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 def clean(text: str, limit: int = 20_000) -> str:
     """Return `text` redacted and cut to `limit` characters. Never raises.
 
-    For logs, stacks and provider errors. NUL and lone surrogates are replaced first; where
-    redaction fails the answer is `<withheld: redaction failed>`.
+    For logs, stacks and errors of providers. NUL and lone surrogates are replaced first; where
+    redaction fails the result is `<withheld: redaction failed>`.
     """
     try:
         if len(text) <= _SHORT and len(text) <= limit and _is_plain(text, registered().generation):
             return text
-        # Redact before cutting: half a token is no token to the rules, but it still is a secret.
+        # Redact before cutting: the rules do not find half of a token, which is still a secret.
         if len(text) > _READ:
             text = text[: _READ - _MARGIN]
         plain = text.replace("\0", "\ufffd").encode("utf-8", "backslashreplace").decode("utf-8")
@@ -52,9 +52,9 @@ def clean(text: str, limit: int = 20_000) -> str:
 
 @lru_cache(maxsize=4_096)
 def _is_plain(text: str, generation: int) -> bool:
-    """Return whether redaction leaves a short text alone: event names and ids recur.
+    """Return whether redaction leaves a short text unchanged; event names and ids recur.
 
-    An answer holds for one `generation` of own secrets.
+    The cached answer holds for one `generation` of own secrets.
     """
     try:
         return redact(text).text == text
@@ -63,7 +63,7 @@ def _is_plain(text: str, generation: int) -> bool:
 
 
 def _place(filename: str) -> str:
-    """Return a path that says nothing about the machine."""
+    """Return a path without the machine's directories."""
     path = Path(filename)
     if path.is_relative_to(_ROOT) and "site-packages" not in path.parts:
         return path.relative_to(_ROOT).as_posix()
@@ -75,12 +75,12 @@ def _place(filename: str) -> str:
 def _message(error: BaseException) -> str:
     try:
         return clean(str(error), 4_000)
-    except Exception:  # noqa: BLE001 - an error whose text cannot be had
+    except Exception:  # noqa: BLE001 - the error's own `__str__` may fail
         return WITHHELD
 
 
 def _chain(error: BaseException) -> Iterator[tuple[str, BaseException]]:
-    """Yield the error and what led to it, the newest first, each once."""
+    """Yield the error and those that led to it, the newest first, each once."""
     seen: set[int] = set()
     todo: list[tuple[str, BaseException]] = [("", error)]
     while todo and len(seen) < _MAX_ERRORS:
@@ -98,10 +98,10 @@ def _chain(error: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def clean_stack(error: BaseException, limit: int = 20_000) -> str:
-    """Return the error chain with its frames as `file:line function`, at most `limit` characters.
+    """Return the error chain with its frames as `file:line function`. Never raises.
 
-    Paths are relative to the project; no source lines and no locals; messages are redacted.
-    Never raises.
+    It has at most `limit` characters, paths relative to the project, redacted messages, no source lines and
+    no locals.
     """
     try:
         out: list[str] = []
@@ -113,11 +113,11 @@ def clean_stack(error: BaseException, limit: int = 20_000) -> str:
                 f"  {_place(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}"
                 for frame, line in traceback.walk_tb(current.__traceback__)
             ]
-            # The deepest frames tell most.
+            # Keep the deepest frames, which are the most useful.
             out += [f"  … {len(frames) - _MAX_FRAMES} frames"] * (len(frames) > _MAX_FRAMES) + frames[
                 -_MAX_FRAMES:
             ]
-        # Once more over the whole: a secret may stand in the name of a file or a class.
+        # Redact the whole again: a secret may be in the name of a file or a class.
         return clean("\n".join(out), limit)
     except Exception:  # noqa: BLE001 - the promise of this function
         return WITHHELD
@@ -172,9 +172,9 @@ def _safe_mapping(value: Mapping[Any, Any], depth: int, limit: int) -> dict[str,
 
 
 def clean_context(context: Mapping[str, object], limit_bytes: int = 8_000) -> dict[str, object]:
-    """Return the context JSON-safe, redacted and at most `limit_bytes` long as JSON. Never raises.
+    """Return the context redacted and as JSON of at most `limit_bytes`. Never raises.
 
-    Values under names such as `password` are withheld whole. Where it does not fit, the last
+    Values under names such as `password` are withheld whole. Where the context is too long, the last
     entries are dropped and `truncated` is added.
     """
     try:
@@ -211,7 +211,7 @@ def redact_event(
             if key == "stack" and error is not None:
                 continue
             if isinstance(value, (bool, int)) or value is None or key.startswith("_") or key in _OWN_KEYS:
-                continue  # numbers, and what structlog itself puts in
+                continue  # numbers, and fields that structlog itself adds
             withhold = value and _names_secret(str(key))
             event_dict[key] = _NAMED if withhold else _safe(value, _MAX_DEPTH, 20_000)
     except Exception:  # noqa: BLE001 - logging must not break the work
@@ -221,10 +221,13 @@ def redact_event(
 
 
 class SecretsFilter(logging.Filter):
-    """Cleans records of the standard logging: message, arguments, extras, `exc_info`, stack."""
+    """Filter that cleans records of the standard logging.
+
+    Message, arguments, extras, `exc_info` and stack.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Clean the record in place; let it pass always."""
+        """Clean the record in place; always let it pass."""
         try:
             message = record.getMessage()
         except Exception:  # noqa: BLE001 - arguments that do not fit the message

@@ -19,16 +19,16 @@ _BYTES_AROUND: Final = 4_096  # at most, on either side
 class Part:
     """One text in progress, with the number of removals of each kind.
 
-    Where something was removed, the lines around it are read again, not the rest: where nothing
-    changed nothing new is found (guarantee G193).
+    After a removal only the lines around it are read again: the rest did not change, and holds nothing new
+    (guarantee G193).
     """
 
     data: bytes
     lines: int
     counts: Counter[str] = field(default_factory=Counter)
     changed: list[tuple[int, int]] | None = None  # places that changed since the last scan; None: all is new
-    own: OwnSecrets | None = None  # what the last scan knew
-    searched: object = None  # the values that were looked for in the data as they are
+    own: OwnSecrets | None = None  # those of the last scan
+    searched: object = None  # the values for which the present data was searched
 
     def take_unread(self) -> list[tuple[int, int]]:
         """Return the spans of lines to scan, ordered and not adjacent, and mark them as scanned."""
@@ -58,7 +58,7 @@ class Part:
         return max(begin + 1, low), stop + 1 if stop >= 0 else high
 
     def rewrite(self, edits: Sequence[tuple[int, int, bytes]]) -> None:
-        """Replace bytes by (start, end, new), in order, none across a line."""
+        """Apply edits (start, end, new), in order, none of which crosses a line."""
         out: list[bytes] = []
         at = 0
         for start, end, new in edits:

@@ -1,9 +1,9 @@
-# ruff: noqa: SLF001 - the one place that reaches past the public functions of google-re2
-"""Regular expressions of RE2 over bytes, without most of what google-re2's own wrapper costs.
+# ruff: noqa: SLF001 - the one module that uses internal functions of google-re2
+"""Regular expressions of RE2 over bytes, faster than with google-re2's own wrapper.
 
 That wrapper makes a generator for every match, and a generator and two calls into the library for
-every group: several times the work of RE2 itself where the text is a line. The library's one
-function, `Match`, is called directly here; what is found is the same.
+every group: for a text of one line, several times the work of RE2 itself. Here the library's one
+function, `Match`, is called directly; the matches are the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Spans = list[tuple[int, int]]
 
 
 class Match:
-    """What a pattern matched, as in `re`. `spans` are those of the whole and of each group."""
+    """A match, as in `re`. `spans` are those of the whole and of each group."""
 
     __slots__ = ("spans", "text")
 
@@ -32,7 +32,7 @@ class Match:
         self.spans = spans
 
     def group(self, index: int = 0) -> Any:
-        """Return the bytes of a group, None where it took no part."""
+        """Return the bytes of a group, None where it did not match."""
         start, end = self.spans[index]
         return self.text[start:end] if start >= 0 else None
 
@@ -50,7 +50,7 @@ class Match:
 
     @property
     def lastindex(self) -> Any:
-        """The number of the first of the groups that end last, None where none took part."""
+        """The number of the first of the groups that end last, None where none matched."""
         last, index = -1, None
         for group, (_, end) in enumerate(self.spans):
             if group and end > last:
@@ -79,7 +79,7 @@ class Pattern:
         return Match(text, spans) if spans[0][0] >= 0 else None
 
     def fullmatch(self, text: bytes, start: int = 0, end: int = _TO_END) -> Match | None:
-        """Match all from `start` to `end`."""
+        """Match the whole of the text from `start` to `end`."""
         if end > len(text):
             end = len(text)
         if start > end:
@@ -105,7 +105,7 @@ class Pattern:
         return self._following(text, start, end, spans) if spans[0][0] >= 0 else ()
 
     def places(self, text: bytes, start: int = 0, end: int = _TO_END) -> Iterator[tuple[int, int]]:
-        """Yield where the matches of a pattern stand that has no groups and matches nothing empty."""
+        """Yield the spans of all matches; the pattern has no groups and no empty match."""
         match, size = self._match, min(end, len(text))
         [(start, end)] = match(_ANYWHERE, text, start, size)
         while start >= 0:
@@ -122,7 +122,7 @@ class Pattern:
             spans = self._match(_ANYWHERE, text, start, end)
 
     def subn(self, replacement: bytes, text: bytes) -> tuple[bytes, int]:
-        """Return the text with the matches replaced, and how many there were."""
+        """Return the text with the matches replaced, and their number."""
         changed: tuple[bytes, int] = self._whole.subn(replacement, text)
         return changed
 
@@ -140,7 +140,7 @@ def compiled(pattern: bytes) -> Pattern:
 
 
 class Forms:
-    """Expressions that a value is asked for at once: one pass over it says which match all of it."""
+    """Expressions of which one pass over a value shows which match the whole of it."""
 
     __slots__ = ("_match",)
 
@@ -152,7 +152,7 @@ class Forms:
         self._match: Callable[[bytes], list[int]] = forms._set.Match
 
     def of(self, value: bytes) -> int:
-        """Return which match, as a number with one bit for each, the first the lowest."""
+        """Return the expressions that match as a number with a bit for each, the first the lowest."""
         bits = 0
         for index in self._match(value):
             bits |= 1 << index
@@ -160,18 +160,18 @@ class Forms:
 
 
 _Judges = TypeVar("_Judges", bound=Callable[..., Any])
-_REMEMBERED: Final = 16_384  # answers of a function
+_REMEMBERED: Final = 16_384  # results of each function
 _caches: list[Callable[[], None]] = []
 
 
 def remembered(function: _Judges) -> _Judges:
-    """Remember what a function said of a value until `forget`: many occur more than once in a text."""
+    """Cache a function's results until `forget`: many values occur more than once in a text."""
     cached = lru_cache(maxsize=_REMEMBERED)(function)
     _caches.append(cached.cache_clear)
     return cast("_Judges", cached)
 
 
 def forget() -> None:
-    """Forget the values that were judged: they may be secrets."""
+    """Clear the caches of judged values, which may be secrets."""
     for clear in _caches:
         clear()

@@ -1,4 +1,4 @@
-"""Policy of what is removed besides secrets: mail addresses, internal hosts and networks."""
+"""Policy for removals besides secrets: mail addresses, internal hosts and networks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIMIT = 1_000  # entries per list: a policy is written by hand
 
 @dataclass(frozen=True)
 class Policy:
-    """A checked policy. `public_pem` decides whether certificates lose their bodies as well."""
+    """A checked policy. With `public_pem`, bodies of certificates are removed as well."""
 
     emails: bool = False
     internal_domains: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Policy:
 
     @cached_property
     def digest(self) -> str:
-        """Identify the policy's content, the same in every process."""
+        """Digest of the policy's content, the same in every process."""
         nets = [str(net) for net in self.internal_nets]
         content = [self.emails, list(self.internal_domains), nets, self.public_pem]
         return sha256(json.dumps(content).encode()).hexdigest()[:16]
@@ -52,7 +52,7 @@ class Policy:
         return re2.compile(rf"(?i)(?:[a-z0-9_*-]+\.)*(?:{names})".encode())
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int, str]]:
-        """Yield (start, end, kind) of what this policy takes out of `data`."""
+        """Yield (start, end, kind) of each span that this policy removes from `data`."""
         if self.emails and b"@" in data:
             for match in _EMAIL.finditer(data):
                 # git@host is the user name of every git server, not a person.
@@ -94,10 +94,10 @@ def _stands_alone(data: bytes, start: int, end: int) -> bool:
 
 
 def parse(policy: Mapping[str, object]) -> Policy:
-    """Check a policy mapping with the keys `emails`, `internal_domains`, `internal_nets`, `public_pem`.
+    """Return the checked policy of a mapping; its keys are the fields of `Policy`.
 
-    Raises RedactionBlocked(`bad_policy`) for an unknown key, a wrong type, a domain or a
-    network that does not parse: a policy is never applied in part.
+    Raises RedactionBlocked(`bad_policy`) for an unknown key, a wrong type, an invalid domain or
+    network: a policy is never applied in part.
     """
     if not isinstance(policy, Mapping):
         raise RedactionBlocked("bad_policy")

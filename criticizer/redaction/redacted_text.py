@@ -1,6 +1,6 @@
-"""`RedactedText`: text that only the redactor can make, sealed so that a change shows.
+"""`RedactedText`: text that only the redactor can make, sealed so that a change is detected.
 
-The seal is a keyed hash over text, rule set and policy. Its key is drawn when the process
+The seal is a keyed hash over text, rule set and policy. Its key is generated when the process
 starts and never leaves it, so a sealed text cannot be stored, unpickled or built by hand.
 """
 
@@ -23,9 +23,9 @@ _KIND: Final = re2.compile(r"<REDACTED:([a-z][a-z0-9-]{0,30}):[1-9][0-9]{0,5}>")
 
 
 class RedactionBlocked(Exception):
-    """Redaction is in doubt about the text, so nothing may be sent.
+    """The redaction of a text is in doubt, so nothing may be sent.
 
-    `reason_code` is a stable identifier such as `undecodable`; the text itself is never carried.
+    `reason_code` is a stable identifier such as `undecodable`; the error never carries the text.
     """
 
     def __init__(self, reason_code: str) -> None:
@@ -43,9 +43,9 @@ def _seal(text: str, ruleset: str, policy: str) -> bytes:
 
 
 class RedactedText:
-    """A text that went through the redactor. Immutable; made only by `redact` and `Redactor`.
+    """A redacted text. Immutable; made only by `redact` and `Redactor`.
 
-    `text` is the redacted text, `counts` maps a kind of secret to how many were taken out,
+    `text` is the redacted text, `counts` maps a kind of secret to the number of removals,
     `ruleset` and `policy` identify the rules and the policy (a digest) that were applied.
     """
 
@@ -104,8 +104,8 @@ class RedactedText:
     def lines(self, first: int, last: int) -> RedactedText:
         """Return lines `first` to `last` (from 1, both included, split at line feeds).
 
-        `counts` of a part are the placeholders that show in it. Raises RedactionBlocked
-        (`seal_broken`) when this text was tampered with, ValueError for lines that run backwards.
+        `counts` of the part are those of its placeholders. Raises RedactionBlocked (`seal_broken`)
+        when this text was changed, ValueError when `last` is below `first`.
         """
         if first < 1 or last < first:
             raise ValueError(f"lines count from 1 and do not run backwards: {first}-{last}")
@@ -138,8 +138,8 @@ class RedactedText:
         """Fill `{name}` fields of a literal of ours with redacted texts or whole numbers.
 
         Only plain fields: no attributes, indexes, conversions or format specifications.
-        `{{` and `}}` stand for braces. Raises RedactionBlocked as `joined`, and
-        `bad_template` when the format and the parts do not fit each other.
+        `{{` and `}}` are braces. Raises RedactionBlocked as `joined` does, and with `bad_template`
+        when the format and the parts do not fit each other.
         """
         ruleset, policy = _common([part for part in parts.values() if not isinstance(part, int)])
         out: list[str] = []
@@ -181,15 +181,15 @@ def _common(parts: list[RedactedText]) -> tuple[str, str]:
 
 
 def restored(text: str, ruleset: str, policy: str) -> RedactedText:
-    """Return a RedactedText again that was stored under its rules and policy (a digest).
+    """Return the RedactedText of a stored text, with its rules and policy (a digest).
 
-    For the codec of the redacted artifact alone (guarantee G160): what it opens is encrypted and
-    compared with its digest, and was made under the rules and the policy of today.
+    Only for the codec of redacted artifacts (guarantee G160): these are encrypted, compared with their
+    digest, and made under the present rules and policy.
     """
     counts = Counter(_KIND.findall(text)) if "<REDACTED:" in text else {}
     return RedactedText(_MAKER, text, counts, ruleset, policy)
 
 
 def seal(text: str, counts: Mapping[str, int], ruleset: str, policy: str) -> RedactedText:
-    """Make a RedactedText. For the engine of this package alone."""
+    """Make a RedactedText. Only for the engine of this package."""
     return RedactedText(_MAKER, text, counts, ruleset, policy)

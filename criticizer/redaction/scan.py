@@ -1,4 +1,4 @@
-"""One pass of all rules over one text: keyword prefilter, confirmation, state machines."""
+"""Scan of one text by all rules: keyword prefilter, confirmation, state machines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from criticizer.redaction.work import Work
 
 _BEFORE: Final = 300  # bytes before a word that are read with the lines below it
 
-# Words of the prefilter. "kind: secret" is here, PEM marks are found by plain search.
+# Words of the prefilter; PEM marks are found by plain search.
 _WORDS: Final = tuple(WORDS)
 _IS_OWN: Final = [key_names.WORDS[word][1] for word in _WORDS]
 _CONTEXT_WORDS: Final = tuple(syntax.HANDLERS)
@@ -50,7 +50,10 @@ _PEM_WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
 
 
 class Find(NamedTuple):
-    """A span of the raw bytes to remove. `group` numbers the lines of one PEM block alike."""
+    """A span of the raw bytes to remove.
+
+    Spans of one `group`, such as the lines of a PEM block, get the same number.
+    """
 
     start: int
     end: int
@@ -58,15 +61,15 @@ class Find(NamedTuple):
     group: bytes | None = None
 
 
-Pieces = Sequence[tuple[int, int]]  # of a text, that are read
-_NEAR: Final = 120  # bytes of a line in which one look for values near a name is enough
+Pieces = Sequence[tuple[int, int]]  # spans of a text that are read
+_NEAR: Final = 120  # bytes of a line in which one search for values near a name is enough
 
 
 def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = math.inf) -> list[Find]:
-    """Return everything to remove from the document, unsorted, overlaps included.
+    """Return all spans to remove from the document, unsorted, overlaps included.
 
-    Raises RedactionBlocked: `budget` when the text holds more candidates than bytes allow,
-    `too_slow` when the thread's processor time goes past `deadline`.
+    Raises RedactionBlocked: `budget` when the text has too many candidates for its size,
+    `too_slow` when the thread's processor time passes `deadline`.
     """
     work = Work(len(document.raw), deadline)
     text = document.text
@@ -89,12 +92,11 @@ def scan(document: Document, policy: Policy, own: OwnSecrets, deadline: float = 
     for shadow in shadows(document):
         work.spend(16)
         found += _shadow(document, shadow, policy, own, work)
-    # A span never swallows what is masked at its very ends (our own placeholders).
     return [find for find in found if find.end > find.start]
 
 
 def _holds_secret(decoded: bytes, work: Work) -> bool:
-    """Return whether a decoded text holds what would be taken out of it."""
+    """Return whether a decoded text holds a secret."""
     work.spend(len(decoded))
     lowered = decoded.lower()
     return bool(
@@ -113,9 +115,9 @@ def _blocks(text: bytes, blocks: Iterator[pem.Block]) -> Iterator[Find]:
 
 
 def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
-    """Run the rules that need one line only (and the lines below, when there is a document)."""
+    """Run the rules that read one line, and those for lines below when there is a document."""
     lowered = text.lower()
-    places: list[tuple[int, int]] = []  # where a line begins, and where it may go on below
+    places: list[tuple[int, int]] = []  # spans of words whose line may be continued below
     unread = ((0, len(text)),) if document is None else document.unread
     spans = [span for piece in unread for span in tokens(text, work.spend, *piece)]
     named, near = _words(document, text, lowered, work, places)
@@ -132,7 +134,7 @@ def _lines(document: Document | None, text: bytes, work: Work) -> list[Find]:
 
 
 def _apart(spans: list[Span], found: list[Find]) -> Iterator[Find]:
-    """Yield those of the spans that nothing found so far overlaps: what was found has its number."""
+    """Yield the spans that do not overlap any of the finds, which have their numbers."""
     starts = sorted((find.start, find.end) for find in found)
     for start, end, kind in spans:
         at = bisect.bisect_left(starts, (end, 0))
@@ -143,7 +145,10 @@ def _apart(spans: list[Span], found: list[Find]) -> Iterator[Find]:
 def _words(
     document: Document | None, text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]]
 ) -> tuple[list[Span], list[Span]]:
-    """Find values by names, joined to them and only near them, and note which may be on a line below."""
+    """Return the values joined to names and those near them; add to `places`.
+
+    `places` gets the words whose value may be on a line below.
+    """
     assignments = Assignments(text, work.spend)
     values = assignments.values
     near: list[Span] = []
@@ -163,7 +168,7 @@ def _words(
         is_name = not (word == b"pass" and _stands_alone(text, start, end))
         strength = assignments.strength if is_name else 0
         if strength >= key_names.SECRET and (start >= reach or strength > reached):
-            # One look reads as far as the next words of its line stand.
+            # One search also reads the values beside the next words of the line.
             reach, reached = min(start + _NEAR, _line_end(text, end)), strength
             work.spend(32)
             near += nearby.spans(text, start, end, strength, found=done > end)
@@ -179,7 +184,10 @@ def _words(
 def _contexts(
     text: bytes, lowered: bytes, work: Work, places: list[tuple[int, int]], unread: Pieces
 ) -> list[Span]:
-    """Find values by the syntax around them, and note which may be on a line below."""
+    """Return the values found by the syntax around them; add to `places`.
+
+    `places` gets the words whose value may be on a line below.
+    """
     spans: list[Span] = []
     reach: dict[Any, int] = {}
     for index, start, end in _hits(_CONTEXT_AUTOMATON, lowered, work, unread, overlapping=True):
@@ -221,14 +229,14 @@ def _line_end(text: bytes, at: int) -> int:
 
 
 def _stands_alone(text: bytes, start: int, end: int) -> bool:
-    """Return whether a word is one of prose: to pass something."""
+    """Return whether a word is part of prose: to pass something."""
     return (not start or text[start - 1] in b" \t\n*`") and text[end : end + 1] in (b"", b" ", b"\n")
 
 
 def _joined(
     document: Document, found: list[Find], places: list[tuple[int, int]], work: Work
 ) -> Iterator[Find]:
-    """Run the line rules over lines that continue below: at `places`, and after values in strings."""
+    """Run the line rules over lines continued below, at `places` and after values in strings."""
     text = document.text
     places += ((find.start, find.end) for find in found if concatenation.goes_on(text, find.end))
     done: dict[int, int] = {}
@@ -246,7 +254,7 @@ def _joined(
 
 
 def _glued(text: bytes, work: Work, low: int, high: int) -> Iterator[Find]:
-    """Find tokens that are written in several literals."""
+    """Yield tokens that are written in several literals."""
     for joined in concatenation.glued(text, low, high):
         work.spend(8)
         for start, end, kind in tokens(joined.text, work.spend):
@@ -257,7 +265,7 @@ def _glued(text: bytes, work: Work, low: int, high: int) -> Iterator[Find]:
 def _shadow(
     document: Document, shadow: Shadow, policy: Policy, own: OwnSecrets, work: Work
 ) -> Iterator[Find]:
-    """Run the line rules over a normalized line and map what they find back."""
+    """Run the line rules over normalized lines and map their finds to the raw text."""
     text = shadow.text
     found = _lines(None, text, work)
     found += (Find(*span) for span in policy.spans(text))

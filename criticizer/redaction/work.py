@@ -1,4 +1,4 @@
-"""The budget of one scan: candidates that may be looked at, and the time they may take."""
+"""Budget of one scan: candidates that may be read, and the time they may take."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 from criticizer.redaction.redacted_text import RedactionBlocked
 
-_LOOKS_AT_CLOCK: Final = 4_096  # how much work is done between two looks at the clock
+_LOOKS_AT_CLOCK: Final = 4_096  # work between two looks at the clock
 
 
 class Work:
-    """Counts candidates, so that a hostile text is refused instead of processed without end.
+    """Count of candidates, which ends the scan of a hostile text.
 
-    `deadline` is the latest processor time of this thread: a busy machine blocks nothing.
+    `deadline` is in processor time of this thread, so that a busy machine does not end a scan.
     """
 
     __slots__ = ("_deadline", "_look_at", "left")

@@ -1,1 +1,1 @@
-"""The text that rules read: diff sides, normalized characters, logical lines, joined literals."""
+"""Text as rules read it: diff sides, normalized characters, logical lines, joined literals."""

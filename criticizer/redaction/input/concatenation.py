@@ -1,6 +1,6 @@
 """String literals that a program joins: "abc" + "def", "abc" "def", 'abc' . 'def'.
 
-All of it reads one line; `logical_lines` makes one line of a concatenation over several.
+All functions read one line; `logical_lines` makes one line of a concatenation over several.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from criticizer.redaction.rules.pem import Block
 from criticizer.redaction.rules.value_heuristics import is_template
 
 OPERATOR: Final = rb"(?:\+\+?|\.\.?|&|\|\||~|<>)"
-# A string's opening: what a language writes before the quote, and the quote.
+# The opening of a string: the prefix of a language, and the quote.
 OPENING: Final = rb"[bBfFrRuULN@$]{0,2}\\*[\"'`]"
 _GLUE: Final = rb"([ \t]+" + OPERATOR + rb"?[ \t]*|" + OPERATOR + rb"[ \t]*|)[bBfFrRuULN@$]{0,2}"
-# As a quote is written that ends the one, so is that which begins the other: escaped, or not.
+# The quote that ends one literal and the quote that begins the next are both escaped, or both not.
 _NEXT = compiled(
     rb"(?:\\[nrt])*(?:\\+[\"']" + _GLUE + rb"\\+(?:\"([^\"\\\n]*)|'([^'\\\n]*))"
     rb"|[\"'`]" + _GLUE + rb"(?:\"((?:[^\"\\\n]|\\.)*)|'((?:[^'\\\n]|\\.)*)|`([^`\n]*)))"
@@ -24,10 +24,10 @@ _NEXT = compiled(
 _CLOSING: Final = rb"(?:\\[nrt])*\\*[\"'`]"
 _OPEN_END = compiled(_CLOSING + rb"[ \t]*" + OPERATOR + rb"?[ \t]*[\\_]?[ \t\r]*(?:(?:#|//|--)[^\n]*)?\n")
 _NEXT_LINE = compiled(rb"\n[ \t]*" + OPERATOR + rb"?[ \t]*" + OPENING)
-# password = "abc"; and below it: password += "def";
+# password = "abc"; and on the next line: password += "def";
 APPENDED: Final = rb"[ \t]*(?:\+=|\.=|<<)[ \t]*"
 _APPENDED = compiled(rb"[\"'`];?[ \t\r]*\n[ \t]*[$@\w.]*\w" + APPENDED + OPENING)
-# What joins two literals without a blank in them, on one line or over two.
+# The signs that join two literals without a blank in them, on one line or over two.
 _JOIN: Final = (
     rb"[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*\\?\r?\n?[ \t]*(?:\+\+?|\.\.?|&|\|\||<>)?[ \t]*[bBfFrRuUN@]?"
 )
@@ -39,12 +39,12 @@ _QUOTES: Final = (b'"', b"'", b"`", b"\\")
 _CLOSED = compiled(rb"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|`[^`\n]*`")
 _LINE_BEFORE: Final = 512  # bytes before a literal that are read for one around it
 _ENDS: Final = b",;:)}]>"
-# What stands behind a closing quote where something is joined, on its line or below: blanks, an
-# operator, a sign that the line goes on, a remark.
+# Characters after a closing quote where something is joined, on its line or below: blanks, an
+# operator, a sign that the line continues, a comment.
 _FOLLOWS: Final = frozenset(bytes([c]) for c in b" \t\r\n+.&|~<\\_#/-")
-_SIGNS: Final = b"=:(,[{>+"  # what stands before a literal that is no argument of a command
+_SIGNS: Final = b"=:(,[{>+"  # one precedes a literal that is not an argument of a command
 _SEPARATORS: Final = b"&;,?|/:="
-_MARKER: Final = b"-----"  # blocks of keys are the business of `pem`
+_MARKER: Final = b"-----"  # `pem` reads blocks of keys
 _MAX_PIECES: Final = 64
 _NEAR: Final = 40
 _GLUES: Final = b" \t+.&|~<>bBfFrRuULN@$"
@@ -63,13 +63,13 @@ class Joined:
         self.pieces: list[tuple[int, int, int]] = []
 
     def add(self, glue: bytes, text: bytes, start: int, end: int) -> None:
-        """Append what stands from `start` to `end`, behind `glue`."""
+        """Append `glue`, then the text from `start` to `end`."""
         at = len(self.text) + len(glue)
         self.text = b"".join((self.text, glue, text[start:end]))
         self.pieces.append((at, at + end - start, start))
 
     def shorten(self, count: int) -> None:
-        """Remove the last bytes: a sign that only says that the line goes on."""
+        """Remove the last bytes, such as a sign that the line continues."""
         at, end, start = self.pieces[-1]
         self.pieces[-1] = (at, max(end - count, at), start)
         self.text = self.text[: self.pieces[-1][1]]
@@ -82,7 +82,7 @@ class Joined:
 
 
 def may_follow(text: bytes, end: int) -> bool:
-    """Return whether something may be joined to the literal closed at `end`: a quick check."""
+    """Return whether something may be joined to the literal closed at `end`; a quick check."""
     first, second = text[end : end + 1], text[end + 1 : end + 2]
     if first == b"\\":
         return second not in _ENDS
@@ -90,7 +90,7 @@ def may_follow(text: bytes, end: int) -> bool:
 
 
 def goes_on(text: bytes, end: int) -> bool:
-    """Return whether the line ends after a value's literal and a string opens soon below."""
+    """Return whether the line ends after the literal of a value and a string opens below it."""
     close = _closing(text, end)
     ends_line = text[close + 1 : close + 32].lstrip(b"; \t\r")[:1] in (b"\n", b"")
     if ends_line and _APPENDED.match(text, close, close + _LINES_BELOW) is not None:
@@ -102,7 +102,7 @@ def goes_on(text: bytes, end: int) -> bool:
 
 
 def blocks(text: bytes, spans: Iterable[tuple[int, int, str]]) -> Iterator[Block]:
-    """Yield the values that strings are joined to on their line, with those strings."""
+    """Yield the values to which strings are joined on their line, with these strings."""
     done = 0
     for start, end, kind in sorted(spans):
         close = _closing(text, end)
@@ -114,7 +114,7 @@ def blocks(text: bytes, spans: Iterable[tuple[int, int, str]]) -> Iterator[Block
 
 
 def glued(text: bytes, low: int, high: int) -> Iterator[Joined]:
-    """Yield runs of joined literals without what joins them."""
+    """Yield runs of joined literals, without the signs that join them."""
     for match in _RUN.finditer(text, low, high):
         at, end = match.span()
         joined = Joined()
@@ -126,16 +126,16 @@ def glued(text: bytes, low: int, high: int) -> Iterator[Joined]:
 
 
 def _closing(text: bytes, end: int) -> int:
-    """Return where a literal whose value ends at `end` is closed: blanks may come between."""
+    """Return where a literal whose value ends at `end` is closed; blanks may precede the quote."""
     blanks = text[end : end + 8]
     return end + len(blanks) - len(blanks.lstrip(b" ")) if blanks[:1] == b" " else end
 
 
 def pieces(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Return where the strings stand that are joined to the value from `start` to `end` on its line.
+    """Return the places of the strings joined to the value from `start` to `end`, on its line.
 
-    A value that ends a longer literal is joined only to what has no blank; without an operator
-    only a whole literal is joined, and none behind a command's flag.
+    A value that is the end of a longer literal is joined only to strings without a blank. Without an
+    operator, only a whole literal is joined, and only if it is not an argument of a command.
     """
     if _MARKER in text[start:end]:
         return []
@@ -163,14 +163,15 @@ def pieces(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _may_be_next(text: bytes, at: int) -> bool:
-    """Return whether a quote may open another literal behind the one that ends at `at`: a quick look."""
+    """Return whether another literal may follow the one that ends at `at`; a quick check."""
     return text[at : at + 1] == b"\\" or text[at + 1 : at + _NEAR].lstrip(_GLUES)[:1] in _OPEN_QUOTES
 
 
 def _is_opened(text: bytes, start: int, first: int, last: int) -> bool:
     """Return whether the quote before `first` opens a literal, which ends at `last`.
 
-    In `'token = "x"', run(y)` it closes the one around the value at `start`; a shell runs `id` in backquotes.
+    In `'token = "x"', run(y)` it closes the literal around the value at `start`. Backquotes open none: in a
+    shell they hold a command.
     """
     quote = text[first - 1 : first]
     if quote == b"`":

@@ -1,7 +1,7 @@
-"""A text as the rules see it: diff prefixes masked, sides apart.
+"""Text as the rules see it: diff prefixes masked, sides apart.
 
-Everything works on UTF-8 bytes. `Document.text` has the length of the raw bytes, so offsets
-are shared.
+Everything works on UTF-8 bytes. `Document.text` has the length of the raw bytes, so both have the
+same offsets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.redacted_text import RedactionBlocked
 
-MAX_BYTES = 8 << 20  # one part; longer input is cut into parts by the caller
+MAX_BYTES = 8 << 20  # of one part; the caller cuts longer input into parts
 OLD, NEW, BOTH, HEADER = 1, 2, 3, 0
 
 _HUNK = compiled(rb"@{2,8}(?: -[0-9]+(?:,[0-9]+)?){1,7} \+[0-9]+(?:,[0-9]+)? @{2,8}[^\n]*")
@@ -28,27 +28,28 @@ _MASKS = bytes([MASK]) * 64
 
 
 class SourceLine(NamedTuple):
-    """One line: body offsets (diff prefix and line feed outside), side, and the file it belongs to."""
+    """One line: the offsets of its body, without diff prefix and line feed."""
 
     start: int
     end: int
     side: int
-    section: int
+    section: int  # the number of its file in the text
 
 
 class Hunk(NamedTuple):
-    """The body of a hunk, from the line feed behind its head on, and how many prefix columns it has."""
+    """The body of a hunk, from the line feed after its head on."""
 
     start: int
     end: int
-    columns: int
+    columns: int  # of the prefix
 
 
 @dataclass(slots=True)
 class Document:
     """One text. `text` is `raw` with diff prefixes blanked and our placeholders masked.
 
-    `unread` are the parts in which a scan looks for secrets, in order: all, or what changed since the last.
+    `unread` are the parts in which a scan looks for secrets, in order: all, or those that changed since the
+    last scan.
     """
 
     raw: bytes
@@ -59,7 +60,7 @@ class Document:
     binary: list[tuple[int, int]] = field(default_factory=list)
 
     def lines_of_files(self, places: Iterable[int]) -> list[SourceLine]:
-        """Return the lines of those files of a diff in which the places lie; of other texts all."""
+        """Return the lines of the files of a diff that hold the places; of another text, all."""
         if not self.is_diff:
             return _cut_lines(self, 0, len(self.raw), 0)
         lines: list[SourceLine] = []
@@ -74,7 +75,7 @@ class Document:
         return lines
 
     def sides(self, offset: int) -> tuple[SourceLine, ...]:
-        """Return the line of `offset` once per side it is on; in a diff, none outside hunks."""
+        """Return the line of `offset` for each of its sides; in a diff, none outside hunks."""
         start = self.raw.rfind(b"\n", 0, offset) + 1
         end = line_end(self.raw, offset)
         if not self.is_diff:
@@ -106,7 +107,7 @@ class Document:
             at = end + 1
 
     def hunk(self, offset: int) -> Hunk | None:
-        """Return the hunk in whose body an offset lies."""
+        """Return the hunk whose body holds an offset."""
         index = bisect.bisect_left(self.hunks, offset, key=lambda hunk: hunk.start) - 1
         return self.hunks[index] if index >= 0 and offset <= self.hunks[index].end else None
 
@@ -121,26 +122,29 @@ def line_end(text: bytes, at: int) -> int:
 
 
 def indentation(line: bytes) -> int:
-    """Return how many blanks and tabs a line begins with."""
+    """Return the number of blanks and tabs at the beginning of a line."""
     return len(line) - len(line.lstrip(b" \t"))
 
 
 def character_start(data: bytes, at: int) -> int:
-    """Move an offset back out of the middle of a character."""
+    """Return the offset, moved back to the beginning of a character."""
     while 0 < at < len(data) and 0x80 <= data[at] < 0xC0:
         at -= 1
     return at
 
 
 def character_end(data: bytes, at: int) -> int:
-    """Move an offset on out of the middle of a character."""
+    """Return the offset, moved on to the beginning of a character."""
     while at < len(data) and 0x80 <= data[at] < 0xC0:
         at += 1
     return at
 
 
 def encode(text: str) -> bytes:
-    """Return the bytes of `text`. Raises RedactionBlocked (`undecodable`, `nul_byte`, `too_large`)."""
+    """Return the bytes of `text`.
+
+    Raises RedactionBlocked (`not_text`, `undecodable`, `nul_byte`, `too_large`).
+    """
     if not isinstance(text, str):
         raise RedactionBlocked("not_text")
     if len(text) > MAX_BYTES:
@@ -157,7 +161,7 @@ def encode(text: str) -> bytes:
 
 
 def read(raw: bytes, unread: Sequence[tuple[int, int]] = ()) -> Document:
-    """Return the document of `raw`: a unified (or combined) diff where hunks are found, else text."""
+    """Return the document of `raw`, a unified or combined diff if it has hunks, else text."""
     is_diff = raw.startswith(b"@@") or b"\n@@" in raw
     document = Document(raw, raw, is_diff, unread or ((0, len(raw)),))
     if is_diff:
@@ -174,9 +178,9 @@ def read(raw: bytes, unread: Sequence[tuple[int, int]] = ()) -> Document:
 def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
     """Return the text with the prefix columns of all hunk lines blanked, and the hunks.
 
-    A hunk's body ends at the first line that has no prefix, or at a file header: the two
-    lines "--- a", "+++ b" with a hunk head right below them, which a body cannot hold. Counts
-    in heads are not relied on: the text may be cut.
+    A hunk's body ends at the first line without a prefix, or at a file header: the two lines
+    "--- a", "+++ b" and a hunk head right below them, which a body cannot hold. The counts in heads
+    are not used, because the text may be cut.
     """
     hunks: list[Hunk] = []
     out: list[bytes] = []
@@ -187,7 +191,7 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
         head = _HUNK.match(raw, start) if start >= at else None
         if head is None:
             continue
-        begin = head.end()  # at the line feed behind the head, or the end
+        begin = head.end()  # at the line feed after the head, or the end
         signs = raw[start : start + 9]
         columns = len(signs) - len(signs.lstrip(b"@")) - 1
         ending = _BODY_END.search(raw, begin)
@@ -208,7 +212,7 @@ def _mask_diff(raw: bytes) -> tuple[bytes, list[Hunk]]:
 
 
 def _line_starts(raw: bytes, mark: bytes) -> Iterator[int]:
-    """Yield where lines begin that begin with `mark`."""
+    """Yield the beginnings of lines that begin with `mark`."""
     if raw.startswith(mark):
         yield 0
     at = raw.find(b"\n" + mark)
@@ -227,7 +231,7 @@ def _side_of(prefix: bytes) -> int:
 
 
 def _cut_lines(document: Document, low: int, high: int, section: int) -> list[SourceLine]:
-    """Cut a text from `low` to `high` into lines with their sides. Lines outside hunks have none."""
+    """Return the lines of a text from `low` to `high`; in a diff, headers outside hunks."""
     lines: list[SourceLine] = []
     append = lines.append
     hunks = iter(document.hunks)
@@ -246,7 +250,7 @@ def _cut_lines(document: Document, low: int, high: int, section: int) -> list[So
             side = _side_of(prefix)
             append(SourceLine(min(at + hunk.columns, end), end, side, section))
         else:
-            # A file header: the next file's keys are not this one's. Another hunk's head is none.
+            # A file header begins another section, whose keys are its own; the head of a hunk does not.
             if inside and not piece.startswith(b"@@"):
                 section += 1
             inside = inside and piece.startswith(b"@@")
@@ -256,7 +260,7 @@ def _cut_lines(document: Document, low: int, high: int, section: int) -> list[So
 
 
 def _find_binary(document: Document) -> None:
-    """Note the places of base85 data: random by nature, and not secret."""
+    """Note the places of base85 data, which looks random and is not secret."""
     at = document.raw.find(b"GIT binary patch")
     while at >= 0:
         end = document.raw.find(b"\ndiff --git", at)

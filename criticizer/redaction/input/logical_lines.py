@@ -1,4 +1,4 @@
-"""Lines that a reader takes as one: a value below its name, joined strings, a continued command.
+"""Lines that belong together: a value below its name, joined strings, a continued command.
 
 `lines` makes one line of them for each side of a diff, without the signs between them, so that
 the rules for one line can read it; `Joined.back` maps a span of it to the text.
@@ -14,14 +14,14 @@ from criticizer.redaction.input.document import Document, SourceLine, indentatio
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import holds
 
-_MAX_LINES: Final = 64  # that are put together
+_MAX_LINES: Final = 64  # that are joined
 _MAX_SKIPPED: Final = 2  # blank lines and comments between two of them
 _MAX_BYTES: Final = 8_192
 _WINDOW: Final = 2_048  # bytes of a line that are read
-_TAIL: Final = 160  # bytes of a line's end that say how it goes on
+_TAIL: Final = 160  # bytes at the end of a line that show how it continues
 _COMMENT = compiled(rb"[ \t]+(?:#|//|--[ \t])[^\"'`]*$")
 _REMARK = compiled(rb"(?:#|//|--[ \t]|/\*)")
-# What a line ends with: a name with or without a sign of assignment, and what opens a value.
+# The end of a line that a value follows: a sign of assignment, if any, and the opening of the value.
 _OPENS = compiled(
     rb"(:=|=>|->|<-|={1,3}|[!?+]=|::|:|\xef\xbc\x9a|\|\||\?\?|>|[ \t]or|)[ \t]*(?:!!\w+[ \t]*)?"
     rb"(\"\"\"|'''|`|<<[-~]?\\?[\"']?[A-Za-z_]\w*[\"']?|[|>][-+0-9]{0,2}|\{|(?:[A-Za-z_$][\w.:<>$]{0,60})?\(|)$"
@@ -30,7 +30,7 @@ _STRING_END = compiled(rb"[\"'`][ \t]*(" + OPERATOR + rb"?)[ \t]*_?$")
 _APPENDED = compiled(rb"(([$@\w.]*\w)" + APPENDED + rb")" + OPENING)
 _STRING_START = compiled(rb"(" + OPERATOR + rb"?)[ \t]*" + OPENING)
 _QUOTED = rb"[bBfFrRuULN@$]{0,2}(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`)"
-# A literal that is its line, or ends an expression: no key, no argument, no sentence.
+# A literal that is a whole line or ends an expression, and not a key, an argument or a sentence.
 _ALONE = compiled(_QUOTED + rb"[ \t]*(?:$|[,;)\]}]|" + OPERATOR + rb"[ \t]*(?:$|" + OPENING + rb"))")
 _WORD = compiled(rb"[^\s\"'`<>(){}\[\]=,;|]+={0,2}")
 _ASSIGNED = compiled(rb"(?:=|:=|=>|:)[ \t]*" + OPENING)
@@ -57,10 +57,10 @@ class _Step(NamedTuple):
 
 
 def lines(document: Document, begin: int, offset: int, done: dict[int, int]) -> Iterator[Joined]:
-    """Yield, per side, the line of `offset` from `begin` on with the lines that continue it.
+    """Yield, for each side, the line of `offset` with the lines that continue it.
 
-    Nothing is yielded where the line ends. `done` holds how far each side of the text has been
-    read, and is advanced: no line is joined twice.
+    The line is read from `begin` on. Yields nothing where no line continues it. `done` holds how far each
+    side of the text has been read, and is advanced, so that no line is joined twice.
     """
     for here in document.sides(offset):
         if offset < done.get(here.side, 0) or here.end - max(begin, here.start) > _WINDOW:
@@ -71,7 +71,7 @@ def lines(document: Document, begin: int, offset: int, done: dict[int, int]) -> 
 
 
 def _join(document: Document, begin: int, here: SourceLine) -> tuple[Joined, int]:
-    """Return a line with its continuation, and where that ends."""
+    """Return a line with its continuation, and the end of the last line read."""
     text, end = document.text, here.end
     depth = _indentation(text, here)
     joined = Joined()
@@ -98,7 +98,7 @@ def _join(document: Document, begin: int, here: SourceLine) -> tuple[Joined, int
 
 
 def _appended(text: bytes, new: bytes) -> _Step | None:
-    """Return how `name += "…"` continues the literal of that name."""
+    """Return the step for `name += "…"`, which continues the literal of that name, or None."""
     more = _APPENDED.match(new)
     if more is None or text.rstrip(b";")[-1:] not in (b'"', b"'", b"`") or more.group(2) not in text:
         return None
@@ -113,7 +113,7 @@ def _is_skipped(last: bytes, new: bytes, state: str) -> bool:
 
 
 def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
-    """Return how `new` continues what ends with `last`, or None."""
+    """Return the step for the line `new` after a text that ends with `last`, or None."""
     if state == _DONE or not new:
         return None
     if state == _BLOCK:
@@ -127,7 +127,7 @@ def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
         drop = 1 if last.endswith(b"_") else 0
         return _Step(drop, b" ", 0, state)
     if ends is not None and starts is not None and not _is_triple(new):
-        # No sign between them: one below the other, or deeper than the name.
+        # No sign between them: the literals are below each other, or indented below the name.
         below = deeper > 0 or last[:1] in b"\"'`"
         return _Step(0, b" + ", 0, state) if below and _ALONE.match(new) else None
     if state == _CALL:
@@ -136,7 +136,7 @@ def _step(last: bytes, new: bytes, state: str, deeper: int) -> _Step | None:
 
 
 def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | None:
-    """Return how a value continues the name that ends the line above."""
+    """Return the step for a value below the name that ends the line above, or None."""
     match = _OPENS.search(last) if _may_open(last) else None
     sign, opener = match.groups() if match is not None else (b"", b"")
     drop = len(opener)
@@ -166,7 +166,10 @@ def _below(last: bytes, new: bytes, deeper: int, *, quoted: bool) -> _Step | Non
 
 
 def _sign_below(last: bytes, new: bytes, deeper: int) -> _Step | None:
-    """Return how a line that begins with a sign continues a name: `? name` of YAML, a broken pair of JSON."""
+    """Return the step for a line that begins with the sign after a name, or None.
+
+    For example the second line of `? name` in YAML, or of a broken pair in JSON.
+    """
     if deeper > 0 and _ASSIGNED.match(new):
         return _Step(0, b" ")
     if deeper == 0 and new.startswith(b": ") and last.lstrip(b" \t-").startswith(b"? "):
@@ -175,7 +178,7 @@ def _sign_below(last: bytes, new: bytes, deeper: int) -> _Step | None:
 
 
 def _may_open(last: bytes) -> bool:
-    """Return whether `_OPENS` may find a sign or an opener: a quick look at the end, for it is slow."""
+    """Return whether `_OPENS`, which is slow, may find a sign or an opener; a quick check."""
     end = last[-1:]
     if end.isalnum() or end == b"_":
         return b"<<" in last or b"!!" in last or last.endswith(b"or") or holds(last[-3:], b"|>")

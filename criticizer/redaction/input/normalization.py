@@ -1,6 +1,6 @@
 """Lines without disguise: invisible, look-alike, escaped and encoded characters undone.
 
-A `Shadow` has its own offsets and a map back to the raw bytes.
+A `Shadow` has offsets of its own and a map from them to the raw bytes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from criticizer.invisible_characters import INVISIBLE
 from criticizer.redaction.input.document import MASK, Document, character_end
 from criticizer.redaction.patterns import compiled
 
-# Blanks of other widths, accents to be combined, wide and circled letters.
+# Blanks of other widths, combining accents, wide and circled letters.
 _WIDE = r"\x{a0}\x{2000}-\x{200a}\x{202f}\x{3000}\x{0300}-\x{036f}"
 _WIDE += r"\x{ff01}-\x{ff5e}\x{1d400}-\x{1d7ff}\x{24b6}-\x{24e9}"
 _FOREIGN = r"\x{0370}-\x{04ff}\x{0500}-\x{052f}\x{2c00}-\x{2c5f}"
-# Decides whether a text is read character by character at all.
+# Only a line with one of these is read character by character.
 _DISGUISED = compiled(
     rf"[{INVISIBLE}{_WIDE}]|[A-Za-z_][{_FOREIGN}]|[{_FOREIGN}][A-Za-z_]|\x1b\[|[^\s][ \t]{{100}}"
     rf"|&(?:quot|apos|amp|lt|gt|#[0-9]{{1,7}}|#[xX][0-9a-fA-F]{{1,6}});|%(?:3[aAdDfF]|2[26bBfF7]|40)|(?:%[2-7][0-9a-fA-F]){{4}}|\\u00[2-7][0-9a-fA-F]|(?:\\x[2-7][0-9a-fA-F]|\\[01][0-7]{{2}}){{4}}".encode()
 )
 _SOLID = compiled(rb"[^ \t]")
 _INVISIBLE = compiled(f"[{INVISIBLE}]".encode())
-# Colours of a terminal, foreign characters, more blanks than a rule reads over.
+# Colours of a terminal, foreign characters, more blanks than a rule skips.
 _DRESS = compiled(rb"\x1b\[[0-9;:?]*[A-Za-z]|[^\x00-\x7f]+|[ \t]{100,}")
 _ENTITY = compiled(rb"&(?:quot|apos|amp|lt|gt|#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6});")
 _PERCENT = compiled(rb"%[2-7][0-9a-fA-F]")
@@ -38,21 +38,21 @@ _CONFUSABLE = str.maketrans(
 )
 
 
-# Between two lines of one shadow: no rule reads on over a masked byte.
+# Between two lines of one shadow: no rule reads on after a masked byte.
 _BETWEEN = bytes((10, MASK, 10))
-_TOGETHER = 65_536  # bytes of a shadow: each of its bytes has an offset of its own
+_TOGETHER = 65_536  # bytes of a shadow, which has an offset for each byte
 
 
 @dataclass(slots=True)
 class Shadow:
-    """Lines without their disguise. `origin[i]` is the raw offset of byte i (one more at the end)."""
+    """Lines without their disguise."""
 
     text: bytes
-    origin: list[int]
+    origin: list[int]  # the raw offset of each byte, and of the end
 
 
 def shadows(document: Document) -> Iterator[Shadow]:
-    """Yield the plain form of all lines with invisible, look-alike or escaped characters, many at once."""
+    """Yield the plain form of all lines with disguised characters, many lines at once."""
     texts: list[bytes] = []
     origin: list[int] = []
     for shadow in _lines(document):
@@ -62,7 +62,7 @@ def shadows(document: Document) -> Iterator[Shadow]:
             yield Shadow(_BETWEEN.join(texts), origin)
             texts, origin = [], []
         else:
-            origin += (origin[-1], origin[-1])  # with the one at the end, those of what comes between
+            origin += (origin[-1], origin[-1])  # offsets of _BETWEEN, with the one at the end
     if texts:
         yield Shadow(_BETWEEN.join(texts), origin)
 
@@ -90,7 +90,7 @@ def _lines(document: Document) -> Iterator[Shadow]:
 
 
 def _undress(line: bytes, base: int) -> Shadow | None:
-    """Drop invisible characters and fold look-alikes to ASCII."""
+    """Return a line without invisible characters and with look-alikes as ASCII, None if equal."""
     out: list[bytes] = []
     origin: list[int] = []
     at = 0
@@ -129,7 +129,7 @@ def _fold(char: str) -> bytes:
 
 
 def _decode(line: bytes, base: int) -> Shadow | None:
-    """Undo one layer of HTML entities, percent encoding and \\u escapes."""
+    """Return a line without one layer of entities, percent encoding and escapes, None if equal."""
     found: list[tuple[int, int, bytes]] = []
     if b"&" in line:
         found += [(*m.span(), _entity(m.group())) for m in _ENTITY.finditer(line)]
@@ -163,5 +163,5 @@ def _decode(line: bytes, base: int) -> Shadow | None:
 
 def _entity(text: bytes) -> bytes:
     plain = html.unescape(text.decode()).encode("utf-8", "replace")
-    # A decoded line feed would add a line.
+    # A decoded line feed would add a line to the text.
     return plain.replace(b"\n", b" ").replace(b"\0", b" ")

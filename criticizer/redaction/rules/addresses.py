@@ -1,6 +1,6 @@
-"""Credentials in addresses: user and password before a host, signatures and codes behind it.
+"""Credentials in addresses: user and password before a host, signatures and codes after it.
 
-Handlers as in `syntax`: text and the offsets of the word found; they return spans.
+Functions with text and two offsets are handlers (`handlers`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from criticizer.redaction.rules.handlers import taken
 from criticizer.redaction.rules.literals import Span, usable
 from criticizer.redaction.rules.value_heuristics import is_chosen, is_dummy, is_slug, is_template, judge
 
-_HEAD: Final = 256  # bytes of a value that say what it is
+_HEAD: Final = 256  # bytes of a value that are judged
 _AUTHORITY = compiled(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
 _AUTHORITY_SLASH = compiled(rb"://([A-Za-z0-9_.%@+-]*:[^\s\"'`<>]*)@[\w\[]")
 _PORT = compiled(rb"[0-9]{1,5}[/?#]")
@@ -32,7 +32,7 @@ _QUERY = compiled(rb"(?:[A-Za-z0-9_-]*(?:sig|signature|code|key|auth|ticket|hash
 
 
 def uri(text: bytes, start: int, end: int) -> list[Span]:
-    """scheme://user:password@host, and scheme://token@host where the token is one."""
+    """Find the password of `scheme://user:password@host`, or the token of `scheme://token@host`."""
     stop = window_end(text, start, 512)
     if text.find(b"@", start, stop) < 0:
         return []
@@ -46,7 +46,7 @@ def uri(text: bytes, start: int, end: int) -> list[Span]:
         secret = len(name) >= 16 and (looks_random(name) or judge(name, 2, quoted=True))
         return [(first, last, "uri-password")] if secret else []
     if _PORT.match(password):
-        return []  # https://host:8000/@x is no address with a password
+        return []  # https://host:8000/@x has no password
     if (
         not password.strip(b"\x01<>")
         or password.lower() in _PLACEHOLDERS
@@ -71,17 +71,17 @@ def _hexish(name: bytes) -> bool:
 
 
 def mail_map(text: bytes, start: int, end: int) -> list[Span]:
-    """sasl_passwd: `[host]:587 user:password`."""
+    """Find the password of `[host]:587 user:password`, as in sasl_passwd."""
     return literal(text, _MAIL_MAP.match(text, start + 1, window_end(text, start) + 1), "smtp-credential")
 
 
 def oracle(text: bytes, start: int, end: int) -> list[Span]:
-    """jdbc:oracle:thin:user/password@host."""
+    """Find the password of `jdbc:oracle:thin:user/password@host`."""
     return literal(text, _ORACLE.match(text, end, window_end(text, end)), "uri-password")
 
 
 def schemeless(text: bytes, start: int, end: int) -> list[Span]:
-    """user:password@host without a scheme, and ssl:user:password@host:1666."""
+    """Find the password of `user:password@host` and `ssl:user:password@host:1666`."""
     if start == 0 or text[start - 1] in b" \t\n\"'`(":
         return []
     low = max(text.rfind(b"\n", max(start - 80, 0), start) + 1, start - 80, 0)
@@ -96,7 +96,7 @@ def schemeless(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def query(text: bytes, start: int, end: int) -> list[Span]:
-    """?sig=, &code=: query parameters that carry a signature or a one-time code."""
+    """Find the signature or one-time code in a query parameter such as `?sig=` or `&code=`."""
     return taken(text, _QUERY.match(text, start + 1, window_end(text, start)), "secret", _is_signature)
 
 
@@ -106,5 +106,5 @@ def _is_signature(value: bytes) -> bool:
 
 
 def signature(text: bytes, start: int, end: int) -> list[Span]:
-    """X-Amz-Signature= and its like, whatever stands before it."""
+    """Find the signature after `X-Amz-Signature=` and the like, whatever precedes it."""
     return query(text, start - 1, end)

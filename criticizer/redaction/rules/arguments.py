@@ -1,6 +1,6 @@
-"""Passwords that a command or a call takes without a name: fed to it, encoded, or by their position.
+"""Passwords without a name in commands and calls: as input, encoded, or by their position.
 
-Handlers as in `syntax`: text and the offsets of the word found; they return spans.
+Functions with text and two offsets are handlers (`handlers`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from criticizer.redaction.rules.handlers import (
 from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
 
 _PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
-# A command that names a user may take a password beside it: -u bob -p x, /user:bob /p:x.
+# A command that names a user may have a password beside it: -u bob -p x, /user:bob /p:x.
 _OF_USER = compiled(
     rb"[ \t](?:-u|-U|-l|-user|--user(?:name)?|--login|/[uU](?:ser)?|-D)[ \t=:]*[\"']?[\w.@\\-]+"
 )
@@ -37,7 +37,7 @@ _BESIDE_USER = compiled(rb"[ \t](?:-p|-P|-w|-pw|-pass|--pass|/p(?:w|ass)?)(?:[ \
 
 
 def of_user(text: bytes, start: int, end: int) -> list[Span]:
-    """-u bob -p x of any command, on either side of each other, and --user bob:x."""
+    """Find the password of `-u bob -p x`, in either order, or `--user bob:x`, in any command."""
     stop = line_end(text, end)
     low = line_start(text, start)
     found = user_flag(text, start, start)
@@ -47,7 +47,7 @@ def of_user(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def user_and_password(text: bytes, start: int, end: int) -> list[Span]:
-    """btoa("user:password")."""
+    """Find the password of `btoa("user:password")`."""
     match = _PAIR.match(text, end, line_end(text, end))
     if match is None:
         return decoded(text, start, end)  # Buffer.from("…", "base64")
@@ -59,7 +59,7 @@ _CALLED = compiled(rb"[^\n]{0,40}?(?:echo[ \t]+|,[ \t]*)" + WORD)
 
 
 def decoded(text: bytes, start: int, end: int) -> list[Span]:
-    """atob("dXNlcjpwYXNz"): base64 of user:password, or of a password."""
+    """Find the base64 of a password or of user:password, as in `atob("dXNlcjpwYXNz")`."""
     match = _BASE64_ARGUMENT.match(text, end, line_end(text, end))
     return taken(text, match, "encoded-secret", _stands_for_password)
 
@@ -69,7 +69,7 @@ def _stands_for_password(encoded: bytes) -> bool:
 
 
 def piped(text: bytes, start: int, end: int) -> list[Span]:
-    """echo BASE64 | base64 -d."""
+    """Find the base64 of a password in `echo BASE64 | base64 -d`."""
     span = printed_before(text, start)
     good = span is not None and is_likely_literal(from_base64(text[slice(*span)]).strip())
     return [(*span, "encoded-secret")] if span is not None and good else []
@@ -80,7 +80,7 @@ _TAKES_SECRET = compiled(rb"(?i)pass|pw|secret|ssh-add|luks|login|auth|key|token
 
 
 def fed(text: bytes, start: int, end: int) -> list[Span]:
-    """podman secret create db - <<< "x", rsync --password-file=<(echo x)."""
+    """Find the input of `podman secret create db - <<< "x"`, `rsync --password-file=<(echo x)`."""
     low = line_start(text, start)
     match = _FED.match(text, end, line_end(text, end))
     if match is None or _TAKES_SECRET.search(text, low, start) is None:
@@ -89,7 +89,7 @@ def fed(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def to_characters(text: bytes, start: int, end: int) -> list[Span]:
-    """ "x".toCharArray(): what Java makes of a password."""
+    """Find the literal of `"x".toCharArray()`, the form of a password in Java."""
     first = text.rfind(b'"', max(start - 130, 0), start) + 1
     good = first and is_password(text[first:start]) and b"\n" not in text[first:start]
     return [(first, start, "password")] if good else []
@@ -100,7 +100,10 @@ _NO_ARGUMENT: Final = b"/\\:@=?. "
 
 
 def positional(text: bytes, start: int, end: int) -> list[Span]:
-    """oci_connect('bob', 'x', 'h/x'), ldap_bind(c, "cn=admin", "x"), redis->auth('x')."""
+    """Find the password among the arguments of a call, as in `oci_connect('bob', 'x', 'h/x')`.
+
+    Also `ldap_bind(c, "cn=admin", "x")`, `redis->auth('x')`.
+    """
     for match in _ARGUMENTS_OF.finditer(text, end, min(line_end(text, end), end + 200)):
         span = group_span(match)
         if span is None:
@@ -112,7 +115,7 @@ def positional(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def called(text: bytes, start: int, end: int) -> list[Span]:
-    """--password-command "echo x", sp_addlogin 'bob', 'x'."""
+    """Find the password in `--password-command "echo x"` and `sp_addlogin 'bob', 'x'`."""
     spans = flag(_CALLED, text, start, end)
     return [span for span in spans if is_likely_literal(text[slice(*span[:2])].strip(b"\"'"))]
 
@@ -121,14 +124,14 @@ _OF_CRYPT = compiled(rb"(?i)crypt\([ \t]*(?:E?'((?:[^'\\\n]|''|\\.)+)')(?:::\w+)
 
 
 def salted(text: bytes, start: int, end: int) -> list[Span]:
-    """crypt('x', gen_salt('bf')) of PostgreSQL: what stands before the salt is the password."""
+    """Find the password before the salt in PostgreSQL's `crypt('x', gen_salt('bf'))`."""
     low = max(start - 300, 0)
     at = text[low:start].lower().rfind(b"crypt(")
     match = _OF_CRYPT.fullmatch(text, low + at, start) if at >= 0 else None
     return taken(text, match, "password", is_password)
 
 
-# Of Dovecot and LDAP, in capitals: with the password itself, and with what was made of it.
+# Schemes of Dovecot and LDAP, in capitals, before the password itself or its digest.
 _SCHEME = compiled(
     rb"\{(?:(PLAIN|CLEAR|CLEARTEXT)|[A-Z][A-Z0-9-]{1,14})(?:\.(?:B64|BASE64|HEX))?\}([^\s:\"'`,;()<>{}\\]{4,256})"
 )
@@ -137,7 +140,7 @@ _LEAST_DIGEST: Final = 16
 
 
 def schemed(text: bytes, start: int, end: int) -> list[Span]:
-    """bob:{PLAIN}x of a passwd-file, '{PLAIN}x' of a table, {CRAM-MD5} and its digest."""
+    """Find the password of `bob:{PLAIN}x` or `'{PLAIN}x'`, or the digest after `{CRAM-MD5}`."""
     match = _SCHEME.match(text, start, line_end(text, end))
     if match is None:
         return []
@@ -148,7 +151,7 @@ def schemed(text: bytes, start: int, end: int) -> list[Span]:
     before = text[max(start - 70, 0) : start]
     if _OWNER.search(before[before.rfind(b"\n") + 1 :]) is not None:
         good = is_password(value)
-    else:  # in a literal, whose braces may be another's: it has to look chosen
+    else:  # in a literal, where braces may mean something else: it has to look chosen
         good = before[-1:] in (b'"', b"'") and is_likely_literal(value)
     return [(*match.span(2), "password")] if good else []
 

@@ -1,7 +1,7 @@
-"""Secrets that show by the name beside them: assignments, headers, flags, elements, clauses.
+"""Secrets found by the name beside them: assignments, headers, flags, elements, clauses.
 
-A word such as `password` is found by the prefilter. From there the rest of the name and an
-operator are read by RE2 inside a bounded window of the same line; `literals` reads the value.
+The prefilter finds a word such as `password`. From there RE2 reads the rest of the name and an
+operator, in a bounded window of the same line; `literals` reads the value.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from criticizer.redaction.rules import key_names, signs
 from criticizer.redaction.rules.characters import DIGITS, holds, kinds, transitions
 from criticizer.redaction.rules.literals import Literals
 
-WINDOW: Final = 512  # bytes that are read from a word on; a longer value is followed to its end
+WINDOW: Final = 512  # bytes that are read from a word on; a longer value is read to its end
 NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _NAME_BYTES: Final = 60  # of a name that are read on either side of a word
 _BASE64: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/_-"
 _DRAWN: Final = frozenset(c for c in _BASE64 if c not in b"/_-")
 _DRAWN_BYTES: Final = 24
 _DRAWN_RATE: Final = 0.42
-_OPENER_BYTES: Final = 80  # of what opens a value that stands on the lines below
+_OPENER_BYTES: Final = 80  # of the opening of a value on the lines below
 _OPENERS: Final = b"({|>`\"'<#/\\\r!"
 
 _LINE_FEED, _BLANK, _DASH = b"\n -"
@@ -42,23 +42,23 @@ _CLAUSES: Final = (b"with ", b"encrypted ")  # of SQL
 _DEFINES = compiled(rb"(?i)(?:define|putenv|setenv|getenv|[^\w]env)\([ \t]*[\"']$")
 _TAG = compiled(rb"<(?:[\w-]+:)?$")
 _SETTERS: Final = (b"ENV ", b"ARG ", b"set ", b"env ", b"ort ", b"etx ", b" -x ", b"-gx ", b"-Ux ")
-# variable "token" {, <key>token</key>: the value stands below.
+# variable "token" {, <key>token</key>: the value is below.
 OPENS_BLOCK: Final = (b"{", b"</key>", b"</name>")
 _SAID_BYTES: Final = 160
-# Behind a name in another language, with a few words between: lautet, est, 是 and a colon.
+# Verbs between a name in another language and its value, with a few words before: lautet, est, 是, a colon.
 _SAID = compiled(
     rb"(?i)[^\n.!?:=\"'`]{0,48}?(?:[ \t](?:lautet|ist|heisst|hei\x{df}t|est|es|\x{e9}|\x{e8}|\x{e4}r|er"
     rb"|jest|je|to|is|wordt)(?:[ \t]*:)?[ \t]"
     rb"|[ \t]*(?:\x{662f}|\x{4e3a}|\x{70ba}|\x{306f}|\x{ff1a}|\x{b294}|\x{c740}|:[ \t]))[ \t]*"
 )
 _SET_TO = compiled(rb"(?: (?:for|of|on|from) [\w. @-]{1,30}?)? to[ \t:]+")
-_TO_BYTES: Final = 40  # in which " to" stands in what this expression takes
+_TO_BYTES: Final = 40  # in which a match of this expression has " to"
 _CHANGES = compiled(rb"(?i)(?:chang|reset|rotat|updat|switch|renew|\bset)")
 _FALLBACKS: Final = (b"||", b"??", b"->", b"::", b"or ", b"or\t")
 
 
 class Assignments:
-    """Reads the surroundings of words in one text; `values` collects the spans.
+    """Reader of the surroundings of words in one text; `values` collects the spans.
 
     `spend` is called with the bytes read, divided by 8, and may stop the scan.
     """
@@ -70,15 +70,15 @@ class Assignments:
     def __init__(self, text: bytes, spend: Callable[[int], None]) -> None:
         self.text = text
         self.values = Literals(text, spend)
-        # Of the word looked at last: where its name begins and ends; it ends its line, or opens a value
-        # that stands below.
+        # Facts about the word that was read last: where its name begins and ends; whether it ends its line,
+        # or opens a value that is below.
         self.begin = self.tail_end = 0
         self.ends_line = self.opens = False
         self.is_settled = False  # its value is a placeholder of ours
         self._is_masked = signs.PLACEHOLDER in text
 
     def is_inside_base64(self, start: int, end: int) -> bool:
-        """Return whether a word is part of a base64 string, and so not a name: AAAAC3Nzpw1lZDI1."""
+        """Return whether a word is part of base64, and so not a name: `AAAAC3Nzpw1lZDI1`."""
         text = self.text
         if not 0 < start < end < len(text) or text[start - 1] not in _DRAWN or text[end] not in _DRAWN:
             return False
@@ -105,11 +105,11 @@ class Assignments:
         if self._has_value(end, strength) and self._look(end, word, strength):
             return self.values.spans[-1][1]
         if strength >= key_names.PASSWORD and not self.is_settled:
-            self._read_sentence(word)  # which may name another, so that the line is read on
-        return end  # the next word may sit in the same name: keyPassword, _authToken
+            self._read_sentence(word)  # the rest of the line is read too: it may name another password
+        return end  # the next word may be part of the same name: keyPassword, _authToken
 
     def _read_sentence(self, word: bytes) -> None:
-        """Find a password stated in prose: das Passwort lautet x, changed the password to x."""
+        """Take a password stated in prose: das Passwort lautet x, changed the password to x."""
         text, at, is_inflected = self.text, self.tail_end, word in key_names.INFLECTED
         if not is_inflected and text.find(b" to", at, at + _TO_BYTES) < 0:
             return
@@ -130,7 +130,7 @@ class Assignments:
             self.values.stated(match.end(), stop)
 
     def _alone(self, end: int, word: bytes, name: tuple[bytes, bytes, bytes], strength: int) -> int:
-        """Return the strength of the name around a word, whatever stands beside the name."""
+        """Return the strength of the name around a word, whatever is beside the name."""
         text, begin, tail_end = self.text, self.begin, self.tail_end
         head, found, tail = name
         if word in key_names.INFLECTED:
@@ -146,7 +146,7 @@ class Assignments:
         if is_called and b"." in shorter:
             shorter = shorter[: shorter.rfind(b".")]  # password.compareTo(
         if is_called and key_names.WORDS[word][0] == key_names.PASSWORD:
-            shorter = b""  # PasswordEncoder.encode("x"): a value is judged by itself
+            shorter = b""  # PasswordEncoder.encode("x"): the value alone is judged
         if shorter is not tail:
             strength = key_names.strength(word, found, head, shorter)
         if strength:
@@ -156,7 +156,7 @@ class Assignments:
         return key_names.PASSWORD if own >= key_names.PASSWORD else 0
 
     def _has_value(self, end: int, strength: int) -> bool:
-        """Return whether a value may stand beside a name, by a look at what follows: most have none."""
+        """Return whether a name may have a value, by the next characters; most have none."""
         text, at = self.text, self.tail_end
         if at >= len(text):
             return end < at
@@ -170,7 +170,7 @@ class Assignments:
         if self._is_masked and signs.was_taken(text, at):
             self.is_settled = True
             return False
-        # In prose: a word, and none of what makes it a flag's or an option's value.
+        # Not in prose: a word follows, and nothing shows that it is the value of a flag or an option.
         return not (
             follows == _BLANK
             and text[at + 1 : at + 2] in signs.SPEAKS
@@ -181,7 +181,7 @@ class Assignments:
         )
 
     def _look(self, end: int, word: bytes, strength: int) -> bool:
-        """Read what stands beside a name; return whether a value was taken."""
+        """Read the text beside a name; return whether a value was taken."""
         text, begin, tail_end = self.text, self.begin, self.tail_end
         if end >= len(text):
             return False
@@ -207,7 +207,7 @@ class Assignments:
         if not strength:
             return False
         close = close_end > tail_end
-        # acme_key = and Key= may name a secret; key: names too many other things.
+        # acme_key = and Key= may name a secret; key: names many other things.
         is_prefixed = begin + len(word) < end
         self.values.is_own_key = word == b"key" and tail_end == end and (is_prefixed or op == b"=")
         if op:
@@ -222,7 +222,7 @@ class Assignments:
         return found
 
     def _opens_value(self, at: int, stop: int) -> bool:
-        """Return whether only the opening of a value follows a name: a quick check."""
+        """Return whether only the opening of a value follows a name; a quick check."""
         rest = self.text[at:stop] if stop - at <= _OPENER_BYTES else b"?"
         return not rest or rest[0] in _OPENERS or rest.rstrip()[-1:] in (b"(", b"\\")
 
@@ -251,7 +251,7 @@ class Assignments:
         return self._right_hand_side(begin, at, stop, strength, spoken=op[:2] in (b"is", b"wa"))
 
     def _may_go_on(self, begin: int, tail_end: int, close_end: int, at: int, stop: int) -> bool:
-        """Tell a name without operator that may have a value (flag, clause, attribute) from prose."""
+        """Return whether a name without operator may have a value: a flag, clause or attribute."""
         text = self.text
         closed = close_end > tail_end
         if at >= stop or text[at] == 13 or (closed and text[at] in b",\r"):
@@ -273,7 +273,10 @@ class Assignments:
         )
 
     def _after_comma(self, begin: int, at: int, stop: int, strength: int, *, close: bool) -> bool:
-        """put("password", "x"), CURLOPT_PASSWORD, "x", and "name": "DB_PASSWORD", "value": "x"."""
+        """Take the value after a comma: `put("password", "x")`, `CURLOPT_PASSWORD, "x"`.
+
+        Also `"name": "DB_PASSWORD", "value": "x"`.
+        """
         text = self.text
         if close:
             pair = _PAIR.match(text, at, stop)
@@ -287,7 +290,7 @@ class Assignments:
         return self.values.quoted(at, stop, strength, careful=careful, word=not is_defined)
 
     def _right_hand_side(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool) -> bool:
-        """Take the value after = or :, a literal, a call with one, bytes, or a bare word."""
+        """Take the value after = or `:`: a literal, a call with one, bytes, or a bare word."""
         text = self.text
         if text[at : at + 1] == b"!" and (tag := _YAML_TAG.match(text, at, stop)) is not None:
             at = tag.end()
@@ -331,6 +334,6 @@ class Assignments:
 
 
 def continues_as_longer_word(text: bytes, end: int) -> bool:
-    """Return whether the word at `end` continues as a longer word than its plural: keyboard, passing."""
+    """Return whether a word is part of a longer one, not its plural: keyboard, passing."""
     after = text[end] if end < len(text) else 0
     return 97 <= after <= 122 and after != 115 and 97 <= text[end - 1] <= 122

@@ -1,7 +1,7 @@
-"""Passwords beside their users on lines that a word opens: a proxy's `basicauth`, PPP's secrets (G191).
+"""Passwords beside users, on the lines below a word: `basicauth`, PPP's secrets (G191).
 
-Handlers as in `syntax`: text and the offsets of the word found; they return spans. In a diff both sides
-of the block are read, one line after the other.
+Functions with text and two offsets are handlers (`handlers`). In a diff both sides of the block are read,
+one line after the other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WRITTEN = compiled(rb"(?:echo|printf)[ \t]+(?:-e[ \t]+)?[\"']([^\n]*)[\"'][ \t]
 
 
 def _below(text: bytes, at: int) -> Iterator[tuple[int, int]]:
-    """Yield the lines below the one of an offset, to the end of their hunk or, below a path, of the first."""
+    """Yield the lines below an offset, to the end of the hunk; below a path, of the first hunk."""
     at = text.find(b"\n", at, at + _LINE) + 1
     if at and text.startswith(_HUNK, at):
         at = text.find(b"\n", at, at + _LINE) + 1
@@ -72,7 +72,7 @@ def _is_password(value: bytes) -> bool:
 
 
 def of_proxy(text: bytes, start: int, end: int) -> list[Span]:
-    """Users and their passwords below `basicauth`, or what stands beside it."""
+    """Find the passwords of users below `basicauth`, or the pair beside it."""
     beside = contexts.paired(text, start, end)
     stop = text.find(b"\n", end, end + _LINE)
     if beside or stop < 0:
@@ -92,7 +92,7 @@ def _named(text: bytes, stop: int) -> Iterator[Span]:
             continue
         entry = _BESIDE.fullmatch(line)
         if entry is None or line.split(None, 1)[0] in _STATEMENTS:
-            return  # the end, or no list of users
+            return  # the end, or not a list of users
         span = group_span(entry)
         if span is not None and _is_password(line[slice(*span)]):
             yield first + span[0], first + span[1], "password"
@@ -108,14 +108,14 @@ def _listed(text: bytes, start: int, stop: int) -> Iterator[Span]:
         if line.lstrip()[:1] == b"[" if is_section else indentation(line) <= depth:
             return
         if b"basic" in line.lower():
-            return  # that word is read by itself
+            return  # the handler is called for that word too
         for pair in _PAIR.finditer(line):
             if _is_password(pair.group(1)):
                 yield first + pair.start(1), first + pair.end(1), "password"
 
 
 def of_ppp(text: bytes, start: int, end: int) -> list[Span]:
-    """Rows below the head of chap-secrets, below its path, and one that is written to it."""
+    """Find the passwords in rows of chap-secrets: below its head or path, or written to it."""
     low = text.rfind(b"\n", max(start - _LINE, 0), start) + 1
     line = text[low : contexts.window_end(text, end, _LINE)]
     written = _WRITTEN.search(line)
@@ -129,7 +129,7 @@ def of_ppp(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def of_tunnel(text: bytes, start: int, end: int) -> list[Span]:
-    """A row of those files alone: bob pptpd x *, bob * "x" *."""
+    """Find the password in a single row of such a file: `bob pptpd x *`, `bob * "x" *`."""
     low = text.rfind(b"\n", max(start - _LINE, 0), start) + 1
     row = _WHOLE_ROW.fullmatch(text, low, contexts.window_end(text, end, _LINE))
     return taken(text, row, "password", _is_password)
@@ -139,7 +139,7 @@ def _rows(text: bytes, at: int) -> Iterator[Span]:
     for first, last in _below(text, at):
         body = text[first:last].strip()
         if _OF_PPP.match(body.lower()) is not None:
-            return  # that head is read by itself
+            return  # the handler is called for that head too
         if not body or body.startswith(_REMARK):
             continue
         span = group_span(_ROW.fullmatch(text, first, last))

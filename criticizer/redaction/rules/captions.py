@@ -1,4 +1,7 @@
-"""Values below a comment or a heading that names them: `# password of ops`, `x = "…"` under it (G191)."""
+"""Values below a comment or a heading that names them (G191).
+
+For example `# password of ops`, and `x = "…"` on the next line.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _LINES: Final = 2  # below, the first of which may be blank
 _WINDOW: Final = 320
 MARKS: Final = (b"#", b"/", b"-", b";", b"<", b"*", b"%")  # one opens a comment or a heading
 _LONGEST: Final = 120
-# Before the name a few words, behind it whose it is: no sentence, whose verb says something about a secret.
+# A few words before the name and its owner after it; no sentence, which would have a verb.
 _OPENS = compiled(
     rb"[ \t]*(?:#+|/{2,}|--|/\*+|;+|<!--|%+|\*\*?)!?[ \t]*(?:[A-Za-z'-]+[ \t]+){0,4}[A-Za-z_-]{0,20}"
 )
@@ -35,7 +38,10 @@ _NAMED = compiled(
 
 
 def spans(document: Document, start: int, end: int, low: int, high: int, strength: int) -> Iterator[Span]:
-    """Yield the value on the line below the one from `low` to `high`, which the word at `start` captions."""
+    """Yield the value on the line below a caption.
+
+    The caption is the line from `low` to `high`, with a name from `start` to `end`.
+    """
     text = document.text
     if high - low > _LONGEST or _OPENS.fullmatch(text, low, start) is None:
         return

@@ -1,6 +1,6 @@
 """Passwords in command lines and in calls that take one by position.
 
-Handlers as in `syntax`: text and the offsets of the word found; they return spans.
+Functions with text and two offsets are handlers (`handlers`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HTPASSWD = compiled(
     + WORD
     + rb"[ \t\r]*(?:$|[|;&\n>])"
 )
-# On either side of the name, where the command ends or goes on with a switch.
+# A password before or after the name, where the command ends or continues with a switch.
 _NET_USE = compiled(
     rb"(?m)[^\n]*?(?:\\\\[^\s]+[ \t]+" + WORD + rb"[ \t]+/(?i:user)"
     rb"|[ \t]/(?i:u(?:ser)?):(?:\"[^\"\n]*\"|[^\s\"]+)[ \t]+" + WORD + rb"(?:[ \t]+[/&|>]|[ \t\r]*$))"
@@ -54,7 +54,7 @@ _THIRD = compiled(
 
 
 def _flags(names: bytes, between: bytes = rb"[ \t=]*") -> Any:
-    """Compile the argument of a flag anywhere on the rest of a command."""
+    """Return the pattern of a flag's argument, anywhere in the rest of a command."""
     return compiled(rb"[^|;\n]*?[ \t](?:" + names + rb")" + between + WORD)
 
 
@@ -67,7 +67,7 @@ _SECURE_STRING = compiled(
 
 
 def line_start(text: bytes, at: int, most: int = 300) -> int:
-    """Return where the line of `at` begins, at most so many bytes before."""
+    """Return where the line of `at` begins, at most `most` bytes before."""
     low = max(at - most, 0)
     return max(text.rfind(b"\n", low, at) + 1, low)
 
@@ -92,7 +92,7 @@ def flag(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
 
 
 def user_flag(text: bytes, start: int, end: int) -> list[Span]:
-    """curl -u user:password, and -u token: with nothing behind the colon; every such flag of the line."""
+    """Find the password of each `curl -u user:password` of a line, or the token of `-u token:`."""
     found: list[Span] = []
     for match in _USER_FLAG.finditer(text, end, line_end(text, end)):
         user, value = match.groups()
@@ -105,18 +105,21 @@ def user_flag(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def echoed(text: bytes, start: int, end: int) -> list[Span]:
-    """echo PASSWORD | sudo -S, | docker login --password-stdin, | chpasswd (user:password)."""
+    """Find the password that is printed to a command: `echo PASSWORD | sudo -S`.
+
+    Also to `docker login --password-stdin`, and to `chpasswd` (user:password).
+    """
     span = printed_before(text, start) or group_span(_HERE_STRING.match(text, end, line_end(text, end)))
     if span is None:
         return []
     first, last = span
     if text[start:end].lower() == b"chpasswd":
-        first = text.find(b":", first, last) + 1  # 0 where no user stands before it
+        first = text.find(b":", first, last) + 1  # 0 without a user before it
     return [(first, last, "cli-password")] if first and _is_echoed(text[first:last]) else []
 
 
 def printed_before(text: bytes, start: int) -> tuple[int, int] | None:
-    """Return where the word stands that is printed to the command at `start`."""
+    """Return the span of the word that is printed to the command at `start`."""
     low = line_start(text, start)
     span = group_span(_ECHOED.search(text[low:start]))
     return None if span is None else (low + span[0], low + span[1])
@@ -127,7 +130,7 @@ def _is_echoed(value: bytes) -> bool:
 
 
 def login(text: bytes, start: int, end: int) -> list[Span]:
-    """login("user", "password") and the like."""
+    """Find the password of `login("user", "password")` and the like."""
     stop = line_end(text, end)
     kind = "smtp-credential" if text[start:end].lower() == b"login(" else "password"
     match = _LOGIN.match(text, end, stop)
@@ -137,32 +140,32 @@ def login(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def third(text: bytes, start: int, end: int) -> list[Span]:
-    """getConnection(url, "user", "password") and other calls whose third argument is one."""
+    """Find the third argument of `getConnection(url, "user", "password")` and the like."""
     return taken(text, _THIRD.match(text, end, line_end(text, end)), "password", is_password)
 
 
 def mysql(text: bytes, start: int, end: int) -> list[Span]:
-    """mysql -uroot -pX."""
+    """Find the password of `mysql -uroot -pX`."""
     return flag(_MYSQL, text, start, end)
 
 
 def secure_string(text: bytes, start: int, end: int) -> list[Span]:
-    """ConvertTo-SecureString X."""
+    """Find the argument of `ConvertTo-SecureString X`."""
     return literal(text, _SECURE_STRING.match(text, end, line_end(text, end)), "password")
 
 
-# Behind the quote or brace that opened it.
+# The text that is sent, after the quote or brace that opens it.
 _SENT: Final = {
     quote: compiled(rb"([^" + quote + rb"\n\\]{4,})(?:\\[rn])*" + close)
     for quote, close in ((b'"', b'"'), (b"'", b"'"), (b"}", rb"\}"))
 }
 _PROMPT = compiled(rb"(?i)assw|[*?]word|passphrase|passcode|kennwort|mot de passe|contrase")
-_PROMPT_BYTES: Final = 200  # before what is sent, in which its prompt stands
+_PROMPT_BYTES: Final = 200  # before the text that is sent, in which its prompt is
 _KEY_ARGUMENT = compiled(rb"[\"'`](?:0x)?([^\"'`\n]{12,130})[\"'`]")
 
 
 def _option(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
-    """Return the arguments of all such options of a command; numbers are ports, not passwords."""
+    """Find the arguments of all such options of a command; numbers are ports, not passwords."""
     before = text[start - 1 : start]
     if before.isalnum() or before in (b"_", b".", b"$"):
         return []
@@ -184,18 +187,18 @@ def _option(pattern: Any, text: bytes, start: int, end: int) -> list[Span]:
 
 
 def sent(text: bytes, start: int, end: int) -> list[Span]:
-    """expect "assword:" and send "x" of the program expect, and of its copies in other languages."""
+    """Find the text that `send "x"` answers to `expect "assword:"`, and copies of that program."""
     low = max(start - _PROMPT_BYTES, 0)
     prompt = max((last for _, last in _PROMPT.places(text, low, start)), default=-1)
     if prompt < 0 or text.find(b"expect", prompt, start) >= 0:
-        return []  # what is sent answers another prompt
+        return []  # the text that is sent answers another prompt
     opened = text[end - 1 : end]
     match = _SENT[b"}" if opened == b"{" else opened].match(text, end, line_end(text, end))
     return taken(text, match, "password", is_password)
 
 
 def keyed_call(text: bytes, start: int, end: int) -> list[Span]:
-    """createHmac("sha256", "key"), AES.new(b"key") and other calls that take key material."""
+    """Find the key of `createHmac("sha256", "key")`, `AES.new(b"key")` and the like."""
     for match in _KEY_ARGUMENT.finditer(text, end, min(line_end(text, end), end + 200)):
         value = match.group(1)
         if not is_slug(value) and kinds(value)[2] and b" " not in value and usable(value):
@@ -207,14 +210,14 @@ _LITERAL = compiled(rb"[\"'`]([^\"'`\n]{6,64})[\"'`]")
 
 
 def hashed(text: bytes, start: int, end: int) -> list[Span]:
-    """bcrypt.hash("x", 10): calls that are given a password, among names of algorithms."""
+    """Find the password of `bcrypt.hash("x", 10)` and the like, among names of algorithms."""
     for match in _LITERAL.finditer(text, end, min(line_end(text, end), end + 160)):
         if is_likely_literal(match.group(1)):
             return [(*match.span(1), "password")]
     return []
 
 
-# Commands (parted by "|"), the options whose argument is a password, and what stands between.
+# Commands (separated by "|"), the options whose argument is a password, and the signs between.
 _OPTIONS: Final[tuple[tuple[bytes, bytes, bytes], ...]] = (
     (b"mongo|mongosh|mongodump|mongorestore|mongoimport|mongoexport|cqlsh|"
      b"twine|oc login|crane|buildah|skopeo",
@@ -297,5 +300,5 @@ HANDLERS: Final[dict[bytes, Handler]] = {
     },
     **by_word(_WORDS),
 }
-# These read their whole window, with everything of their kind in it.
+# These read their whole window, and find all passwords of their kind in it.
 READ_ALL: Final = frozenset((user_flag, mysql, secure_string, *(HANDLERS[c] for c in _ARGUMENTS)))

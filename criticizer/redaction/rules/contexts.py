@@ -1,6 +1,7 @@
-"""Secrets that no name and no mark shows: by the issuer's name, a place in an address, a router's clause.
+"""Secrets without a name or a mark, found by the words around them.
 
-Handlers as in `syntax`: text and the offsets of the word found; they return spans.
+For example the issuer's name, a place in an address, a clause of a router. Functions with text and two
+offsets are handlers (`handlers`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SAID = compiled(rb"[^\n]{0,40}?(?:\bis|:|=)[ \t]+[\"'`]?([^\s\"'`<>(),;]{6,64})
 _KEY_OF_WIFI = compiled(
     rb"[^\n]{0,60}?\b(?i:key|code|psk|pw)[ \t]*(?:[:=]|is)?[ \t]+[\"'`]?([^\s\"'`<>(),;]{6,64})"
 )
-# Tokens in the path of a hook or an API whose addresses hold one.
+# Tokens in the paths of hooks and APIs.
 _IN_PATH = compiled(
     rb"(?i:infura\.io/v3|alchemy\.com/v2|alchemyapi\.io/v2|quiknode\.pro|rpc\.ankr\.com(?:/[a-z0-9_]+)?|\.p2pify\.com|getblock\.io"
     rb"|blastapi\.io|/hooks/catch/[0-9]+|/token|/webhooks?|/incomingwebhook|/hooks?|/with/key|/bot)/"
@@ -58,13 +59,13 @@ _BASIC = compiled(rb"[ \t]*([A-Za-z0-9+/]{8,}={0,2})(?:[^A-Za-z0-9+/=]|$)")
 
 
 def window_end(text: bytes, at: int, window: int = WINDOW) -> int:
-    """Return where the line ends, or the window."""
+    """Return where the line or the window ends."""
     end = text.find(b"\n", at, at + window)
     return end if end >= 0 else character_start(text, min(at + window, len(text)))
 
 
 def literal(text: bytes, match: Any, kind: str) -> list[Span]:
-    """Return the span of what a pattern took for a value, unless it is code, a template or a dummy."""
+    """Return the span of a match's value, unless it is code, a template or a dummy."""
     span = group_span(match)
     if span is None:
         return []
@@ -73,7 +74,7 @@ def literal(text: bytes, match: Any, kind: str) -> list[Span]:
 
 
 def basic(text: bytes, start: int, end: int) -> list[Span]:
-    """`Basic` with base64 that stands for user:password, in any place."""
+    """Find the base64 of user:password after `Basic`, in any place."""
     match = _BASIC.match(text, end, window_end(text, end, 300) + 1)
     if match is None:
         return []
@@ -84,7 +85,7 @@ def basic(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def paired(text: bytes, start: int, end: int) -> list[Span]:
-    """creds: bob / x, where no word names the password."""
+    """Find the password of `creds: bob / x`, where no word names it."""
     stop = window_end(text, end, 160)
     match = _PAIRED.match(text, end - 1, stop)
     if match is None:
@@ -96,13 +97,13 @@ def paired(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def stated(text: bytes, start: int, end: int) -> list[Span]:
-    """the pass for the vpn is x."""
+    """Find the password of `the pass for the vpn is x`."""
     match = _SAID.match(text, end - 4, window_end(text, end, 120))
     return taken(text, match, "password", is_likely_word, b".!")
 
 
 def spoken_to_server(text: bytes, start: int, end: int) -> list[Span]:
-    """PASS x of POP3 and FTP, AUTH x of Redis: all of a line, or of a literal."""
+    """Find the password of `PASS x` (POP3, FTP) or `AUTH x` (Redis), a whole line or literal."""
     if text[start:end] not in (b"PASS ", b"AUTH ") or text[start - 1 : start] not in _BEFORE_COMMAND:
         return []
     cut = (text[end : end + 65] + b" ").translate(_TO_STOP).find(b" ")
@@ -111,7 +112,7 @@ def spoken_to_server(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def in_path(text: bytes, start: int, end: int) -> list[Span]:
-    """https://mainnet.infura.io/v3/x, https://hooks.zapier.com/hooks/catch/1/x."""
+    """Find the token in the path of `https://mainnet.infura.io/v3/x`, `…/hooks/catch/1/x`."""
     low = max(text.rfind(b"\n", max(start - 200, 0), start) + 1, start - 200, 0)
     scheme = text.rfind(b"://", low, start)
     if scheme < 0 or b" " in text[scheme:start]:
@@ -131,7 +132,7 @@ def in_path(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def issuer(text: bytes, start: int, end: int) -> list[Span]:
-    """deepgram = x: the issuer's name alone beside a generated value."""
+    """Find a generated value beside the name of an issuer: `deepgram = x`."""
     if text[start - 1 : start].isalnum():
         return []
     match = _OF_ISSUER.match(text, end, window_end(text, end, 200) + 1)
@@ -141,7 +142,7 @@ def issuer(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def _constructed(text: bytes, end: int) -> list[Span]:
-    """algoliasearch("id", "x"): generated literals that a client of the issuer is made with."""
+    """Find the generated arguments of an issuer's client: `algoliasearch("id", "x")`."""
     match = _CALL_OF_ISSUER.match(text, end, window_end(text, end, 400))
     if match is None:
         return []
@@ -150,13 +151,16 @@ def _constructed(text: bytes, end: int) -> list[Span]:
 
 
 def with_user(text: bytes, start: int, end: int) -> list[Span]:
-    """user bob / pass x, admin, pw x."""
+    """Find the password of `user bob / pass x`, `admin, pw x`."""
     match = _WITH_USER.match(text, end, window_end(text, end, 120))
     return taken(text, match, "password", is_likely_word, b".!")
 
 
 def device(text: bytes, start: int, end: int) -> list[Span]:
-    """snmp-server community x, tacacs-server key x, user bob on >x: keys of routers and daemons."""
+    """Find the keys of routers and daemons: `snmp-server community x`, `tacacs-server key x`.
+
+    Also `user bob on >x`.
+    """
     stop = window_end(text, end, 200)
     found: list[Span] = []
     for match in _OF_DEVICE.finditer(text, start, stop):
@@ -167,24 +171,27 @@ def device(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def bundle(text: bytes, start: int, end: int) -> list[Span]:
-    """BUNDLE_GEMS__ACME__COM=user:password, sonar.login=token."""
+    """Find the secret of `BUNDLE_GEMS__ACME__COM=user:password` and `sonar.login=token`."""
     match = _BUNDLE.match(text, end, window_end(text, end, 200))
     span = group_span(match)
     return [(*span, "secret")] if span is not None else []
 
 
 _PIN = compiled(rb"[\"'`*]{0,2}([0-9]{4,8})[\"'`*]{0,2}(?:[.,;!)]?[\s]|[.,;!)]?$)")
-_SPOKEN_SIGNS: Final = (b"s ", b"t ")  # behind is, ist, lautet, est: more than four digits may stand
+_SPOKEN_SIGNS: Final = (b"s ", b"t ")  # after is, ist, lautet, est there may be more than four digits
 
 
 def pin(text: bytes, start: int, end: int) -> list[Span]:
-    """the PIN is 4711: in capitals, for a pin of a chip is written small and has fewer digits."""
+    """Find the number of `the PIN is 4711`.
+
+    Only in capitals: a pin of a chip is written in lower case, and has fewer digits.
+    """
     before = text[start - 1 : start]
     if not text.startswith(b"PIN", start) or before.isalnum() or before in (b"_", b"-", b"."):
         return []
     match = _PIN.match(text, end, min(window_end(text, end, 40) + 1, len(text)))
     if match is None or (match.end(1) - match.start(1) > 4 and text[end - 2 : end] not in _SPOKEN_SIGNS):
-        return []  # the PIN of an address in India has six
+        return []  # the PIN of an address in India has six digits
     return [(*match.span(1), "password")] if usable(match.group(1)) else []
 
 
@@ -192,7 +199,7 @@ _STATIC_MAP = compiled(rb"[^\s:]{1,64}:([^\s:]{4,128})")
 
 
 def static_map(text: bytes, start: int, end: int) -> list[Span]:
-    """smtp_sasl_password_maps = static:user:password."""
+    """Find the password of `smtp_sasl_password_maps = static:user:password`."""
     low = max(text.rfind(b"\n", max(start - 120, 0), start), start - 120, 0)
     if b"sasl_password" not in text[low:start]:
         return []

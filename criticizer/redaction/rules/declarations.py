@@ -1,6 +1,6 @@
-"""Values that a declaration names: a typed variable, a function that returns one, an element, a form field.
+"""Values named by a declaration: a typed variable, a function, an element, a form field.
 
-No sign of an assignment stands right behind the name: `char password[32] = "x"`.
+No sign of an assignment follows the name directly: `char password[32] = "x"`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.literals import Span, span_kind
 from criticizer.redaction.rules.value_heuristics import judge
 
-_WINDOW: Final = 240  # bytes behind the name that are read
+_WINDOW: Final = 240  # bytes after the name that are read
 _NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
-# <Key>Password</Key><Value>x, <Password><Value>x: the value's element follows, or lies inside.
+# <Key>Password</Key><Value>x, <Password><Value>x: the element of the value follows, or is inside.
 _ELEMENT = compiled(
     rb"[\w.-]*(?:</[\w.:-]+>|>)[ \t\r\n]*<"
     rb"(?i:[\w.-]*:?)(?i:value|string|plain|text|default)[^<>\n]*>([^<>\n]+)</"
@@ -37,7 +37,7 @@ _TYPED = compiled(
 
 
 def spans(text: bytes, end: int, rest: bytes, strength: int) -> list[Span]:
-    """Return the value of a declaration, of a function that returns one, of an element beside its key."""
+    """Return the spans of values that the name before `end` declares; `rest` is its line's rest."""
     patterns = []
     close = text[end : end + 40].lstrip(_NAME)
     if close[:1] in (b"<", b">") and b"<" in close and b">" in close:

@@ -1,4 +1,4 @@
-"""Documents that are secrets as a whole or in a part: manifests, key files, inline blocks (G191)."""
+"""Documents that are, or hold, secrets: manifests, key files, inline blocks (G191)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _PATHS = compiled(
     rb"|\.pgpass|\.htpasswd|auth[-_]user[-_]pass(?:\.txt)?|[\w.-]*(?:passwd|password|passphrase|secret|token|api[-_]?key)s?(?:\.txt|\.key|\.secret)?|"
     rb"secrets?/[\w.-]+)[ \t\r]*$"
 )
-# One of these is in the documents that are looked at last. A search for the leftmost of few words
-# looks at many bytes at once.
+# Documents with inline blocks or recovery phrases hold one of these. A search for the leftmost of a few
+# words reads many bytes at once.
 _WORDS: Final = ahocorasick_rs.BytesAhoCorasick(
     [b"auth-user-pass", b"openvpn static key", b"</tls-", b"mnemonic", b"seed", b"recovery", b"backup"],
     matchkind=ahocorasick_rs.MATCHKIND_LEFTMOST_FIRST,
 )
-_OF_BLOCKS: Final = 3  # the first of them
-# Each of those paths has one.
+_OF_BLOCKS: Final = 3  # so many of them, the first ones, are of inline blocks
+# A path that `_PATHS` matches holds one.
 _PATH_WORDS: Final = ahocorasick_rs.BytesAhoCorasick([b"key", b"pass", b"secret", b"token"])
 _LONE = compiled(rb"[ \t]*([^\s=:#/<>\"'(){}\[\];,]{6,200})[ \t\r]*")
 _BLOCK = compiled(
@@ -50,7 +50,7 @@ _PHRASE = compiled(
 
 
 def spans(document: Document, lowered: bytes) -> Iterator[Span]:
-    """Yield what such documents hold. `lowered` is the text in lower case."""
+    """Yield the secrets of such documents. `lowered` is the text in lower case."""
     if b"kind" in lowered:
         yield from _manifests(document, lowered)
     if b"+++ " in lowered:
@@ -76,7 +76,7 @@ def _is_value(value: bytes) -> bool:
 
 
 def _manifests(document: Document, lowered: bytes) -> Iterator[Span]:
-    """Yield the data of every `kind: Secret`, whatever the order of its keys, as YAML or JSON."""
+    """Yield the data of each `kind: Secret`, in YAML or JSON, with its keys in any order."""
     text, done = document.text, 0
     for kind in _MAY_BE_KIND.finditer(lowered):
         at = max(kind.start() - 1, 0)
@@ -93,7 +93,7 @@ def _manifests(document: Document, lowered: bytes) -> Iterator[Span]:
 
 
 def _manifest(document: Document, at: int) -> list[tuple[int, int]]:
-    """Return the lines from one `---` to the next around an offset, a hunk's under its head."""
+    """Return the lines around an offset from one `---` to the next; in a diff, within its hunk."""
     text, end = document.text, line_end(document.text, at)
     hunk = document.hunk(at) or document.hunk(end + 1)  # below its head
     if document.is_diff and hunk is None:
@@ -137,7 +137,7 @@ def _entries(text: bytes, lines: list[tuple[int, int]]) -> Iterator[Span]:
 
 
 def _paths(raw: bytes) -> Iterator[Match]:
-    """Yield the paths of files whose names say that they hold a secret."""
+    """Yield the paths of files whose names show that they hold a secret."""
     at = raw.find(b"+++ ")
     while at >= 0:
         name = raw[at : line_end(raw, at)]
@@ -149,7 +149,7 @@ def _paths(raw: bytes) -> Iterator[Match]:
 
 
 def _key_files(document: Document) -> Iterator[Span]:
-    """Yield the words that are all of a line in a file whose path says what it holds."""
+    """Yield words that are a whole line, in files whose paths show that they hold a secret."""
     for match in _paths(document.raw):
         stop = document.raw.find(b"\n+++ ", match.end())
         at = document.raw.find(b"\n@@", match.end(), stop if stop >= 0 else len(document.raw))
@@ -164,7 +164,7 @@ def _key_files(document: Document) -> Iterator[Span]:
 
 
 def _inline(text: bytes) -> Iterator[Span]:
-    """Yield the lines of an OpenVPN configuration's inline secrets."""
+    """Yield the lines of inline secrets in OpenVPN configurations."""
     done = 0
     for opener in _BLOCK.finditer(text):
         if opener.start() < done:

@@ -1,4 +1,4 @@
-"""Tokens recognised by their randomness, without a name or an issuer's mark."""
+"""Tokens found by their randomness, without a name or a mark of an issuer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from criticizer.redaction.rules.characters import digit_groups, kinds, looks_ran
 from criticizer.redaction.rules.literals import Span
 from criticizer.redaction.rules.pem import FILES
 
-# Runs of letters, signs and at least one digit, the most of twenty bytes and more: where the first digit
-# stands parts them, so that words, paths and identifiers without one match nothing.
+# Runs of letters, signs and at least one digit, most of them of twenty bytes or more. The alternatives differ
+# in the place of the first digit, so that words, paths and identifiers without a digit do not match.
 _LEAST: Final = 20
 _LONG = compiled(rb"[A-Za-z+/_-]{9,}[0-9][A-Za-z0-9+/_-]*|[A-Za-z+/_-]{0,8}[0-9][A-Za-z0-9+/_-]{11,}")
 _EXEMPT = compiled(
@@ -30,29 +30,29 @@ _EXEMPT = compiled(
     rb"|signature_?(?:hash)?[\"'\s:=]*|<(?:[\w-]+:)?(?:digest|signature)value>"
     rb"|(?:content|tree|commit|blob|file)?-?hash[\"'\s:=]*|[\w-]*regex[\"'\s:=]*)$"
 )
-# One of these is in whatever that expression matches.
+# Every match of that expression holds one of these.
 _PUBLIC: Final = ahocorasick_rs.BytesAhoCorasick(
     b"sha integrity checksum digest fingerprint h1: md5 etag base64, mappings nonce- public image/ font/"
     b' audio/ video/ _acme-challenge verification "n" "x" "y" "e" "kid" node subproject ssh- ecdsa- cert'
     b" signature hash regex".split()
 )
-# Characters around a literal, on its left and on its right.
+# Characters before and after a literal.
 _OPENS: Final = (b"", *(bytes([c]) for c in b"\"'`= \n\t>,([{"))
 _CLOSES: Final = (b"", *(bytes([c]) for c in b"\"'` \n\r\t<,)]};\\&"))
 _URL_BEFORE = compiled(rb"(?:://|^//|[^\s\"'`]/)[^\s\"'`?]*$")
 _OF_KEY: Final = (56, 80)  # bytes of a line of a key or a file in base64
 _DIGEST = compiled(rb"(?:sha(?:1|224|256|384|512)|nonce)-")
 _PATH_OF_SVG: Final = b"0123456789mMhHvVlLcCsSqQtTaAzZ-"
-_FILE: Final = 8_192  # bytes before a line in which a file begins
+_FILE: Final = 8_192  # bytes before a line in which the beginning of its file is looked for
 _KNOWN: Final = (*FILES, b"GHSA-")  # beginnings of files, and of an advisory's number
 _MAGIC: Final = ahocorasick_rs.BytesAhoCorasick([magic for magic in FILES if len(magic) > 4])
 _PRINTABLE: Final = bytes(range(32, 127)) + b"\t\r\n"
 _MAX_DECODED: Final = 8_192
-_STANDARD: Final = bytes.maketrans(b"-_", b"+/")  # the alphabet of addresses to that of mail
+_STANDARD: Final = bytes.maketrans(b"-_", b"+/")  # from the alphabet of URLs to that of mail
 
 
 class _Files:
-    """Where files in base64 begin in a text: looked up once, when it is first asked."""
+    """Beginnings of base64 files in a text, which are looked up at the first call."""
 
     __slots__ = ("_places", "_text")
 
@@ -61,7 +61,7 @@ class _Files:
         self._places: list[tuple[int, int]] | None = None
 
     def has_begun(self, low: int, high: int) -> bool:
-        """Return whether one begins between two offsets."""
+        """Return whether a file begins between two offsets."""
         if self._places is None:
             found = _MAGIC.find_matches_as_indexes(self._text, overlapping=True)
             self._places = sorted((start, end) for _, start, end in found)
@@ -73,7 +73,7 @@ class _Files:
 
 
 def candidates(document: Document) -> list[tuple[int, int]]:
-    """Return where tokens stand that are long enough and have a digit, in order."""
+    """Return the spans of tokens that are long enough and have a digit, in order."""
     text = document.text
     found: list[tuple[int, int]] = []
     for start, end in (place for piece in document.unread for place in _LONG.places(text, *piece)):
@@ -85,7 +85,7 @@ def candidates(document: Document) -> list[tuple[int, int]]:
 
 
 def has_key_lines(places: Sequence[tuple[int, int]]) -> bool:
-    """Return whether lines of key-like base64 may occur (see `pem.orphans`)."""
+    """Return whether there may be lines of key-like base64 (see `pem.orphans`)."""
     return sum(_OF_KEY[0] <= end - start <= _OF_KEY[1] for start, end in places) >= 2
 
 
@@ -96,11 +96,11 @@ def spans(
     blocks: Sequence[tuple[int, int]] = (),
     taken: Sequence[tuple[int, int]] = (),
 ) -> list[Span]:
-    """Return the random ones among the `candidates`.
+    """Return the spans of those `candidates` that are random.
 
-    `holds_secret` judges what a token in base64 or hexadecimal says in plain text. What lies in one of the
-    `blocks` (of keys, in order) is taken out anyway and not judged again. What lies in one of the spans that
-    are `taken` (in order) is judged for what says more of it: a token's issuer, a text that it stands for.
+    `holds_secret` judges the plain text of a token in base64 or hexadecimal. Tokens in one of the `blocks`
+    (of keys, in order) are removed anyway and not judged again. Tokens in one of the spans `taken` (in
+    order) are judged only for a more specific kind: their issuer, or the text that they encode.
     """
     text = document.text
     found: list[Span] = []
@@ -157,7 +157,7 @@ def _kind(
 def _kind_of_taken(
     text: bytes, start: int, end: int, token: bytes, holds_secret: Callable[[bytes], bool]
 ) -> str | None:
-    """Return what `_kind` says of a token, unless it is no more than that it is random."""
+    """Return the kind of a token as `_kind` does, but None where it is only random."""
     marked = marked_tokens.kind_of(text, start, token) if len(token) <= marked_tokens.LONGEST else None
     if marked is not None:
         return marked
@@ -170,7 +170,7 @@ def _kind_of_taken(
 
 
 def _is_no_token(text: bytes, end: int, token: bytes) -> bool:
-    """Return whether it is a function's name, a drawing, a number, an alphabet, a digest or a file."""
+    """Return whether it is the name of a function, a drawing, number, alphabet, digest or file."""
     if text[end : end + 1] == b"(" or token.startswith((b"_ZN", b"_RN", b"_Z")):
         return True
     if not token.translate(None, _PATH_OF_SVG) or _is_number(token) or _counts_up(token):
@@ -189,14 +189,17 @@ def _counts_up(token: bytes) -> bool:
 
 
 def _is_number(token: bytes) -> bool:
-    """Return whether it is a number in hexadecimal as languages write it: 0x0F0F0F0F0F0F0F0FULL."""
+    """Return whether it is a hexadecimal number of a language: `0x0F0F0F0F0F0F0F0FULL`."""
     return token[:2] in (b"0x", b"0X") and not token[2:].rstrip(b"uUlLn").translate(
         None, marked_tokens.HEX + b"_"
     )
 
 
 def _in_block(text: bytes, start: int, end: int, files: _Files) -> bool:
-    """Return whether a token is a line of a picture or archive: it is its line, and one beside it as long."""
+    """Return whether a token is a line of a picture or an archive in base64.
+
+    It is a whole line, the line above or below is of the same length, and a file begins before it.
+    """
     begin = text.rfind(b"\n", max(start - 80, 0), start) + 1
     stop = text.find(b"\n", end, end + 4)
     if stop < 0 or text[begin:start].strip():
@@ -209,7 +212,7 @@ def _in_block(text: bytes, start: int, end: int, files: _Files) -> bool:
 
 
 def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
-    """Return whether a long one-case token of digits and letters is a random literal of its own."""
+    """Return whether a long token of digits and letters of one case is a random literal."""
     if not 30 <= len(token) <= 128 or not token.isalnum() or _counts_up(token):
         return False
     if text[start - 1 : start] not in _OPENS or text[end : end + 1] not in _CLOSES:
@@ -222,12 +225,12 @@ def _one_case(text: bytes, start: int, end: int, token: bytes) -> bool:
 
 
 def _is_exempt(before: bytes) -> bool:
-    """Return whether what stands before a token says that it is public: a hash, a picture, a public key."""
+    """Return whether the text before a token shows that it is public: a hash, a picture."""
     return bool(_PUBLIC.find_matches_as_indexes(before.lower())) and _EXEMPT.search(before) is not None
 
 
 def _drawn(token: bytes) -> bool:
-    """Return whether a token is random apart from its separators: identifiers have those too."""
+    """Return whether a token is random without its separators, which identifiers have too."""
     plain = token.translate(None, b"_-+/")
     rate = transitions(plain)
     groups = digit_groups(plain)
@@ -236,7 +239,7 @@ def _drawn(token: bytes) -> bool:
 
 
 def _segment(token: bytes, before: bytes) -> bytes | None:
-    """Return the part to judge: slashes and underscores separate words unless all is base64."""
+    """Return the part of a token to judge, or None: separators divide words unless it is base64."""
     if b"/" in before and _URL_BEFORE.search(before):
         return None
     if b"/" in token:
@@ -256,12 +259,12 @@ def _segment(token: bytes, before: bytes) -> bytes | None:
 
 
 def _decoded(token: bytes, before: bytes) -> bytes | None:
-    """Return the text that base64 stands for, None where it stands for no text."""
+    """Return the text that base64 encodes, None where it encodes no text."""
     if len(token) > _MAX_DECODED or before.endswith(b"base64,"):
         return None
     plain = token.translate(_STANDARD)
     if not _is_text(binascii.a2b_base64(plain[:16])):
-        return None  # most are not, and the head says it
+        return None  # most tokens are not text, which the head shows
     try:
         decoded = binascii.a2b_base64(plain + b"=" * (-len(plain) % 4), strict_mode=True)
     except binascii.Error:

@@ -1,4 +1,4 @@
-"""Values below a name of several secrets: `secrets:` in YAML, `[passwords]` in INI, chpasswd (G191)."""
+"""Values below a name of several secrets: `secrets:`, `[passwords]`, chpasswd (G191)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ENTRIES: Final = 40  # below the name
 _OPENER_BYTES: Final = 120  # from the name to the end of its line
 _OPENERS: Final = (b"]", b":", b"{", b"(", b"[", b"|")
 _WINDOW: Final = 512
-# What stands between the name and the end of its line: secrets:, PASSWORDS = {, [credentials], list: |,
-# or a call that takes a map: jsonencode with both of its brackets.
+# The text from the name to the end of its line: secrets:, PASSWORDS = {, [credentials], list: |, or a call
+# that takes a map: jsonencode with both of its brackets.
 _OPENS = compiled(
     rb"[\w.-]*[\"'\])]{0,2}[ \t]*(?:=>|:?=|:)?[ \t]*(?:[\w.<>\[\], ]*(?:[{(\[|]|\(\{)|)[ \t\r]*"
 )
@@ -35,9 +35,9 @@ _DESCRIBES: Final = frozenset(
 def spans(
     document: Document, start: int, end: int, stop: int, strength: int, spend: Callable[[int], None]
 ) -> Iterable[Span]:
-    """Return the values on the lines below the word at `start` to `end`, where it names a group of secrets.
+    """Return the values on the lines below a word that names a group of secrets.
 
-    Its line ends at `stop`.
+    The word is from `start` to `end`, and its line ends at `stop`.
     """
     text = document.text
     rest = text[end:stop] if stop - end < _OPENER_BYTES else b""

@@ -1,4 +1,8 @@
-"""Readers of values beside a word: each gets the text and the offsets of the word, and returns spans."""
+"""Handlers, which read the values beside a word.
+
+The prefilter finds the word. A handler gets the text and the two offsets of the word, reads a bounded window
+and returns spans (start, end, kind).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ Handler = Callable[[bytes, int, int], list[Span]]
 def taken(
     text: bytes, match: Any, kind: str, is_good: Callable[[bytes], bool], behind: bytes = b""
 ) -> list[Span]:
-    """Return the span of a match's one group that took part, where it is good without the marks `behind`."""
+    """Return the span of the group that matched, without the marks `behind`, if it is good."""
     span = group_span(match)
     if span is None:
         return []
@@ -24,20 +28,20 @@ def taken(
 
 
 def is_password(value: bytes) -> bool:
-    """Return whether a literal is a password where the syntax says that one stands there."""
+    """Return whether a literal is a password where the syntax requires one."""
     return judge(value, 3, quoted=True)
 
 
 def is_likely_literal(value: bytes) -> bool:
-    """Return whether a literal looks chosen or drawn, where the syntax says little."""
+    """Return whether a literal looks chosen or generated, where the syntax shows little."""
     return nearby.is_value(value, 3, quoted=True)
 
 
 def is_likely_word(value: bytes) -> bool:
-    """Return whether a bare word looks chosen or drawn, where the syntax says little."""
+    """Return whether a bare word looks chosen or generated, where the syntax shows little."""
     return nearby.is_value(value, 3, quoted=False)
 
 
 def by_word(rows: Iterable[tuple[Handler, bytes]]) -> dict[bytes, Handler]:
-    """Return the handler of each word; a row has a handler and its words, with `|` between them."""
+    """Return the handler of each word; a row is a handler and its words, separated by `|`."""
     return {word: handler for handler, words in rows for word in words.split(b"|")}

@@ -1,4 +1,4 @@
-"""Tokens recognised by their form, and issuers' names: the rows of `issuers.toml`, compiled (G195)."""
+"""Forms of tokens and names of issuers, compiled from `issuers.toml` (G195)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any, Final
 
 from criticizer.redaction.patterns import compiled
 
-RULESET: Final = "12"  # raise with every change that alters what is taken out
+RULESET: Final = "12"  # raise with every change of what is removed
 NEEDS: Final = frozenset(("digit", "digits", "not-hex", "random", "case", "jose"))
 CHECKSUMS: Final = frozenset(("crc32",))
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRule:
-    """One mark of a row, compiled. `back` is how far before the mark the token may begin, in bytes.
+    """One mark of a row, compiled.
 
-    A token of `length` bytes is whole: it need not look random, as the shorter ones do.
+    The token may begin `back` bytes before the mark. A token of `length` bytes is complete and need not look
+    random, as shorter ones must.
     """
 
     kind: str

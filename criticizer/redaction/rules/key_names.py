@@ -1,7 +1,7 @@
-"""Strength of a name: how likely the value beside it is a secret.
+"""Strength of a name: the likelihood that the value beside it is a secret.
 
-A name is cut around a word that was found in it: `db_PASSWORD_old` is head `db_`, word
-`password`, tail `_old`. The strength is that of `value_heuristics`, 0 for none.
+A name is cut around a word that was found in it: `db_PASSWORD_old` has the head `db_`, the word
+`password` and the tail `_old`. The strength is that of `value_heuristics`, 0 for none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from criticizer.redaction.patterns import compiled
 
 PASSWORD, SECRET, WEAK = 3, 2, 1
 
-# Words by strength. Those of the last two lists must begin a word of their own.
+# Words by strength. Those of the last two lists must begin a part of the name.
 _STRONG_WORDS: Final = """
 password passwd passphrase passcode passwort motdepasse contrasena senha
 pswrd psword pswd passw pword kennwort wachtwoord contraseña hasło haslo lösenord losenord parola
@@ -54,13 +54,13 @@ _PHRASES: Final = (
 
 
 def _encoded(words: str, join: str = "") -> list[bytes]:
-    """Return the words, or the one phrase they `join`, as they stand where ASCII letters are lower case."""
+    """Return the words, or the phrase they `join`, in all forms, with lower-case ASCII letters."""
     listed = [words.replace(" ", join)] if join else words.split()
     forms = (form for word in listed for form in (word, word.capitalize(), word.upper()))
     return list(dict.fromkeys(form.encode().lower() for form in forms))
 
 
-# Word -> (strength, must it begin a word of its own).
+# Word -> (strength, whether it must begin a part of the name).
 WORDS: Final[dict[bytes, tuple[int, bool]]] = {
     **dict.fromkeys(_encoded(_STRONG_WORDS), (PASSWORD, False)),
     **{form: (PASSWORD, False) for phrase in _PHRASES for mark in " _-" for form in _encoded(phrase, mark)},
@@ -70,12 +70,12 @@ WORDS: Final[dict[bytes, tuple[int, bool]]] = {
     **dict.fromkeys(_encoded(_WEAK_WORDS), (WEAK, True)),
 }
 
-# In other languages a name goes on: Passordet, Lösenordet, kata sandinya.
+# In other languages words have endings: Passordet, Lösenordet, kata sandinya.
 INFLECTED: Final = frozenset(
     word for word, (strength, own) in WORDS.items() if strength == PASSWORD and not own
 ).difference(_encoded(_ENGLISH))
 
-# What may follow the word without changing what it promises.
+# Words that may follow the word without changing the strength.
 _KEEPS_TEXT: Final = """
 value val string str text txt plain plaintext raw clear cleartext b64 base64 enc encoded encrypted
 hash digest confirmation confirm again repeat verify old new current next prod production dev devel
@@ -84,7 +84,7 @@ data for is was of and or here env api client app server admin master one two fi
 secret password pass passwd shared
 """
 _KEEPS: Final = frozenset(_KEEPS_TEXT.split())
-# A password's or token's attributes: the word is about one, the value is not one.
+# Attributes of a password or token: the value is not a secret, but about one.
 _ABOUT_TEXT: Final = """
 id ids name names url uri urls link href file files filename path paths dir directory folder length
 len size min max type types kind field fields expiry expires expire expiration expired ttl timeout
@@ -103,7 +103,7 @@ metadata tag tags labels group groups owner region zone domain module package im
 ization isation isations ary arial meshing ing signatures identifier bundle browser cache
 """
 _ABOUT: Final = frozenset(_ABOUT_TEXT.split())
-# The last word before a name that makes it another thing's: public_, csrf-, max. "number_of" ends in "of".
+# Last words before a name after which it names no secret: public_, csrf-, max. "number_of" ends in "of".
 _HEAD_NOT_TEXT: Final = b"""
 public pub csrf xsrf next prev page cursor continuation max min num number_of total cache sort partition
 foreign unique primary composite idempotency row group object hash map dict bucket translation i18n locale
@@ -124,7 +124,7 @@ _GLUED: Final = compiled(
     rb"tp|x|sub|dev|prod|test|job|deploy|hub|lab|net|oauth|refresh|remote|local|import|export|sasl|bind|become|vnc|rdp|win|"
     rb"domain|svc|service|super|owner|master|default|send|relay|router|guest)$"
 )
-# The key is a secret key when this stands before it.
+# Words before `key` that make it a secret key.
 _KEY_OF: Final = compiled(
     rb"(?i)(?:api|access|secret|private|encryption|encrypt|signing|sign|auth|master|account|shared|licen[cs]e|deploy|"
     rb"service|app|aws|client|session|storage|server|admin|root|dev|prod|live|jwt|hmac|aes|token|security|webhook|crypt|"
@@ -137,7 +137,7 @@ _PUBLIC: Final = compiled(rb"(?i)public_?key_?$|recv-?$|site-?verification$")
 
 
 def _is_not(head: bytes) -> bool:
-    """Return whether the last word of what stands before a name says that it is no secret's."""
+    """Return whether the last word before a name shows that it does not name a secret."""
     lower = head.lower()
     lower = lower[:-1] if lower[-1:] in (b"_", b".", b"-") else lower
     if lower.translate(_DASHES).rpartition(b"-")[2] in _HEAD_NOT:
@@ -170,7 +170,7 @@ def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
     before = head[-1:]
     glued = before.isalpha() and not (found[:1].isupper() and before.islower())
     if own_word and glued and _GLUED.search(head) is None:
-        # vendorkey, somepass: little is promised, and monkey promises nothing worse.
+        # vendorkey, somepass: a weak sign, which is harmless for monkey.
         return WEAK if not tail and word in (b"key", b"pass", b"pwd") else 0
     is_camel = base < PASSWORD and found[:1].isupper()
     if head and base < PASSWORD and _is_not(head):
@@ -183,7 +183,7 @@ def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
         return base
     follows = tail[:1]
     if follows.isalpha() and follows.islower() == found[-1:].islower():
-        # tokenizer, passenger, keyboard, secretary: another word; plurals promise less.
+        # tokenizer, passenger, keyboard, secretary: other words; plurals are weak.
         if tail in (b"s", b"S"):
             return WEAK
         text = tail.decode("ascii", "replace")

@@ -1,7 +1,7 @@
-"""Values beside a name that suggests one: a literal, a bare word, an element, a table cell.
+"""Values beside a name that suggests a secret: a literal, bare word, element, table cell.
 
-Every reader gets where the value begins and where its line (or the window) ends, judges what
-it finds there and adds a span. A literal that strings are joined to is judged as a whole.
+Every reader gets the beginning of the value and the end of its line (or of the window), judges the
+value and adds a span. A literal to which strings are joined is judged as a whole.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ _TOKEN_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 
 
 class Literals:
-    """Reads values in one text and collects their spans.
+    """Reader of values in one text, which collects their spans.
 
-    `spend` gets how many bytes were read (in eighths) and may stop the work.
-    `is_own_key` is set from outside: the name is nothing but a key's.
+    `spend` gets the bytes read, divided by 8, and may stop the work. `is_own_key` is set by the caller:
+    the name can only be that of a key.
     """
 
     __slots__ = ("goes_on", "is_own_key", "spans", "spend", "text")
@@ -90,7 +90,7 @@ class Literals:
         self.text = text
         self.spend = spend
         self.spans: list[Span] = []
-        self.goes_on = False  # the literal looked at last is not closed on its line, or joined to one below
+        self.goes_on = False  # the literal read last is not closed on its line, or joined to one below
         self.is_own_key = False
 
     def quoted(self, at: int, stop: int, strength: int, *, careful: bool = False, word: bool = False) -> bool:
@@ -117,7 +117,7 @@ class Literals:
         return good and self.add(*self._trimmed(start, end), _KIND[strength])
 
     def _plain(self, at: int, stop: int) -> tuple[int, int] | None:
-        """Return where the value of a literal stands that is closed and has nothing before it or escaped."""
+        """Return the span of a closed literal's value, None if it has a prefix or escapes."""
         quote = self.text[at : at + 1]
         if quote not in (b'"', b"'") or self.text[at + 1 : at + 3] == quote * 2:
             return None
@@ -133,7 +133,7 @@ class Literals:
         return self._judge(value, strength, quoted=True)
 
     def _joined(self, start: int, end: int, stop: int) -> tuple[bytes, int, int]:
-        """Return a literal with what is joined to it on its line, and its first non-empty span."""
+        """Return a literal with those joined to it on its line, and its first non-empty span."""
         text = self.text
         value = text[start:end]
         if text[end : end + 1] == b"\\" and text[end + 1 : stop].rstrip(b"\r") == b"":
@@ -155,7 +155,7 @@ class Literals:
         return is_generated(value)
 
     def inner(self, at: int, stop: int, strength: int) -> bool:
-        """Take the literal inside a call: a default, or what is wrapped."""
+        """Take the literal inside a call: a default, or the wrapped value."""
         first = self.text[at : at + 1]
         if not (first.isalpha() or first in (b"_", b"$")) or not holds(self.text[at : at + _CALLED], b"([{"):
             return False
@@ -172,12 +172,12 @@ class Literals:
         return False
 
     def key_bytes(self, at: int, stop: int) -> bool:
-        """Take a list of numbers that are bytes."""
+        """Take a list of numbers that are the bytes of a key."""
         match = _BYTES.match(self.text, at, stop)
         return match is not None and self.add(match.start(1), match.end(1), "key-bytes")
 
     def bare(self, begin: int, at: int, stop: int, strength: int, *, spoken: bool = False) -> bool:
-        """Take an unquoted word after the name that begins at `begin`. `spoken`: password is x."""
+        """Take an unquoted word after the name from `begin` on. `spoken`: password is x."""
         end = self._word_end(at, stop)
         value = self.text[at:end]
         self.spend(len(value) >> 3)
@@ -196,7 +196,7 @@ class Literals:
                 return False
         good = self._judge(value, strength, quoted=False)
         if not good and strength >= key_names.PASSWORD:
-            # In configuration a word with a number is a literal; in code more follows it.
+            # In configuration a word with a number is a literal; in code more text follows it.
             end = at + len(value)
             good = (is_numbered_word(value) and self.text[end : end + 1] in _LITERAL_ENDS) or (
                 not spoken
@@ -206,7 +206,7 @@ class Literals:
         return good and self.add(at, at + len(value), _KIND[strength])
 
     def argument(self, begin: int, at: int, stop: int, strength: int) -> bool:
-        """Take the argument of an option: --password x, where a word with a digit is no expression."""
+        """Take the argument of an option: `--password x`; a word with a digit is not an expression."""
         if self.bare(begin, at, stop, strength):
             return True
         end = self._word_end(at, stop)
@@ -215,7 +215,7 @@ class Literals:
         return good and self._judge(value, strength, quoted=True) and self.add(at, end, _KIND[strength])
 
     def whole(self, at: int, stop: int, strength: int) -> bool:
-        """Take the word that is all of the rest of a line, where no expression can stand."""
+        """Take the word that is the rest of a line, where no expression is possible."""
         end = self._word_end(at, stop)
         good = end > at and not self.text[end:stop].strip() and strength >= key_names.PASSWORD
         return (
@@ -239,7 +239,7 @@ class Literals:
         return at + cut if cut >= 0 else stop
 
     def spoken(self, at: int, stop: int) -> bool:
-        """Take a password named without an equals sign: the last word, or one before a comma."""
+        """Take a password without an equals sign: the last word of a line, or one before a comma."""
         text = self.text
         end = self._word_end(at, stop)
         value = text[at:end].rstrip(b".")
@@ -253,7 +253,7 @@ class Literals:
         return good and self.add(at, end, "password")
 
     def beside(self, at: int, stop: int, *, careful: bool = False) -> bool:
-        """Take a generated value right behind a name: the old token x. `careful`: no hash."""
+        """Take a generated value right after a name: the old token x. `careful`: no hash."""
         piece = self.text[at : min(stop, at + _TO_QUOTE)]
         value = piece[: len(piece) - len(piece.lstrip(_TOKEN_BYTES))].rstrip(b".-")
         if len(value) < 16 or (careful and is_hex(value)) or not judge(value, key_names.SECRET, quoted=True):
@@ -265,7 +265,7 @@ class Literals:
         return at + len(piece[: len(piece) - len(piece.lstrip(_TOKEN_BYTES))].rstrip(b".-"))
 
     def cell(self, at: int, stop: int, strength: int) -> bool:
-        """| DB_PASSWORD | x |: the next cell of a table."""
+        """Take the next cell of a table: `| DB_PASSWORD | x |`."""
         match = _CELL.match(self.text, at, stop)
         if match is None:
             return False
@@ -273,7 +273,7 @@ class Literals:
         return judge(self.text[start:end], strength, quoted=False) and self.add(start, end, _KIND[strength])
 
     def element(self, at: int, stop: int, strength: int) -> bool:
-        """<password>x</password>, with Jenkins' {AQAA... x} braces."""
+        """Take the text of `<password>x</password>`, also in braces as Jenkins writes it."""
         match = _ELEMENT.match(self.text, at, stop)
         if match is None:
             return False
@@ -288,7 +288,7 @@ class Literals:
         return found and self.add(start, end, _KIND[strength])
 
     def add(self, start: int, end: int, kind: str) -> bool:
-        """Note a span; return whether there is anything in it."""
+        """Add a span; return whether it is not empty."""
         if end <= start:
             return False
         self.spans.append((start, end, kind))
@@ -299,7 +299,7 @@ class Literals:
         return stop < len(self.text) and self.text[stop] != 10
 
     def _to_end(self, at: int, stops: bytes = b"\"'\r") -> int:
-        """Follow a value that is longer than the window to its end, the line's at the latest."""
+        """Return the end of a value that is longer than the window: that of the line at the latest."""
         end = self.text.find(b"\n", at)
         piece = self.text[at : end if end >= 0 else len(self.text)]
         return at + min(
@@ -307,7 +307,7 @@ class Literals:
         )
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """Exclude blanks and escaped line feeds at the ends of a literal."""
+        """Return the span of a literal without blanks and escaped line feeds at its ends."""
         value = self.text[start:end]
         end -= len(value) - len(value.rstrip())
         while self.text[start:end].endswith((b"\\n", b"\\r", b"\\t")):
@@ -316,7 +316,7 @@ class Literals:
 
 
 def _may_open(near: bytes) -> bool:
-    """Return whether `_QUOTED` may match: a quote at once, or a type or a cast before it."""
+    """Return whether `_QUOTED` may match: a quote comes first, or after a type or a cast."""
     if holds(near[:3], _OPENS_LITERAL):
         return True
     typed, sign, _ = near.partition(b"=")
@@ -324,13 +324,13 @@ def _may_open(near: bytes) -> bool:
 
 
 def group_span(match: Any) -> tuple[int, int] | None:
-    """Return the span of the one group that took part, None without a match."""
+    """Return the span of the one group that matched, None without a match."""
     index = match.lastindex if match is not None else None
     return match.span(index) if index else None
 
 
 def from_base64(token: bytes) -> bytes:
-    """Return the text that base64 stands for, nothing where it stands for none."""
+    """Return the text that base64 encodes, b"" where it encodes none."""
     try:
         plain = base64.b64decode(
             token.replace(b"-", b"+").replace(b"_", b"/") + b"=" * (-len(token) % 4), validate=True
@@ -345,6 +345,6 @@ def _is_uuid(value: bytes) -> bool:
 
 
 def usable(value: bytes) -> bool:
-    """Return whether a value found by syntax alone is a literal, not a template or dummy."""
+    """Return whether a value found by syntax alone is a literal, not a template or a dummy."""
     value = value[:256]
     return len(value) >= 3 and not is_dummy(value) and not is_template(value)

@@ -1,7 +1,7 @@
-"""Recognise code that runs: it stays, whatever name stands beside it (guarantee G190).
+"""Recognition of code that runs, which is kept whatever name is beside it (guarantee G190).
 
 A value in a literal may hold code (`f"{run(cmd)}"`, `$(cmd)`), and a value that was found in one
-place may read like code in another. Both stay visible: a reviewer has to see them.
+place may be code in another. Both stay visible: a reviewer has to see them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from criticizer.redaction.rules.characters import (
 )
 from criticizer.redaction.rules.value_heuristics import is_code, is_reference, is_slug
 
-# Parts of a literal or a line that are run: interpolations, substitutions, what follows a closed quote.
+# Parts of a literal or a line that are run: interpolations, substitutions, text after a closed quote.
 _RUN = compiled(
     rb"\$\([^\n]*\)|`[^`\n]*`|<[%?][^\n]*[%?]>|\\\([^\n]*\)|[#$@%]\{[^\n]*\}|&&[ \t]*[A-Za-z./][^\n]*"
     rb"|\{[^\n]*[\w\])]\([^\n]*\}|\{\{?[ \t]*[$@]?[A-Za-z_][\w.$]*(?:\[[^\n]*\]|->[^\n]*|::[^\n]*)?[ \t]*\}"
@@ -37,11 +37,11 @@ _OPERATORS: Final = b"()[]{};,<>|\"'`\\"
 _SIGNS: Final = frozenset(b"!@#$")  # no expression holds them
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _QUOTES: Final = (b'"', b"'", b"`")
-_ANYWHERE: Final = 20  # bytes; what is as long and random stands in longer words too
+_ANYWHERE: Final = 20  # bytes; a random value of this length is found in longer words too
 
 
 def pieces(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the parts of a span that are not code: all of it, but for what is interpolated."""
+    """Return the parts of a span that are not interpolated code."""
     value = data[start:end]
     if not holds(value, _RUN_MARKS):
         return [(start, end)]
@@ -55,33 +55,33 @@ def pieces(data: bytes, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def is_propagated(value: bytes) -> bool:
-    """Return whether a value that was found is searched for elsewhere.
+    """Return whether a found value is searched for elsewhere.
 
-    Versions, paths, package names, words and expressions are not, whatever they stood beside.
+    Versions, paths, package names, words and expressions are not, whatever name was beside them.
     """
     if len(value) < 8 or holds(value, _OPERATORS) or b" " in value:
         return False
     if value.isalnum():
-        return holds(value, DIGITS)  # of those, no reference has one
+        return holds(value, DIGITS)  # no reference of letters and digits only has a digit
     if is_reference(value) or is_code(value):
         return False
     return kinds(value)[2] or has_special(value[1:])
 
 
 def is_random(value: bytes) -> bool:
-    """Return whether a propagated value cannot be anything else, wherever it stands."""
+    """Return whether a propagated value cannot be anything else, wherever it occurs."""
     lower, upper, digit = kinds(value)
     if not digit or not (lower or upper) or _EXPRESSION.fullmatch(value):
         return False
     if lower and upper and len(value) >= _LEAST_DRAWN and _is_unreadable(value):
-        return True  # by chance its capitals and numbers stand as in a name
+        return True  # its capitals and numbers are only by chance those of a name
     return not is_slug(value) and (
         has_special(value) or transitions(value) >= 0.25 or digit_groups(value) >= 2
     )
 
 
 def _is_unreadable(value: bytes) -> bool:
-    """Return whether the words of a name in camel case are none: jXXxuEgkkdndqP22."""
+    """Return whether the parts of a name in camel case are not words: jXXxuEgkkdndqP22."""
     odd = 0
     for start, end in _CAMEL_WORD.places(value):
         word = value[start:end]
@@ -95,7 +95,7 @@ def _is_unreadable(value: bytes) -> bool:
 
 
 def may_stand(data: bytes, start: int, end: int, *, random: bool) -> bool:
-    """Return whether the occurrence of a known value is the value, not code that reads like it."""
+    """Return whether an occurrence of a known value is this value, not code with the same text."""
     after = data[end : end + 1]
     if random and (end - start >= _ANYWHERE or not _SIGNS.isdisjoint(data[start:end])):
         return after != b"("

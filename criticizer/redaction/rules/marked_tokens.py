@@ -1,4 +1,4 @@
-"""Kinds of tokens whose form and length show the issuer only together with what stands around them."""
+"""Kinds of tokens whose issuer shows only in their form, length and neighbouring text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TICKET_LINE = compiled(rb"=[^\s:=]+:$")
 
 
 def kind_of(text: bytes, start: int, token: bytes) -> str | None:
-    """Return the kind of tokens whose form needs their length as well."""
+    """Return the kind of a token whose form is certain only with its length, or None."""
     if len(token) == 24 and text[max(start - 2, 0) : start] == b"s." and token.isalnum():
         lone = start < 3 or not (text[start - 3 : start - 2].isalnum() or text[start - 3] in b"._")
         return "vault-token" if lone and looks_random(token, rate=0.3) else None
@@ -56,7 +56,10 @@ def _discord_tail(text: bytes, start: int) -> bool:
 
 
 def hex_kind(text: bytes, start: int, token: bytes) -> str | None:
-    """Hexadecimal is a hash more often than a secret: only with a mark of its issuer."""
+    """Return the kind of a hexadecimal token with a mark of its issuer, else None.
+
+    Most others are hashes.
+    """
     before = text[max(start - 80, 0) : start]
     if len(token) == 32 and token.isupper() and before.endswith(b":"):
         line = before[before.rfind(b"\n") + 1 :]

@@ -1,4 +1,4 @@
-"""Lists of names and the lists of values that follow: SQL, parameters of a test, COPY (guarantee G191)."""
+"""Lists of names and the lists of values after them: SQL, test parameters, COPY (G191)."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _WORDS: Final = ahocorasick_rs.BytesAhoCorasick(_LISTED)
 
 
 class Names(NamedTuple):
-    """A list of names: where it ends in its line, which of how many is a secret's, and its strength."""
+    """A list of names, one of which names a secret."""
 
-    end: int
-    place: int
+    end: int  # of the list, in its line
+    place: int  # of that name, from 0
     total: int
-    strength: int
+    strength: int  # of that name
 
 
 def names(line: bytes, start: int, end: int) -> Names | None:
-    """Return the list of names that the word at `start` to `end` is one of."""
+    """Return the list of names that holds the word from `start` to `end`, or None."""
     opened = max(line.rfind(b"(", 0, start), line.rfind(b"[", 0, start))
     while (
         opened > 0
@@ -75,7 +75,7 @@ def names(line: bytes, start: int, end: int) -> Names | None:
 
 
 def values(document: Document, low: int, listed: Names, spend: Callable[[int], None]) -> Iterator[Span]:
-    """Yield the values of lists that follow a list of names, on a line that begins at `low`."""
+    """Yield the values of lists after a list of names, on a line that begins at `low`."""
     text, at = document.text, low + listed.end
     copy = _COPY.match(text, at, min(at + 200, len(text)))
     if copy is not None:
@@ -104,7 +104,10 @@ def _lists(text: bytes, at: int, listed: Names, spend: Callable[[int], None]) ->
 
 
 def _plain_value(text: bytes, at: int) -> tuple[int, int, int] | None:
-    """Return what `_VALUE` says of a literal at `at` that has nothing escaped and a sign right behind."""
+    """Return the value of a literal without escapes, which a sign follows, or None.
+
+    Faster than `_VALUE`.
+    """
     first = at + 1 if text[at : at + 1] == b" " else at
     quote = text[first : first + 1]
     if quote not in (b"'", b'"'):
@@ -127,7 +130,7 @@ def _any_value(text: bytes, at: int) -> tuple[int, int, int] | None:
 def _copied(
     document: Document, at: int, index: int, strength: int, spend: Callable[[int], None]
 ) -> Iterator[Span]:
-    """Yield the values of COPY table (names) FROM stdin, parted by tabs."""
+    """Yield the values of COPY table (names) FROM stdin, separated by tabs."""
     for here in document.sides(at - 1):
         for line in document.following(here, ROWS):
             body = document.text[line.start : min(line.end, line.start + LINE)]
@@ -141,9 +144,9 @@ def _copied(
 
 
 def strength_of(title: bytes) -> int:
-    """Return the strength of a column's title, which may have blanks where a name has underscores."""
+    """Return the strength of the title of a column, in which blanks count as underscores."""
     name = title.strip(PADDING).lower().replace(b" ", b"_")
-    # Of each word, in the order of the list, the first place.
+    # The first place of each word, in the order of the list.
     for index in sorted({index for index, _, _ in _WORDS.find_matches_as_indexes(name, overlapping=True)}):
         word = _LISTED[index]
         at, own = name.find(word), key_names.WORDS[word][1]

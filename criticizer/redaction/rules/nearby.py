@@ -1,7 +1,7 @@
-"""Values on a line that speaks of a secret, wherever on it they stand, in any language (guarantee G191).
+"""Values anywhere on a line that names a secret, in any language (guarantee G191).
 
 `changed the password to x`, `'x' === password`, `cy.get('#password').type('x')`, `密码是x`: no operator
-joins name and value, so the value itself has to look chosen or drawn.
+joins name and value, so the value itself has to look chosen or generated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FORMS: Final = (
     rb"|(?:\xc2\xab|\xe2\x80\x9c|\xe2\x80\x9e|\xe3\x80\x8c)\s?([^\s\x80-\xff]+)\s?(?:\xc2\xbb|\xe2\x80\x9d|\xe2\x80\x9c|\xe3\x80\x8d)"
 )
 _LITERAL = compiled(_FORMS)
-# Most have no others than these two, which cost less where nothing is asked of groups.
+# Most lines have literals of these two forms only, which are found faster without groups.
 _IN_QUOTES = compiled(rb"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
 _OTHER_FORM = compiled(rb"`|\[\[|q[qw]?[{(\[/|]|%[qQ]?[({\[]")
 _EDGE = compiled(rb"[\s\"'`,;(){}\[\]]")
@@ -64,22 +64,21 @@ _PIECES = compiled(rb"(?i)join\(|\]\.join|sprint|paste|concat|format\(|append\(|
 _CALLS = compiled(rb"(?i)join\(|\]\.join|concat|append\(|sprint|paste0?\(|strcat")
 _PIECE = compiled(rb"\"([^\"\n]*)\"|'([^'\n]*)'")
 _NAMED = compiled(rb"(?i)pass|pwd|secret|token|key|auth|login|user|field|input|test|example")
-# Of a value that `is_value` takes: its least length beside a password and beside another secret; it
-# has a digit, or is a UUID. `_NO_LITERAL` and `_NO_BARE` blank what is never a part of it.
+# The longest value, and the shortest beside the name of a secret other than a password (else LEAST).
 _MOST: Final = 128
 _LEAST_DRAWN: Final = 16
 _GROUPS: Final = (b"secrets", b"credentials")
 _MAY_OPEN: Final = b"\"'`[%q"  # one of these opens a literal of ASCII
 _QUOTES_OF_TWO: Final = 4
 _COMMAS: Final = 7
-_NO_LITERAL: Final = bytes(32 if c in b" \x01<\n" else c for c in range(256))
+_NO_LITERAL: Final = bytes(32 if c in b" \x01<\n" else c for c in range(256))  # blanks bytes no value has
 _JOINED = compiled(rb"[=:&?/\\]|@[\w-]+\.[A-Za-z]")
 
 
 def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> list[Span]:
-    """Return the values beside the word at `start` to `end`, on its line and near it.
+    """Return the values near the word from `start` to `end`, on its line.
 
-    Where its value was `found`, what stands beside that is something else, but for further pieces of it.
+    Where its value was `found`, other text beside it is not taken, except further pieces of the value.
     """
     low = _beginning(text, start)
     stop = text.find(b"\n", end, end + _AFTER)
@@ -92,7 +91,7 @@ def spans(text: bytes, start: int, end: int, strength: int, *, found: bool) -> l
 
 @remembered
 def _in_line(line: bytes, start: int, end: int, strength: int, *, found: bool) -> list[Span]:
-    """Return the values on a line beside the word at `start` to `end`, once for equal lines."""
+    """Return the values on a line beside the word from `start` to `end`; cached for equal lines."""
     spans: list[Span] = []
     rest = line[end:]
     kind = span_kind(strength)
@@ -127,7 +126,7 @@ def _coded(line: bytes) -> list[tuple[int, int]]:
 
 
 def _beginning(text: bytes, start: int) -> int:
-    """Return from where a line is read before a word: from its start, or a word's that is read whole."""
+    """Return where a line is read from: its start, or that of a whole word far before `start`."""
     low = max(start - _BEFORE, 0)
     begin = text.rfind(b"\n", low, start) + 1
     if begin or not low:
@@ -137,7 +136,7 @@ def _beginning(text: bytes, start: int) -> int:
 
 
 def _may_hold(line: bytes, strength: int) -> bool:
-    """Return whether a piece is as long as a value and has a digit, or a UUID's dashes."""
+    """Return whether a piece has the length of a value, and a digit or the dashes of a UUID."""
     least = LEAST if strength >= key_names.PASSWORD else _LEAST_DRAWN
     for piece in line.translate(_NO_LITERAL).split():
         if len(piece) >= least and not piece.isalpha() and has_digit(piece):
@@ -154,7 +153,7 @@ def _split(line: bytes, at: int, strength: int) -> list[tuple[int, int]]:
         return []
     found = _pieces(line, at)
     if len(found) < 2 and is_called:
-        found = _pieces(line, 0)  # the name stands behind
+        found = _pieces(line, 0)  # the name comes after the literals
     value = b"".join(line[a:b] for a, b in found)
     if len(found) < 2 or len(value) < 8 or not judge(value, strength, quoted=True):
         return []
@@ -173,7 +172,7 @@ def _pieces(line: bytes, at: int) -> list[tuple[int, int]]:
 
 @remembered
 def _literals(line: bytes) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Return the spans of the literals, and of what stands in them."""
+    """Return the spans of the literals, each with that of its text."""
     if line.isascii() and not holds(line, _MAY_OPEN):
         return []
     if line.isascii() and _OTHER_FORM.search(line) is None:
@@ -197,7 +196,7 @@ def _quoted(
 
 
 def _bare(line: bytes, taken: list[tuple[int, int]], strength: int) -> list[tuple[int, int]]:
-    """Return where words stand that are values, apart from what is `taken`."""
+    """Return the spans of bare words that are values, without those in `taken`."""
     found = []
     for begin, end in bare_words.words(line, taken):
         if not LEAST <= end - begin <= _MOST:
@@ -217,14 +216,14 @@ def _bare(line: bytes, taken: list[tuple[int, int]], strength: int) -> list[tupl
 
 @remembered
 def is_value(value: bytes, strength: int, *, quoted: bool) -> bool:
-    """Return whether a value near a name of this strength looks chosen or drawn."""
+    """Return whether a value near a name of this strength looks chosen or generated."""
     if value[:1] in b"#.,&/" or value.count(b".") > 3 or len(value) < 6:
         return False
     if holds(value, b" \x01<(|"):
         return False
     if not holds(value, DIGITS) and value.count(b"-") < 4:
-        return False  # without a digit only a UUID is drawn, and hardly a password is chosen
-    # What is cheap and refuses most comes first.
+        return False  # of generated values only a UUID has no digit, and of chosen passwords few
+    # Cheap checks that refuse most come first.
     is_password = strength >= key_names.PASSWORD
     chosen = is_password and is_chosen(value) and _NOT_VALUE.fullmatch(value) is None
     if not chosen and not (_is_password(value, quoted=quoted) if is_password else _looks_generated(value)):

@@ -1,4 +1,4 @@
-"""Values whose name is itself a value: `- name: DB_PASSWORD` with `value: x` beside, below or above it."""
+"""Values whose name is a value too: `name: DB_PASSWORD`, with `value: x` on a line near it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from criticizer.redaction.rules import key_names, signs
 from criticizer.redaction.rules.assignments import NAME, OPENS_BLOCK, WINDOW, Assignments
 from criticizer.redaction.rules.literals import Literals
 
-_PAIR_LINES: Final = 5  # of a block in which the value of a name stands
+_PAIR_LINES: Final = 5  # of a block, in which the value of a name is
 _NEXT_VALUE = compiled(
     rb"(?i)[ \t]*-?[ \t]*[\"'<]?(?:(?:default|initial|plain)?[ _-]?value|val|content|default|string)[\"']?"
     rb"[ \t]*[=:>][ \t]*"
@@ -21,7 +21,7 @@ _HIDDEN_HEAD = compiled(
     rb"|variable[ \t]+\")[\w.-]*$"
 )
 _HEADERS: Final = (b"Content-", b"content-")  # of a part of a form
-# What `_may_be_pair` looks past, and what it looks for.
+# Characters before the name of a pair, for a quick check before `_may_be_pair`.
 _BEFORE_PAIR: Final = frozenset(bytes([c]) for c in NAME + b" \t\"'=:>")
 
 
@@ -49,7 +49,7 @@ def read(assignments: Assignments, start: int, end: int, word: bytes, document: 
         return
     most = (
         _PAIR_LINES if rest.endswith((b"{", b":")) or rest == b"," else 2
-    )  # further down stands the value of another name
+    )  # further down is the value of another name
     for here in document.sides(start):
         for line in document.following(here, most):
             match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
@@ -72,7 +72,7 @@ def _take_part(values: Literals, start: int, strength: int, document: Document) 
 
 
 def _value_before(assignments: Assignments, end: int, word: bytes) -> None:
-    """`value: x` and then `name: DB_PASSWORD`, on the same line or the one above."""
+    """Take the value of `value: x` before `name: DB_PASSWORD`, on its line or the one above."""
     text, begin, tail_end = assignments.text, assignments.begin, assignments.tail_end
     if (
         key_names.strength(
@@ -102,6 +102,6 @@ def _take(values: Literals, begin: int, at: int, stop: int, strength: int) -> bo
 
 
 def _may_be_pair(head: bytes) -> bool:
-    """Return whether `_HIDDEN_HEAD` may match: a quick check of what stands before the name."""
+    """Return whether `_HIDDEN_HEAD` may match; a quick check of the text before the name."""
     before = head.rstrip(NAME).rstrip(b" \t\"'")
     return before.endswith((b"=", b":", b">")) or before[-8:].lower() == b"variable"

@@ -1,8 +1,8 @@
 """PEM blocks: a state machine over the lines of one side of a diff, or over plain text.
 
-Handles bodies behind diff prefixes, indent, quotes, escaped line feeds and string
-concatenation; a BEGIN without END, an END without BEGIN, a key that goes on in the next hunk,
-and runs of key material that lost both. Marker lines stay, bodies go, line by line.
+It reads bodies with diff prefixes, indentation, quotes, escaped line feeds and string concatenation; a
+BEGIN without END, an END without BEGIN, a key that continues in the next hunk, and runs of key material
+that lost both. Marker lines are kept, bodies are removed, line by line.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _BEGIN = compiled(rb"-{2,5} ?BEGIN ([A-Z0-9 ]{0,60}?) ?-{2,5}|(PuTTY-User-Key-Fi
 _END = compiled(rb"-{2,5} ?END ([A-Z0-9 ]{0,60}?) ?-{2,5}|(Private-MAC):")
 _RUN = rb"(?:[A-Za-z0-9+/=]|\\+[nr/]|\x01)"
 _BODY = compiled(
-    rb"[\s\"'`#*>|(\[,;.]*(?://[ \t]+|\+[ \t]+|[a-z]?[\"'])?[\"'`]?"  # what a language puts before it
+    rb"[\s\"'`#*>|(\[,;.]*(?://[ \t]+|\+[ \t]+|[a-z]?[\"'])?[\"'`]?"  # signs of a language before it
     rb"([A-Za-z0-9/+\\\x01]" + _RUN + rb"*|<\x01+>)"
     rb"[\"'`\s,;+.\\)&|}\]]*"  # ... and after
 )
-# Lines without it have no mark.
+# Every line with a mark of a block matches it.
 _MARKED = compiled(rb"-- ?(?:BEGIN|END) |PuTTY-User-Key-File-[0-9]:|Private-MAC:")
 # Every line of key material without marks holds one.
 _LONG = compiled(rb"[A-Za-z0-9/+=\\]{56,}")
@@ -45,7 +45,7 @@ _MAX_GAP: Final = 2  # lines that are neither body nor header and still do not e
 
 
 class Block(NamedTuple):
-    """The redactions of one PEM block: spans of its lines, and its kind."""
+    """The spans to remove of one PEM block, by line, and their kind."""
 
     spans: tuple[tuple[int, int], ...]
     kind: str
@@ -62,7 +62,7 @@ def _kind(label: bytes | None) -> str | None:
 
 
 def blocks(document: Document, *, public: bool) -> Iterator[Block]:
-    """Yield the blocks of every side. `public` says whether certificates lose their bodies too."""
+    """Yield the blocks of every side; with `public`, those of certificates too."""
     pieces = document.unread
     marks = [match.start() for piece in pieces for match in _MARKED.finditer(document.text, *piece)]
     if not marks:
@@ -100,7 +100,7 @@ def _side(text: bytes, view: list[SourceLine], marks: list[int]) -> Iterator[Blo
 
 
 def _open(text: bytes, view: list[SourceLine], index: int, begin: Any) -> tuple[int, Block]:
-    """Read a block from its BEGIN on; return the next line's index and the block."""
+    """Read a block from its BEGIN on; return the index of the line after it, and the block."""
     kind = _kind(begin.group(1))
     line = view[index]
     spans: list[tuple[int, int]] = []
@@ -118,7 +118,7 @@ def _open(text: bytes, view: list[SourceLine], index: int, begin: Any) -> tuple[
     while index < len(view):
         line = view[index]
         if line.side == HEADER and view[index - 1].section == line.section:
-            index += 1  # the next hunk's head: the key may go on behind it
+            index += 1  # the head of the next hunk, in which the key may continue
             continue
         if line.section != view[index - 1].section:
             break
@@ -142,7 +142,7 @@ def _open(text: bytes, view: list[SourceLine], index: int, begin: Any) -> tuple[
 
 
 def _backwards(text: bytes, view: list[SourceLine], index: int, end: Any) -> Block:
-    """Read a block whose BEGIN is missing, from its END back."""
+    """Return a block whose BEGIN is missing, read backwards from its END."""
     kind = _kind(end.group(1)) or ""
     spans = _inline(text, view[index].start, end.start())
     at = index - 1
@@ -158,10 +158,10 @@ def _backwards(text: bytes, view: list[SourceLine], index: int, end: Any) -> Blo
 
 
 def _body(text: bytes, start: int, stop: int, *, short: bool) -> tuple[int, int] | None:
-    """Return where a line's key material stands. `short` allows a block's last line."""
+    """Return the span of key material on a line, or None; `short` allows a block's last line."""
     first, last = start, stop
     value = text[start:stop]
-    if value.translate(None, _BASE64) or value[:1] in (b"=", b""):  # most lines are nothing else
+    if value.translate(None, _BASE64) or value[:1] in (b"=", b""):  # most lines are base64 only
         match = _BODY.fullmatch(text, start, stop)
         if match is None:
             return None
@@ -189,7 +189,7 @@ def _inline(text: bytes, start: int, stop: int) -> list[tuple[int, int]]:
     while head.startswith(b"\\"):
         first, head = first + 2, head[2:]
     tail = text[last:stop]
-    # A short last piece behind an escaped line feed belongs to the body.
+    # A short last piece after an escaped line feed belongs to the body.
     if (rest := _INLINE_REST.match(tail)) is not None:
         last += rest.end(1)
     value = text[first:last]
@@ -202,7 +202,7 @@ _INLINE_REST = compiled(rb"((?:\\+[nr]|[A-Za-z0-9+/=])*)")
 
 
 def orphans(document: Document) -> Iterator[Block]:
-    """Yield runs of at least three lines of nothing but key-like base64."""
+    """Yield runs of at least three lines that hold only key-like base64."""
     text = document.text
     marks = [at for at, end in _LONG.places(text) if all(kinds(text[at:end]))]
     if len(marks) < _LEAST_LINES:
@@ -221,7 +221,7 @@ def orphans(document: Document) -> Iterator[Block]:
 
 
 def _run(document: Document, first: SourceLine) -> tuple[list[tuple[int, int]], int]:
-    """Return the key material from a line on, and where the lines end that were read."""
+    """Return the key material from a line on, and the end of the last line read."""
     run: list[tuple[int, int]] = []
     end = first.end
     for line in chain((first,), document.following(first, len(document.raw))):
@@ -239,7 +239,7 @@ def _run(document: Document, first: SourceLine) -> tuple[list[tuple[int, int]], 
 
 
 def _is_key(text: bytes, run: list[tuple[int, int]]) -> bool:
-    """Return whether a run of base64 is long enough, and no picture or archive."""
+    """Return whether a run of base64 is long enough, and not a picture or an archive."""
     if len(run) < _LEAST_LINES:
         return False
     before = text[max(run[0][0] - 200, 0) : run[0][0] + 12]

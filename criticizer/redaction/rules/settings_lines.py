@@ -1,6 +1,7 @@
-"""Whether a bare word behind a name is a literal: in settings, arguments and connection strings (G191).
+"""Recognition of lines where a bare word after a name is a literal (G191).
 
-In code such a word would be an expression, and is judged as one. Here it is what stands there.
+These are settings, arguments and connection strings. In code such a word is an expression, and is judged as
+one; here it is the value itself.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Final
 from criticizer.redaction.patterns import compiled
 
 _LINE: Final = 240  # bytes of a line that are read before a name
-_LINES_ABOVE: Final = 8  # in which the head of a section stands
+_LINES_ABOVE: Final = 8  # in which the head of a section is
 _BLANKS: Final = b" \t\r"
-# What may stand before a variable in capitals, and what before any: - DB_PASSWORD=x, export, docker run -e
+# Text before a variable in capitals, and text before any: - DB_PASSWORD=x, export, docker run -e
 _SETTER: Final = rb"(?i:export|env|arg|set|setx|declare[ \t]+-x)[ \t]+"
 _OPTION: Final = rb"[^\n\"'=;(){}]*[ \t](?:-e|--env|--build-arg|-D)[ \t=]?"
 _SETS = compiled(rb"[ \t]*(?:-[ \t]+)?(?:" + _SETTER + rb")?|" + _OPTION)
@@ -32,9 +33,9 @@ _SIBLING = compiled(
 
 
 def is_literal(text: bytes, begin: int, at: int, end: int, spend: Callable[[int], None]) -> bool:
-    """Return whether the word from `at` to `end`, behind a name that begins at `begin`, is a literal.
+    """Return whether the word from `at` to `end`, after a name from `begin` on, is a literal.
 
-    `spend` gets how much was read (in eighths of bytes) and may stop the work.
+    `spend` gets the bytes read, divided by 8, and may stop the work.
     """
     spend(_LINE >> 3)
     low = text.rfind(b"\n", max(begin - _LINE, 0), begin) + 1
@@ -58,7 +59,7 @@ def is_literal(text: bytes, begin: int, at: int, end: int, spend: Callable[[int]
 
 
 def _is_variable(before: bytes, name: bytes, *, ends_line: bool, rest: bytes) -> bool:
-    """Return whether a name is a variable's of a shell, or a property's with two dots and more."""
+    """Return whether a name is a variable of a shell, or a property with at least two dots."""
     is_whole = ends_line or rest[:1] in (b" ", b"\t")
     if is_whole and (_SETS if name.isupper() else _EXPORTS).fullmatch(before) is not None:
         return True

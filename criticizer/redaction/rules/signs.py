@@ -28,15 +28,16 @@ _PLAIN_QUOTES: Final = (b'"', b"'")
 _LONGER_SIGN: Final = (b"=", b">", b":", b"-")
 _ALONE: Final = (b",", b"(")  # no longer sign begins with these
 SPEAKS: Final = frozenset(bytes([c]) for c in range(97, 123) if c not in b"oiw")  # no or, is, was
-# What no sign of an assignment, no quote and no bracket begins with, and what must follow two others.
+# Bytes with which no sign of an assignment, quote or bracket begins, and bytes that must follow two signs.
 NONE: Final = frozenset(c for c in range(128) if c not in b" \t\r\n{<\\\"'`&)]}*?!:=-+.~|,(oiw>")
 _SIGNS: Final = {b".": (b"=",), b"-": (b">", b" ", b"\t")}
 
 
 def read(text: bytes, begin: int, at: int, stop: int, strength: int) -> tuple[int, int, bytes] | None:
-    """Return where what closes the name from `begin` to `at` ends, where its value begins, and the sign.
+    """Return the end of a name's closing quotes, the beginning of its value, and the sign.
 
-    None is read from `stop` on. `strength` is the name's, as in `key_names`.
+    None where no value can follow. The name is from `begin` to `at`, and nothing is read from `stop` on.
+    `strength` is that of `key_names`.
     """
     follows, second = text[at : at + 1], text[at + 1 : at + 2]
     if follows >= b"\x80" and text[at : at + 3] != _WIDE_COLON:
@@ -45,7 +46,7 @@ def read(text: bytes, begin: int, at: int, stop: int, strength: int) -> tuple[in
             return None  # part of another word, in a language without blanks
         at = emoji.end()
         follows, second = text[at : at + 1], text[at + 1 : at + 2]
-    # What HEAD says of most names, and costs more.
+    # The results of HEAD for most names, without its cost.
     if at >= stop:
         return at, at, b""
     if follows == b" " and second in SPEAKS:
@@ -62,7 +63,10 @@ def read(text: bytes, begin: int, at: int, stop: int, strength: int) -> tuple[in
 
 
 def _plain(text: bytes, at: int, stop: int) -> tuple[int, int, bytes] | None:
-    """Return what `HEAD` says of = : , or ( behind a name, with no more than a quote and blanks around."""
+    """Return the result of `read` for a sign = : , ( with at most a quote and blanks around.
+
+    None for all others.
+    """
     piece = text[at : min(stop, at + _PLAIN_BYTES)]
     close = 1 if piece[:1] in _PLAIN_QUOTES and piece[1:2] in (b":", b"=", b" ", b",") else 0
     rest = piece[close:].lstrip(b" \t")
@@ -74,14 +78,14 @@ def _plain(text: bytes, at: int, stop: int) -> tuple[int, int, bytes] | None:
 
 
 def _is_column(text: bytes, begin: int, end: int, strength: int) -> bool:
-    """Return whether a name before a comma may have its value behind it: NAME, "x" or bob,password,x."""
+    """Return whether the value may follow a name and a comma: `NAME, "x"` or `bob,password,x`."""
     return text[begin:end].rpartition(b".")[2].isupper() or (
         strength >= key_names.PASSWORD and text[begin - 1 : begin] in (b",", b";")
     )
 
 
 def was_taken(text: bytes, at: int) -> bool:
-    """Return whether all of the value behind a name that ends at `at` is a placeholder of ours."""
+    """Return whether the whole value after a name that ends at `at` is a placeholder of ours."""
     near = text[at : at + _TO_PLACEHOLDER]
     first = near.find(PLACEHOLDER)
     if first < 0 or near[:first].strip(_JOINS):

@@ -1,7 +1,6 @@
-"""Secrets recognised by the syntax around them: addresses, headers, commands, clauses.
+"""Secrets found by the syntax around them: addresses, headers, commands, clauses.
 
-Each handler gets the text and the offsets of the word that the prefilter found, reads a
-bounded window and returns spans (start, end, kind).
+Functions with text and two offsets are handlers (`handlers`); `HANDLERS` holds those of all modules.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from criticizer.redaction.rules.value_heuristics import (
     judge,
 )
 
-_HEAD: Final = 256  # bytes of a value that say what it is
+_HEAD: Final = 256  # bytes of a value that are judged
 _SET_PASSWORD = compiled(
     rb"(?:[ \t]+(?i:for)[ \t]+[^\s=]+)?[ \t]*=[ \t]*(?:(?i:password)\()?(?:\"([^\"\n]+)\"|'([^'\n]+)')"
 )
@@ -50,7 +49,7 @@ _FINE_PRINT = compiled(rb"[ \t]*=[ \t]*[\"']?([A-Za-z0-9+/=_%-]{16,})")
 
 
 def _value_end(text: bytes, first: int) -> int:
-    """Return where an unquoted value ends; most are short, so little is read at first."""
+    """Return the end of an unquoted value; most are short, so little is read at first."""
     for window in (_HEAD, WINDOW):
         cut = text[first : first + window].translate(_TO_STOP).find(b" ")
         if cut >= 0:
@@ -59,7 +58,7 @@ def _value_end(text: bytes, first: int) -> int:
 
 
 def header(text: bytes, start: int, end: int) -> list[Span]:
-    """Authorization: scheme credentials, in any quoting."""
+    """Find the credentials of `Authorization: scheme credentials`, in any quotes."""
     match = _HEADER_VALUE.match(text, end, window_end(text, end))
     if match is None:
         return []
@@ -95,7 +94,7 @@ _SIGNED = compiled(rb"Signature=([0-9a-fA-F]{16,})")
 
 
 def bearer(text: bytes, start: int, end: int) -> list[Span]:
-    """`bearer TOKEN` in any place."""
+    """Find the token of `bearer TOKEN`, in any place."""
     match = _BEARER.match(text, end, window_end(text, end))
     if match is None:
         return []
@@ -105,7 +104,7 @@ def bearer(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def cookie(text: bytes, start: int, end: int) -> list[Span]:
-    """Cookie and Set-Cookie: every value that could be a session."""
+    """Find every value of `Cookie` and `Set-Cookie` that may be a session."""
     stop = window_end(text, end)
     head = _COOKIE_HEAD.match(text, end, stop)
     if head is None:
@@ -126,68 +125,68 @@ def cookie(text: bytes, start: int, end: int) -> list[Span]:
 
 
 def smtp_auth(text: bytes, start: int, end: int) -> list[Span]:
-    """AUTH PLAIN and AUTH LOGIN with the credentials on the same line."""
+    """Find the credentials after AUTH PLAIN or AUTH LOGIN, on the same line."""
     return literal(text, _AUTH_SMTP.match(text, end, window_end(text, end)), "smtp-credential")
 
 
 def set_password(text: bytes, start: int, end: int) -> list[Span]:
-    """SET PASSWORD FOR user = 'x'."""
+    """Find the password of `SET PASSWORD FOR user = 'x'`."""
     return literal(text, _SET_PASSWORD.match(text, end, window_end(text, end)), "password")
 
 
 def argument(text: bytes, start: int, end: int) -> list[Span]:
-    """requirepass x."""
+    """Find the argument of `requirepass x` and the like."""
     return literal(text, _ARGUMENT.match(text, end, window_end(text, end)), "password")
 
 
 def _numbered(text: bytes, start: int, end: int) -> list[Span]:
-    """username bob password 0 x."""
+    """Find the password of `username bob password 0 x`."""
     return _device(text, start, end - 1)
 
 
 def _device(text: bytes, start: int, end: int) -> list[Span]:
-    """enable secret x; and not: enable password entry."""
+    """Find the secret of `enable secret x`, but nothing in: enable password entry."""
     spans = argument(text, start, end)
     return [span for span in spans if judge(text[span[0] : span[1]].rstrip(b"."), 3, quoted=False)]
 
 
 def netrc(text: bytes, start: int, end: int) -> list[Span]:
-    """machine HOST login USER password X."""
+    """Find the password of `machine HOST login USER password X`."""
     return arguments_literal(text, _NETRC.match(text, end, window_end(text, end)), "password")
 
 
 def pgpass(text: bytes, start: int, end: int) -> list[Span]:
-    """host:5432:database:user:password."""
+    """Find the password of `host:5432:database:user:password`."""
     return literal(text, _PGPASS.match(text, end, window_end(text, end) + 1), "password")
 
 
 def identified_by(text: bytes, start: int, end: int) -> list[Span]:
-    """IDENTIFIED BY 'x'."""
+    """Find the password of `IDENTIFIED BY 'x'`."""
     spans = literal(text, _IDENTIFIED.match(text, end, window_end(text, end)), "password")
     return [span for span in spans if judge(text[span[0] : span[1]], 3, quoted=True)]
 
 
 def perforce(text: bytes, start: int, end: int) -> list[Span]:
-    """A ticket (32 upper-case hex digits) near p4, and p4 -P X."""
+    """Find a ticket (32 upper-case hex digits) near p4, and that of `p4 -P X`."""
     stop = window_end(text, end, 400)
     spans = [(*match.span(1), "perforce-ticket") for match in _TICKET.finditer(text, end - 1, stop + 1)]
     return spans + literal(text, _P4_FLAG.match(text, end - 1, stop), "perforce-ticket")
 
 
 def connection(text: bytes, start: int, end: int) -> list[Span]:
-    """AccountKey=...; and its relatives."""
+    """Find the key of `AccountKey=...;` and the like."""
     match = _FINE_PRINT.match(text, end, window_end(text, end))
     good = match is not None and usable(match.group(1)) and not match.group(1).isalpha()
     return [(*match.span(1), "connection-string")] if match is not None and good else []
 
 
 def is_continued(text: bytes, end: int) -> bool:
-    """Return whether a line goes on below: it ends in a backslash or right after an operator."""
+    """Return whether a line continues below: it ends in a backslash or right after an operator."""
     rest = text[end : window_end(text, end)].rstrip()
     return rest.endswith(b"\\") or not rest.strip(b"\"': =,([")
 
 
-# These read their whole window, with everything of their kind in it.
+# These read their whole window, and find all secrets of their kind in it.
 READ_ALL: Final = frozenset((cookie, perforce, arguments.of_user, *commands.READ_ALL))
 # The value of these may be on the lines below.
 CONTINUED: Final = frozenset((header, *commands.HANDLERS.values()))
@@ -205,7 +204,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
     (argument, b"requirepass|masterauth|bindpw|rootpw"),
     (_numbered, b"password 0 |password 7 |secret 0 "),
     (_device, b"enable secret|enable password"),
-    # With what a host begins with: most of the signs stand in the heads of hunks.
+    # `@` and the first character of a host: most `@` are in the heads of hunks.
     (addresses.schemeless, b"|".join(b"@%c" % c for c in b"abcdefghijklmnopqrstuvwxyz0123456789")),
     (netrc, b"machine "),
     (pgpass, b":5432:|:3306:|:*:"),

@@ -1,4 +1,4 @@
-"""Values in the columns of a table whose header names a secret: CSV, Markdown, SQL, HTML (guarantee G191)."""
+"""Values in columns whose header names a secret: CSV, Markdown, SQL, HTML (G191)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HTML_CELL = compiled(
 def spans(
     document: Document, start: int, end: int, strength: int, spend: Callable[[int], None]
 ) -> Iterable[Span]:
-    """Return the values in the column whose header holds the word at `start` to `end`."""
+    """Return the values in the column whose header holds the word from `start` to `end`."""
     text = document.text
     low = text.rfind(b"\n", max(start - LINE, 0), start) + 1
     high = text.find(b"\n", end, end + LINE)
@@ -48,7 +48,10 @@ def spans(
 
 @remembered
 def _header(line: bytes, start: int, end: int) -> tuple[name_lists.Names | None, bool, bool]:
-    """Return what a line with a word at `start` to `end` may head: lists of values, a list, columns."""
+    """Return the list of names of a line, whether it is an item, and whether it may be a header.
+
+    The line holds the word from `start` to `end`.
+    """
     is_list = b"," in line and (b"(" in line or b"[" in line or b'"' in line or b"'" in line)
     is_item = line.lstrip(b" \t*+-").rstrip() == line[start:end]
     names = name_lists.names(line, start, end) if is_list else None
@@ -77,7 +80,7 @@ def _columns(
 
 
 def _may_head(line: bytes) -> bool:
-    """Return whether a line may be the header of columns, by a quick look at what is between its marks."""
+    """Return whether a line may be the header of columns, by the text between its marks."""
     marks = [mark for mark in (_MARKS[:1] if holds(line, _CODE) else _MARKS) if mark in line]
     is_quoted = line.startswith(b'"')
     for mark in marks:
@@ -90,7 +93,7 @@ def _may_head(line: bytes) -> bool:
 
 
 def _cells(line: bytes, mark: bytes) -> list[tuple[int, int]]:
-    """Return where the cells of a line stand; quoted ones may hold the mark."""
+    """Return the spans of the cells of a line; quoted cells may hold the mark."""
     cells: list[tuple[int, int]] = []
     at = 0
     size = len(line)
@@ -130,7 +133,7 @@ def _column(
         if mark == b"|" and mark not in body:
             return  # str | None: no table
         row = _cells(body, mark)
-        if mark == b"|" and len(row) != len(cells):  # the edges of some tables are drawn, of some not
+        if mark == b"|" and len(row) != len(cells):  # the marks at the edges are optional
             row = [cell for cell in row if body[slice(*cell)].strip()]
             kept = [i for i, (a, b) in enumerate(cells) if header[a:b].strip()]
             place = kept.index(index)
@@ -146,14 +149,14 @@ def _column(
 
 
 def _is_title(cell: bytes) -> bool:
-    """Return whether a cell may be the head of a column: a few words, no value."""
+    """Return whether a cell may be the title of a column: a few words, not a value."""
     return not cell or (
         len(cell) <= 40 and cell.count(b" ") <= 3 and not cell[:1].isdigit() and b"=" not in cell
     )
 
 
 def _list_table(document: Document, here: SourceLine) -> Iterator[Span]:
-    """Yield the values of a table written as lists in lists: `* - User`, and `- Password` below."""
+    """Yield the values of a table written as lists in a list: `* - User`, `- Password` below."""
     text = document.text
     head = _LIST_ITEM.fullmatch(text, here.start, here.end)
     low = text.rfind(b"* -", max(here.start - _HEADER, 0), here.end)
@@ -172,7 +175,7 @@ def _list_table(document: Document, here: SourceLine) -> Iterator[Span]:
 
 
 def _html(document: Document, start: int, spend: Callable[[int], None]) -> Iterator[Span]:
-    """Yield the cells below a table's head, on its line or on those that follow, or beside its key."""
+    """Yield the cells below the title in a table of HTML, or beside it, on its line and below."""
     text = document.text
     low = text.rfind(b"<tr", max(start - _HEADER, 0), start)
     low = low if low >= 0 else text.rfind(b"\n", 0, start) + 1

@@ -1,4 +1,4 @@
-"""Tokens of issuers in a text: the marks of `issuer_tokens` found at once, each body confirmed."""
+"""Tokens of issuers: all marks of `issuer_tokens` are found at once, each body confirmed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _HEX: Final = b"0123456789abcdef"
 _BASE62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _TOKEN_WINDOW: Final = 1_024
-_JUDGED: Final = 256  # bytes of a token that say whether it is one
-# What documentation writes where a token would stand.
+_JUDGED: Final = 256  # bytes of a token that are judged
+# Texts of documentation in place of a token.
 _EXAMPLE = compiled(rb"(?i)your[_-]|[_-]here|_key_|placeholder|[x]{8}")
 _REST = compiled(rb"[A-Za-z0-9_.=%+/~-]*")
 _AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
@@ -28,7 +28,7 @@ _AUTOMATON: Final = ahocorasick_rs.BytesAhoCorasick(
 
 
 def tokens(text: bytes, spend: Callable[[int], None], low: int = 0, high: int = -1) -> list[Span]:
-    """Return the tokens in a text; `spend` gets how many marks were seen and may stop the work."""
+    """Return the tokens in a text; `spend` gets the number of marks and may stop the work."""
     found: list[Span] = []
     began = done = rest = 0
     size = len(text)
@@ -38,7 +38,7 @@ def tokens(text: bytes, spend: Callable[[int], None], low: int = 0, high: int = 
         start += low
         rule = TOKEN_RULES[index]
         if rule.mark == b"test_" and text[start + 5 : start + 9].strip(_HEX) not in (b"", b"pub_"):
-            continue  # a test's name: of all hits, most
+            continue  # the name of a test, as most hits are
         if rule.back:
             if start < done - len(rule.mark):
                 continue  # inside a token that is found already
@@ -54,7 +54,7 @@ def tokens(text: bytes, spend: Callable[[int], None], low: int = 0, high: int = 
             continue
         if last == start + _TOKEN_WINDOW:
             if last > rest:
-                run = _REST.match(text, last)  # of one without end it is looked for once
+                run = _REST.match(text, last)  # the end of a very long run is looked for once
                 rest = run.end() if run is not None else last
             last = rest
         judged = min(last, first + _JUDGED)
@@ -65,10 +65,10 @@ def tokens(text: bytes, spend: Callable[[int], None], low: int = 0, high: int = 
 
 
 def _in_word(text: bytes, start: int, size: int) -> bool:
-    """Return whether a token cannot begin here: the letters before belong to it."""
+    """Return whether no token can begin here, because the characters before belong to the word."""
     last = text[start - 1]
     if last == 95 and size >= 5:
-        return False  # MY_tskey-…: a name goes before
+        return False  # MY_tskey-…: a name comes before
     if last in _WORD:
         # ... unless they are the end of \\n, \\t or of an ANSI colour.
         before = text[max(start - 6, 0) : start]
@@ -77,7 +77,7 @@ def _in_word(text: bytes, start: int, size: int) -> bool:
 
 
 def _marked_inside(rule: TokenRule, text: bytes, at: int) -> Any:
-    """Match a token whose mark stands inside it."""
+    """Return the match of a token whose mark is inside it, or None."""
     low = max(at - rule.back, 0)
     if at == low or (text[at - 1] not in _WORD and text[at - 1] not in b"~.-"):
         return None
@@ -114,7 +114,7 @@ def _has_what_it_needs(rule: TokenRule, body: bytes, token: bytes, whole: bytes)
 
 
 def has_checksum(body: bytes) -> bool:
-    """Return whether the last six characters are the checksum of those before, as GitHub writes it."""
+    """Return whether the last six characters are GitHub's checksum of those before."""
     number = 0
     for c in body[-6:]:
         number = number * 62 + _BASE62.find(c)

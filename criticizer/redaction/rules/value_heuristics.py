@@ -1,7 +1,7 @@
-"""Whether a value is a secret, judged on the value alone, never on the path it stands in.
+"""Judgement of a value as a secret, by the value alone, never by the path of its file.
 
 `strength` is how strongly the name beside it suggests a secret: 3 a password, 2 a secret,
-token or API key, 1 something merely called key, 0 no name at all.
+token or API key, 1 only a key, 0 no name at all.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _CHOSEN = (
 _NO_CHOICE = compiled(
     rb"(?i)(?:windows|ubuntu|debian|python|version|port|line|issue|http|cve|rfc|iso|sha|utf|page|ssh-|ecdsa|aes-|rsa-|hmac-|chacha)"
 )
-# All that is asked of a whole value, in one pass over it.
+# All forms of a whole value, matched in one pass over it.
 _FORMS: Final = Forms(
     (
         _DUMMY, _VARIABLE, _FORMAT, _CONSTANT, _DOTTED, _PATHLIKE, _FILE, _URL, _UUID, _VERSION, _NUMBER,
@@ -97,7 +97,7 @@ _OF_SENTENCES: Final = frozenset(
 _LEAST_CONSTANT, _LONGEST_CONSTANT = 2, 20  # of capital letters alone
 _LONGEST_CHOSEN: Final = 44
 _LONGEST_SUFFIX: Final = 9
-# Bytes that a pattern cannot match without: looking for them is many times cheaper.
+# Bytes without which a pattern cannot match: the search for them is many times cheaper.
 _VARIABLE_HEADS: Final = b"$%!&@*:?"
 _TEMPLATE_MARKS: Final = b"${%<#"
 
@@ -113,7 +113,7 @@ def is_dummy(value: bytes) -> bool:
 
 @remembered
 def is_template(value: bytes) -> bool:
-    """Return whether nothing but template fields would be secret in it."""
+    """Return whether only its template fields could be secret."""
     if value[:1] in _VARIABLE_HEADS and _forms(value) & _IS_TEMPLATE:
         return True
     if not holds(value, _TEMPLATE_MARKS):
@@ -124,7 +124,7 @@ def is_template(value: bytes) -> bool:
 
 @remembered
 def is_slug(value: bytes) -> bool:
-    """Return whether it is words and numbers with separators, such as bert-base-v2 or us-east-1."""
+    """Return whether it is words and numbers with separators: bert-base-v2, us-east-1."""
     for part in value.translate(bytes.maketrans(b"_.:/ ", b"-----")).split(b"-"):
         letters = part.translate(None, DIGITS)
         if not letters or len(letters) == len(part):
@@ -157,7 +157,7 @@ def is_generated(value: bytes) -> bool:
 
 
 def is_numbered_word(value: bytes) -> bool:
-    """Return whether it is a word with a number at its end: dragonfly8, and zebra99 of five letters."""
+    """Return whether it is a word and a number: dragonfly8, or zebra99 with five letters."""
     word = value.rstrip(DIGITS)
     digits = len(value) - len(word)
     is_long = len(word) >= 6 if digits == 1 else len(word) >= 5
@@ -165,7 +165,7 @@ def is_numbered_word(value: bytes) -> bool:
 
 
 def is_phrase(value: bytes) -> bool:
-    """Return whether it is words with a number behind, as people write a passphrase: Saffron Lane 83."""
+    """Return whether it is words and a number, such as a passphrase: Saffron Lane 83."""
     return (
         _PHRASE.fullmatch(value) is not None
         and is_choice(value)
@@ -174,13 +174,13 @@ def is_phrase(value: bytes) -> bool:
 
 
 def is_choice(value: bytes) -> bool:
-    """Return whether it is not an algorithm, a product or a version, as sentences name them."""
+    """Return whether it is not the name of an algorithm, a product or a version."""
     return _NO_CHOICE.match(value) is None and not _named(value)
 
 
 @remembered
 def is_chosen(value: bytes) -> bool:
-    """Return whether it is one or two words with a number, as people choose passwords: velvet-Butter5649."""
+    """Return whether it is one or two words and a number, such as a password: velvet-Butter5649."""
     if not value[:1].isalpha() or len(value) > _LONGEST_CHOSEN or not holds(value, DIGITS):
         return False
     return bool(_forms(value) & _IS_CHOSEN) and not _named(value) and _NO_CHOICE.match(value) is None
@@ -207,14 +207,14 @@ def is_code(value: bytes) -> bool:
 
 
 def is_expression(value: bytes) -> bool:
-    """Return whether an argument of a command is code: a dotted one with a digit is not."""
+    """Return whether an argument of a command is code; dotted words with a digit are not."""
     if not is_code(value):
         return False
     return holds(value, b"([{") or b"->" in value or b"::" in value or not kinds(value)[2]
 
 
 def is_run(value: bytes) -> bool:
-    """Return whether a literal's text is a call or a command, which may be evaluated elsewhere."""
+    """Return whether a literal is a call or a command, which may be evaluated elsewhere."""
     if b"(" in value and _CALL.search(value) is not None:
         return True
     if value.startswith(b"=") and holds(value, b"(|"):
@@ -244,7 +244,7 @@ def is_reference(value: bytes) -> bool:
 @remembered
 def judge(value: bytes, strength: int, *, quoted: bool) -> bool:
     """Return whether `value`, beside a name of this strength, is removed."""
-    # The head of a long value says enough, and keeps the work on hostile text small.
+    # The head of a long value is enough, and keeps the work on hostile text small.
     value = value[:_HEAD_LENGTH].replace(b"\x01", b"").replace(b"<>", b"").strip()
     if len(value) < (4 if strength >= 3 else 8):
         return False
@@ -280,7 +280,7 @@ def _judge_password(value: bytes, *, quoted: bool) -> bool:
             return not is_slug(value) or (len(value) >= 6 and value.isalnum() and not value.islower())
         return not is_slug(value) or has_special(value[1:])
     if quoted:
-        # Letters only: a weak password is one too, a hyphenated phrase is not unless a part is drawn.
+        # Letters only: a weak password, but no hyphenated phrase unless a part of it is generated.
         if not value.isalpha():
             return any(_is_generated_word(part) for part in value.replace(b"_", b"-").split(b"-"))
         return len(value) >= 6 and not _named(value)
