@@ -266,7 +266,7 @@ class CodeHost:
             for text in texts:
                 marker = marker_of(text["body"])
                 for token in marker.tokens if marker else ():
-                    yield Effect(token, f"{kind}:{NAME}#{text['number']}")
+                    yield Effect(token, f"{kind}:{NAME}{self.kind.sign}{text['number']}")
 
     def _comments(self) -> list[Row]:
         """Return the comments, without the threads that GitLab has instead of a review."""
