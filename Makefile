@@ -37,7 +37,7 @@ help:
 	@echo "make matrix kill workers at every statement of a delivery, by provider; DELIVERIES=10000 under random kills"
 	@echo "make cluster-drill  the same over HOSTS=4 machines with a replicated database, as root (JOBS= FAULTS= SEED= ASYNCHRONOUS=1)"
 	@echo "make restore-drill  lose a machine with its database, restore it on an empty one (JOBS=200 SEED=1)"
-	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then do the books"
+	@echo "make drill  break a running installation FAULTS=40 times under JOBS=200 jobs (SEED=1), then compare the books"
 
 demo: $(VENV)/base
 	@$(BIN)/python manage.py demo $(if $(filter command environment,$(origin PORT)),--port "$(PORT)") $(if $(REPO),--repo "$(REPO)") $(if $(filter-out 0 no false,$(KEEP)),--keep)

@@ -41,8 +41,13 @@ class Page:
     follows: int = 0  # next pages
 
 
-def pages(letters: Sequence[int], groups: Sequence[int], jobs: Sequence[int]) -> list[Page]:
-    """Return what is measured, for some ids that exist."""
+def pages(last: int) -> list[Page]:
+    """Return the pages that are measured; `last` is the highest id of a job."""
+    from deadletters.models import DeadLetter, DeadLetterGroup
+
+    letters = list(DeadLetter.objects.order_by("-id").values_list("pk", flat=True)[:60:6])
+    groups = list(DeadLetterGroup.objects.order_by("-total_count").values_list("pk", flat=True)[:10])
+    jobs = [int(last * share / 11) for share in range(1, 11)]
     return [
         Page("group_list", _searches(GROUPS, "", "state:open", "stage:llm", "is:open", "age:<7d"),
              _filters(GROUPS, {}, {"status": "open"}, {"stage": "llm"}), follows=3),
@@ -167,7 +172,6 @@ def run(rounds: int, chosen: Callable[[str], bool] = lambda _: True) -> list[Fig
     from django.contrib.auth import get_user_model
     from django.test import Client
 
-    from deadletters.models import DeadLetter, DeadLetterGroup
     from reviews.models import ReviewJob
 
     user, _ = get_user_model().objects.get_or_create(
@@ -175,11 +179,8 @@ def run(rounds: int, chosen: Callable[[str], bool] = lambda _: True) -> list[Fig
     )
     client = Client(raise_request_exception=True)
     client.force_login(user)
-    last = ReviewJob.objects.latest("id").pk
-    letters = list(DeadLetter.objects.order_by("-id").values_list("pk", flat=True)[:60:6])
-    groups = list(DeadLetterGroup.objects.order_by("-total_count").values_list("pk", flat=True)[:10])
-    jobs = [int(last * share / 11) for share in range(1, 11)]
-    return [measure(client, page, rounds) for page in pages(letters, groups, jobs) if chosen(page.figure)]
+    measured = pages(ReviewJob.objects.latest("id").pk)
+    return [measure(client, page, rounds) for page in measured if chosen(page.figure)]
 
 
 def main() -> None:

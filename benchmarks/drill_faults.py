@@ -106,13 +106,16 @@ class Injector:
         """
         role, _, queue = what.partition("_")
         hit.queue = queue or hit.fault.queue
-        process = self._find(hit, role)
+        self._end(hit, self._find(hit, role), lambda: self._is_filled(hit, role))
+
+    def _end(self, hit: Hit, process: psutil.Process | None, is_back: Callable[[], bool]) -> None:
+        """Kill a process, if one was found, and wait until it is replaced."""
         if process is None:
             hit.note = NOBODY
             return
         hit.pid, hit.at = process.pid, time.time()
         process.kill()
-        hit.back_at = self._back(lambda: self._is_filled(hit, role))
+        hit.back_at = self._back(is_back)
 
     def _find(self, hit: Hit, role: str) -> psutil.Process | None:
         if role not in {"worker", "idle"}:
@@ -183,20 +186,13 @@ class Injector:
     # -- web and database ---------------------------------------------------------------------
 
     def _kill_web(self, hit: Hit, role: str) -> None:
-        process = self._one(hit, role, FIND_SECONDS)
-        if process is None:
-            hit.note = NOBODY
-            return
-        hit.pid, hit.at = process.pid, time.time()
-        process.kill()
-
         def is_back() -> bool:
             now = [worker for worker in self.installation.web_workers() if worker.pid != hit.pid]
             new = self.installation.heads().get("web")
             is_new = new is not None and new.pid != hit.pid
             return is_new and len(now) >= 2 and self.installation.web_answers()
 
-        hit.back_at = self._back(is_back)
+        self._end(hit, self._one(hit, role, FIND_SECONDS), is_back)
 
     def _database_fault(self, hit: Hit) -> None:
         if not self._database.acquire(blocking=False):

@@ -230,17 +230,12 @@ def maintenance(sides: Sequence[Side]) -> Figure:
 
 def pages(side: Side, rounds: int) -> list[Figure]:
     """Measure the admin's pages, its first page among them, and the list of reviews."""
-    from deadletters.models import DeadLetter, DeadLetterGroup
     from reviews.models import ReviewJob
 
     with side.used():
         last = ReviewJob.objects.filter(idempotency_key__startswith="bench-").latest("id").pk
-        letters = list(DeadLetter.objects.order_by("-id").values_list("pk", flat=True)[:60:6])
-        groups = list(DeadLetterGroup.objects.order_by("-total_count").values_list("pk", flat=True)[:10])
-        jobs = [int(last * share / 11) for share in range(1, 11)]
         found = [
-            page_figure(side, replace(page, peer=()), rounds, "/admin/")
-            for page in admin_scale.pages(letters, groups, jobs)
+            page_figure(side, replace(page, peer=()), rounds, "/admin/") for page in admin_scale.pages(last)
         ]
         found.append(page_figure(side, Page("list", [""], follows=2), rounds, "/"))
     return [replace(figure, figure=f"growth_{figure.figure}") for figure in found]
