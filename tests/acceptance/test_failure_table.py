@@ -9,7 +9,7 @@ import pytest
 from criticizer.models import OutboxMessage
 from criticizer.resilience.failures import TABLE, Component, kind_of
 from deadletters import workflow
-from deadletters.models import DeadLetter
+from deadletters.models import DeadLetter, OperatorAlert
 from deadletters.states import LetterStatus
 from reviews.models import StageRun
 from reviews.states import STAGE_ORDER
@@ -183,6 +183,7 @@ def test_a_bug_pages_the_operator(world: World, caplog: pytest.LogCaptureFixture
     events = {record.msg["event"]: record for record in caplog.records if isinstance(record.msg, dict)}
     assert events["internal_bug"].levelname == "ERROR"
     assert events["dead_letter_created"].levelname == "ERROR"
+    assert OperatorAlert.objects.get().kind == "critical"  # sent at once, to whom OPERATOR_ALERTS names
 
 
 def test_the_cases_meet_every_class_that_a_stage_can_end_with() -> None:

@@ -91,6 +91,18 @@ def test_a_message_absent_at_the_provider_is_sent_again(job: ReviewJob, asked: S
     assert outcomes(row) == [SendOutcome.AMBIGUOUS, SendOutcome.ABSENT, SendOutcome.ACCEPTED]
 
 
+def test_an_id_that_proved_wrong_is_cleared_before_the_message_is_sent_again(
+    job: ReviewJob, asked: ScriptedProvider
+) -> None:
+    (row,) = prepare(job, ANN)
+    Delivery.objects.filter(pk=row.pk).update(notification_id="made-up")
+    asked.script.append(not_sent())
+    with pytest.raises(RetryableFailure):
+        deliver(job, {"mail": asked})
+    row.refresh_from_db()
+    assert (row.status, row.notification_id) == (D.PENDING, "")
+
+
 def test_sent_but_not_marked_is_repeated_with_the_same_key_where_the_provider_deduplicates(
     job: ReviewJob, hook: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

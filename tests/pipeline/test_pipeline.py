@@ -23,6 +23,7 @@ from reviews.pipeline import Due, LostLease, async_executor, executor
 from reviews.states import JobStatus
 from tests import factories, scripted
 from tests.letters import walk, walk_and_replay
+from tests.reviewers.build import fake_token
 
 pytestmark = pytest.mark.django_db(transaction=True)  # now() stands still inside one transaction
 Post = Callable[..., Any]
@@ -139,11 +140,38 @@ def test_five_attempts_then_a_dead_letter_with_the_whole_payload(
     assert (job.status, job.status_reason) == (JobStatus.DEAD_LETTERED, "UPSTREAM_UNAVAILABLE")
     assert [call[0] for call in scripted.CALLS] == ["fetch"] + ["llm"] * 5
     assert (letter.stage, letter.error_class, letter.attempts) == ("llm", "UPSTREAM_UNAVAILABLE", 5)
-    assert letter.first_failure_at < letter.last_failure_at
+    attempts = Attempt.objects.filter(stage_run__stage="llm").order_by("id")
+    ends = list(attempts.values_list("finished_at", flat=True))
+    assert (letter.first_failure_at, letter.last_failure_at) == (ends[0], ends[-1])
     assert letter.last_stack
     assert letter.sanitized_context["max_attempts"] == 5
     assert letter.payload_reference
     assert not OutboxMessage.objects.exists()
+
+
+def test_a_failure_that_quotes_a_secret_is_stored_without_it(
+    post: Post, work: Work, make_due: Callable[[], None]
+) -> None:
+    secret = fake_token()
+    facts = {"answer": f"token {secret}", "password": "correct horse"}
+    quoting = [
+        kind(ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER, f"it said {secret}", context=facts)
+        for kind in (RetryableFailure, PermanentFailure)
+    ]
+    _job(post())
+    scripted.SCRIPT["llm"].extend(quoting)
+    work()
+    make_due()
+    work()
+    letter = DeadLetter.objects.get()
+    attempts = Attempt.objects.filter(stage_run__stage="llm")
+    assert letter.detail.startswith("it said <REDACTED:")
+    assert [attempt.detail for attempt in attempts] == [letter.detail] * 2
+    stored = [letter.sanitized_context, *attempts.values_list("context", flat=True), letter.last_stack]
+    assert len(stored) == 4
+    for text in map(str, stored):
+        assert secret not in text
+        assert "correct horse" not in text
 
 
 def test_a_failing_stage_uses_no_attempt_of_another(
@@ -382,6 +410,8 @@ def test_replay_starts_at_the_failed_stage_with_a_fresh_budget(post: Post, work:
     scripted.CALLS.clear()
     result = walk_and_replay(letter.pk, reason="key rotated, INC-7")
     assert (result.ok, result.message) == (True, "replayed from stage llm")
+    stages = letter.job.stages.order_by("id").values_list("status", "attempts")
+    assert list(stages) == [("succeeded", 1), ("pending", 0), ("pending", 0)]
     work()
     letter.refresh_from_db()
     assert [call[0] for call in scripted.CALLS] == ["llm", "notify"]

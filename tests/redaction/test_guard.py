@@ -122,6 +122,8 @@ LEAKS = {
     "pem in a diff": "+" + begin() + "\n+" + "\n+".join(pem_lines()),
     "pem escaped": begin() + "\\n" + "\\n".join(pem_lines()),
     "userinfo": "postgres://app:" + draw(16) + "@db/x",
+    "bearer": "Authorization: Bearer 1234aB" + draw(30),
+    "password": 'password = "' + "Tr1cky#horse" + '7"',
 }  # fmt: skip
 
 
@@ -146,12 +148,12 @@ def test_a_key_of_ours_does_not_stop_a_text_with_another_key() -> None:
     assert not any(line in guard(redact(f"x = {line}")) for line in lines)
 
 
-@pytest.mark.parametrize("stage", ["_finds_prefix", "_finds_pem", "_finds_userinfo", "_finds_own"])
+@pytest.mark.parametrize("stage", ["prefix", "pem", "userinfo", "bearer", "password", "own"])
 def test_failing_stage_of_the_guard_blocks(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(text: str) -> bool:
         raise MemoryError("secret words")
 
-    monkeypatch.setattr(guard_code, stage, fail)
+    monkeypatch.setattr(guard_code, f"_finds_{stage}", fail)
     assert reason(redact("some text")) == "guard_failed"
 
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure, RetryableFailure
-from reviews.sources.allowlist import AllowList, effective
+from reviews.sources.allowlist import AllowList, AllowListDecision, effective
 from reviews.sources.base import (
     Action,
     Change,
@@ -305,6 +305,35 @@ def listing(*sizes: int) -> tuple[ListedFile, ...]:
         ListedFile(f"//depot/main/{n}", Action.ADD, size_bytes=size, new_revision="#1")
         for n, size in enumerate(sizes)
     )
+
+
+class ClosingList(AllowList):
+    """An allow-list that denies everything once it is closed."""
+
+    is_closed = False
+
+    def decide(self, path: object, *, literal_names: bool = False) -> AllowListDecision:
+        if self.is_closed:
+            return AllowListDecision(allowed=False, reason="closed")
+        return super().decide(path, literal_names=literal_names)
+
+
+def test_each_file_is_checked_again_before_it_is_read() -> None:
+    allow_list = ClosingList(["//depot/main/..."])
+    source = ListedSource((ListedFile("//depot/main/a", Action.RENAME, old_path="//depot/main/b"),))
+    violations: list[SecurityViolation] = []
+
+    def may_read(path: str) -> bool:
+        if path == "//depot/main/b":  # the listing as a whole has been checked by then
+            allow_list.is_closed = True
+        return True
+
+    fetcher = ChangeFetcher(source, allow_list, violations.append, may_read=may_read)  # type: ignore[arg-type]
+    with pytest.raises(PermanentFailure) as denied:
+        fetcher.fetch("7")
+    assert denied.value.error_class is ErrorClass.PATH_DENIED
+    assert [(violation.path, violation.stage) for violation in violations] == [("//depot/main/a", "file")]
+    assert source.batches == []
 
 
 def test_a_source_that_reads_a_denied_path_is_stopped() -> None:
