@@ -21,6 +21,7 @@ FORGOTTEN: Final = {
     "deadletters.retention.letter_archive": ("_resealed_to",),
     "deadletters.retention.policy": ("_walked_at",),
     "reviews.artifacts.integrity": ("_walked_at",),
+    "reviews.artifacts.reader": ("_shown",),
     "reviews.intake.kept_requests": ("_kept", "_characters", "_known", "_changed_at", "_is_due"),
     "reviews.intake.refusals": ("_written",),
     "reviews.intake.unknown_changes": ("_requests", "_refused_until"),

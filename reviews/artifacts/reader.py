@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +19,11 @@ from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.sources import change_codec
 
 log = structlog.get_logger(__name__)
+_shown: dict[tuple[int, int], float] = {}
+_lock = threading.Lock()
 
 MAX_SHOWN = 200_000  # characters
+SHOWN_AGAIN_SECONDS = 3600.0  # in which pages with the same diff are one read of a person
 READ, READ_RAW = "reviews.read_artifact", "reviews.read_raw_artifact"
 
 
@@ -74,6 +79,24 @@ def read(artifact: Artifact, user: Any, address: str) -> ArtifactText:
     _audit(SecurityEvent.Kind.ARTIFACT_READ, artifact, user, address, "")
     text = data.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     return ArtifactText(text[:MAX_SHOWN], max(len(text) - MAX_SHOWN, 0))
+
+
+def record_shown(job: ReviewJob, user: Any, address: str) -> None:
+    """Record that pages show `user` the redacted change of a review: once an hour, for each process."""
+    artifact = job.artifacts.filter(kind=Artifact.Kind.REDACTED, deleted_at=None).order_by("-id").first()
+    if artifact is None or _is_recorded(key := (user.pk, artifact.pk)):
+        return
+    _audit(SecurityEvent.Kind.ARTIFACT_READ, artifact, user, address, "shown on the pages of its review")
+    with _lock:
+        _shown[key] = time.monotonic()
+
+
+def _is_recorded(key: tuple[int, int]) -> bool:
+    before = time.monotonic() - SHOWN_AGAIN_SECONDS
+    with _lock:
+        for old in [old for old, at in _shown.items() if at < before]:
+            del _shown[old]
+        return key in _shown
 
 
 def _known_files(artifact: Artifact) -> set[str]:

@@ -11,8 +11,10 @@ from uuid import UUID
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
+from criticizer.security.client_ip import client_ip
 from notifications.rendering import Ending
 from notifications.rendering.summary import status_in_words
+from reviews.artifacts import reader
 from reviews.models import Artifact, FindingRow, ReviewJob
 from reviews.recipients.viewing_scopes import Scope, scope_of
 from reviews.reviewers.prepared_codec import FileDiffText
@@ -120,6 +122,8 @@ def compare(request: HttpRequest, job_id: int) -> HttpResponse:
     older, newer = sorted((job, other), key=lambda version: version.review_version)
     unreviewed = [version for version in (older, newer) if not _was_reviewed(version)]
     files = compared_files(older, newer, scope, start_of(request.GET, "files"))
+    for version in (older, newer) if files is not None else ():
+        reader.record_shown(version, request.user, client_ip(request))
     context = {
         "job": job,
         "other": other,

@@ -22,9 +22,11 @@ from criticizer.admin_site.base import admin_page
 from criticizer.admin_site.saved_views import change_of, normalized_query, views_of
 from criticizer.admin_site.viewing_scope import of_registered, visible_to
 from criticizer.live_pages import BUSY_SECONDS, IDLE_SECONDS, live_answer, with_live_headers
+from criticizer.security.client_ip import client_ip
 from notifications.models import Delivery
 from reviews import config, finding_exports, job_configuration
 from reviews import failure_reference as codes
+from reviews.artifacts import reader
 from reviews.dashboard import overview
 from reviews.dashboard.now import needs_now
 from reviews.dashboard.trends import WINDOWS
@@ -176,6 +178,7 @@ def review_file(request: HttpRequest, job_id: int, number: int) -> HttpResponse:
     file = one_file(job, scope, number, wanted_within(request.GET), with_context=has_context)
     if file is None:
         raise Http404
+    reader.record_shown(job, request.user, client_ip(request))
     is_page = request.headers.get("X-Requested-With") != "fetch"
     kept = kept_query(request.GET).urlencode()
     context = {"job": job, "file": file, "view": "files", "kept": kept}
@@ -213,6 +216,8 @@ def _results_context(request: HttpRequest, job: ReviewJob, scope: Scope, outcome
     is_stored = has_diff(job)
     shown = results.findings.rows
     files = files_tab(job, scope, shown, narrowed) if is_stored and wanted == "files" else None
+    if files is not None:
+        reader.record_shown(job, request.user, client_ip(request))
     return {
         "job": job,
         "kept": kept_query(request.GET).urlencode(),

@@ -8,6 +8,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from criticizer.models import SecurityEvent
+from reviews.artifacts import reader
 from reviews.models import Artifact, ReviewJob
 from reviews.web import files_tab
 from tests import factories
@@ -63,6 +65,37 @@ def test_a_finding_stands_below_its_line_with_both_sides_of_the_change(bob: Clie
     assert "<b>" not in file
     assert fake_token() not in text
     assert text.count("Wrong in //depot/main") == text.count(f'id="finding-{job.findings.first().pk}"') == 1  # type: ignore[union-attr]
+
+
+def test_each_person_who_is_shown_a_diff_is_recorded_once_an_hour(
+    bob: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = reviewed()
+    other = factories.ReviewJobFactory(
+        changelist_id=job.changelist_id, review_version=2, status="succeeded", idempotency_key="k-2"
+    )
+    store_diff(other, edited(APP, OLD, OLD.replace("line 12\n", "another\n")))
+    factories.CoverageRowFactory(job=other, file=APP, status="reviewed")
+
+    def recorded() -> list[tuple[str, str, int]]:
+        rows = SecurityEvent.objects.filter(kind="artifact_read").order_by("id")
+        return [(row.actor, row.context["address"], row.context["job"]) for row in rows]
+
+    page(bob, job, "?view=findings")
+    assert recorded() == []  # no diff is shown
+    page(bob, job)
+    page(bob, job)
+    assert bob.get(f"/reviews/{job.pk}/files/1/").status_code == 200
+    name = SecurityEvent.objects.get(kind="artifact_read").actor
+    assert recorded() == [(name, "127.0.0.1", job.pk)]
+    assert b"another" in bob.get(f"/reviews/{other.pk}/compare/").content
+    assert recorded()[1:] == [(name, "127.0.0.1", other.pk)]
+    bob.force_login(factories.UserFactory(username="mallory"))
+    page(bob, job)
+    assert recorded()[2:] == [("mallory", "127.0.0.1", job.pk)]
+    monkeypatch.setattr(reader, "SHOWN_AGAIN_SECONDS", 0.0)
+    page(bob, job)
+    assert len(recorded()) == 4
 
 
 def test_a_diff_that_was_read_before_ends_with_its_artifact(bob: Client) -> None:
