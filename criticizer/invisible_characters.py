@@ -70,7 +70,7 @@ def find_misleading(text: str) -> str:
     if text.isascii() and text.isprintable():
         return ""
     for line in text.split("\n"):
-        # Asked once a line: looked for after each end, text takes the square of the length of hostile lines.
+        # Once a line: to search after each end takes the square of the length of hostile lines.
         text_end = len(line.rstrip())
         for found in _MISLEADING.finditer(line):
             if found.start() < text_end or found[0] not in _LINE_ENDS:

@@ -260,11 +260,8 @@ class Agent:
     def _one(self, claimed: Answer) -> bool:
         """Work on a claimed task; return whether a result was accepted."""
         task: Any = claimed.json()
-        lease, life = (
-            _seconds_until(claimed, task["lease_expires_at"]),
-            _seconds_until(claimed, task["expires_at"]),
-        )
-        ends, began = time.monotonic() + life, time.monotonic()
+        lease, began = _seconds_until(claimed, task["lease_expires_at"]), time.monotonic()
+        ends = began + _seconds_until(claimed, task["expires_at"])
         problem = ""
         try:
             with renewing(self.server, task, lease) as gone:

@@ -156,7 +156,7 @@ def _alert_kind(draft: LetterDraft) -> str:
 
 
 def _alert(kind: str, letter: DeadLetter, draft: LetterDraft, ours: Fingerprint) -> None:
-    """Alert once a day of each failure, and once an hour of those told together."""
+    """Alert once a day of each failure, and once an hour of those that are sent together."""
     period = "%Y-%m-%dT%H" if alerts.KINDS[kind].is_together else "%Y-%m-%d"
     alerts.tell(
         kind,

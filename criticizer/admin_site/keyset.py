@@ -55,9 +55,9 @@ log = structlog.get_logger(__name__)
 
 AFTER, BEFORE, BY = "after", "before", "by"
 PAGE_MILLISECONDS = 3_000  # a page that takes longer is cancelled, with a message
-LOOK_AHEAD = 20_000  # rows of the list that are then searched, and twice as many each time, ...
-LOOK_SECONDS = 1.0  # ... until so long has passed
-READ_SECONDS = 0.03  # as long where the search has no index: it reads the rows of the list at once
+LOOK_AHEAD = 20_000  # rows of the list that are searched then, and twice as many each further time
+LOOK_SECONDS = 1.0  # after which no further rows are searched
+READ_SECONDS = 0.03  # the same for a search without an index, which reads rows from the start
 
 
 class KeysetChangeList(ChangeList):

@@ -73,7 +73,7 @@ def _among(ids: Sequence[int], _: str) -> Q:
 
 
 def _term_with_keys(search: str, keys: Mapping[str, Key]) -> tuple[str, str] | None:
-    """Return key and value of the one term whose keys of rows an index has; None beside words."""
+    """Return key and value of the one term of a key with `newest`; None if there are words."""
     try:
         terms = parse(search)
         if not all(term.key in keys and term.value.strip() for term in terms):

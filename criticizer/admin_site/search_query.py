@@ -44,12 +44,12 @@ def row_number(text: str) -> int | None:
 class Key:
     """A key of the grammar: the condition for a value, its meaning and an example.
 
-    `condition` raises SearchProblem for a value that it cannot read, and so does `opposite`: the condition of
-    the key behind a minus, where it is not found as that of the key is.
+    `opposite` is the condition behind a minus, where it is not the plain negation. Both raise SearchProblem
+    for a value that they cannot read.
 
-    `newest`: the keys of the rows for a value, below a key unless it is None, the highest first, as an index
-    has them (`newest_matches`). `reads_rows`: no index serves it, so a search by it alone reads the rows of
-    the list, a bounded number at once. `is_range`: its values are ranges in the order of the list.
+    `newest` returns the row keys for a value from an index, the highest first, below a key unless it is None
+    (`newest_matches`). `reads_rows`: no index serves it, so a search by it alone reads the rows of the list,
+    a bounded number at once. `is_range`: its values are ranges in the order of the list.
     """
 
     condition: Callable[[str], Q]

@@ -19,7 +19,7 @@ from django.utils.text import capfirst
 
 from criticizer.admin_site.search_query import MAX_CHARACTERS
 
-# A `reviews.recipients.viewing_scopes.Scope`: what it calls a job is the lookup from a row to its review.
+# A `reviews.recipients.viewing_scopes.Scope`. Its parameter `job` is the lookup from a row to its review.
 Visible = Any
 # user -> `Visible`, or None for a user who may see every file. The app of the reviews registers it.
 PROVIDERS: list[Callable[[Any], Visible | None]] = []

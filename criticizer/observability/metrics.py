@@ -27,7 +27,7 @@ class Gauge(NamedTuple):
 
     Each query is bounded: by a partial index over open rows, or by the newest rows of a table. Metrics with
     the same query share its answer; `column` is the place of the number, where NULL stands for none.
-    `by_index`: no whole table is read, which PostgreSQL may take for cheaper than open rows in few places.
+    `by_index`: PostgreSQL must use an index, although it may take reading the whole table for cheaper.
     """
 
     name: str

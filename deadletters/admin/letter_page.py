@@ -129,8 +129,7 @@ def letter_chip(letter: DeadLetter) -> SafeString:
 
 def current(letter: DeadLetter) -> str:
     """Return the current step of a letter; empty when it is closed."""
-    name = _NOW.get(letter.status, "")
-    return "resolve" if letter.is_verified else name
+    return "resolve" if letter.is_verified else _NOW.get(letter.status, "")
 
 
 def awaited(letter: DeadLetter) -> str:

@@ -130,12 +130,12 @@ def _digest(plain: bytes) -> str:
 
 
 def holding(letter_id: int) -> Q:
-    """Return a condition on files: holds this letter, by its timeline, or else may, by its id."""
+    """Return the condition on files that hold a letter by its timeline, or else may by its id."""
     return named(letter_id) or Q(first_letter__lte=letter_id, last_letter__gte=letter_id)
 
 
 def named(letter_id: int) -> Q:
-    """Return a condition on files: named by the letter's timeline. Empty if it names none."""
+    """Return the condition on files that a letter's timeline names; empty if it names none."""
     gone = DeadLetterEvent.objects.filter(letter_id=letter_id, action=LetterAction.ARCHIVED)
     condition = Q()
     for event in gone:

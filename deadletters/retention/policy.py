@@ -61,8 +61,8 @@ SELECT id FROM (
    WHERE status IN ('new') AND last_failure_at < %(before)s $SPARED
    ORDER BY last_failure_at, id LIMIT %(limit)s)) due
  ORDER BY turn, at, id LIMIT %(limit)s""".replace("$SPARED", _NOT_POSTPONED + _SPARED)
-# Over the size, from the requester with the most letters, whose place within its own is the highest: one
-# requester's failures do not push out those of others (guarantee G146). Closed ones first, then the oldest.
+# Letters over the size. Closed ones first; of these, those of the requester with the most, so that one
+# requester's failures do not push out those of others (guarantee G146); of these, the oldest.
 _OF_THE_LARGEST = """
 SELECT id FROM (
   SELECT dead_letters.id, status IN ('new') AS is_open, coalesce(closed_at, last_failure_at) AS at,

@@ -50,7 +50,7 @@ class Finding(Enum):
 
 
 def settle_row(row: Delivery, provider: Provider | None) -> Finding:
-    """Find out about a row that may have been sent, and record it.
+    """Settle a row that may have been sent: find out, and record the result.
 
     The row ends as SENT, RECONCILING (ABSENT and REPEATABLE: the caller decides what is next) or
     UNCERTAIN. Raises RetryableFailure when the provider could not be asked or another worker moved

@@ -75,7 +75,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def linkable(url: str) -> str:
-    """Return the URL where a link may be made of it, else ""."""
+    """Return the URL if it may become a link, else ""."""
     is_link = urlsplit(url).scheme in {"http", "https"} and _URL.fullmatch(url)
     return url if is_link else ""
 

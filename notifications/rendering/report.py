@@ -81,9 +81,9 @@ class ExcerptLine:
 class DiffPlace:
     """Lines of a pull request's diff, `start_line` to `line` on one side.
 
-    `path` is as the repository has it. `replacement` replaces exactly these lines; empty where none is known
-    to. `old_path`: the file's name before, where it was renamed. `old_line`: the number that an unchanged
-    `line` has on the old side; 0 for a changed one, and where it is not known.
+    `path` is as the repository has it. `replacement` replaces exactly these lines; empty where no such
+    text is known. `old_path`: the file's name before, where it was renamed. `old_line`: the number that an
+    unchanged `line` has on the old side; 0 for a changed one, and where it is not known.
     """
 
     path: str

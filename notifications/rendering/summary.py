@@ -22,7 +22,7 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class ReadFiles:
-    """Counts of the files of a change, of those that a reader may see.
+    """Counts of the files of a change that a reader may see.
 
     `hidden` counts the others.
     """

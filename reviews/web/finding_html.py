@@ -176,7 +176,7 @@ def _foot(finding: FindingView, view: str, judging: Judging | None) -> Iterator[
 
 
 def _forms(finding: FindingView, address: str, judging: Judging) -> Iterator[str]:
-    """Yield the forms by which a person judges a finding; on its own page, with how far."""
+    """Yield the forms that judge a finding; on its own page they ask how far as well."""
     state, is_alone = finding.said, judging.view == "thread"
     kind = state.verdict.kind if state.verdict else ""
     form = (

@@ -181,7 +181,7 @@ class Swarm:
             self._post_or_skip(f"{address}/archive", {}, acts)
 
     def _post_or_skip(self, path: str, content: Mapping[str, object], acts: list[str]) -> None:
-        """Do what the review's own comment says as well: the server may refuse it for itself."""
+        """Post a part of what the review's own comment says too; skip it if the server refuses."""
         try:
             self._posted(path, content)
         except PermanentFailure as failure:
