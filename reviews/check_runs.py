@@ -5,13 +5,13 @@ those that differ. So a check run is opened when its review is requested, and cl
 ends in any way, also by a later replay: no other code has to do it (guarantee G256).
 
     claim    count the attempt on the row, in a commit before any call
-    tell     `Host.tell`: without a known number look it up if it may exist, else create it; then update it
+    post     `Host.post_verdict`: without a known number look it up if it may exist, else create it; update it
     record   store number and state in one UPDATE, unless another worker has counted since
 
 The token of a check run is made of what it is about. So one whose row, or whose version, was lost with a
-promotion of a standby that lacked them is looked up and told when the row is made again (guarantee G490).
+promotion of a standby that lacked them is looked up and updated when the row is made again (guarantee G490).
 
-Two workers tell one check run at once only if a call takes longer than CLAIM_SECONDS. That is harmless:
+Two workers update one check run at once only if a call takes longer than CLAIM_SECONDS. That is harmless:
 updating it twice is the same as once.
 """
 
@@ -237,7 +237,7 @@ def _call(host: Host, check: HostCheck, told: Told, began: float) -> int | None:
     """Tell the host; return the number of the check run, None where none is needed."""
     change = check.version.change
     url = settings.BASE_URL.rstrip("/") + reverse("reviews:detail", args=[check.version.job_id])
-    return host.tell(
+    return host.post_verdict(
         host.repository(change.full_name, change.repository_id),
         Verdict(
             check.version.head_sha, str(check.token), told.title[:255], told.summary, web_link(url),

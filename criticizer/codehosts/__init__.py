@@ -1,1 +1,1 @@
-"""Code hosts: who sent a webhook and what it asks for, and what we say there. No models and no settings."""
+"""Code hosts: reading of their webhooks, and calls of their APIs. No models, no settings."""

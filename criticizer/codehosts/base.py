@@ -1,4 +1,4 @@
-"""Interface of a code host: its webhooks, its git server, and what is said on its pull requests.
+"""Interface of a code host: its webhooks, its git server, its pull requests.
 
 A new host is a folder with a class that has these attributes and methods, and one line in `registry.HOSTS`:
 ids, recipients, channels, settings, limits, checks at start and pages come from the class. GitLab's merge
@@ -19,15 +19,15 @@ from criticizer.environment.variable import Variable
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A pull request as its host has it now. `repository` has its name of today; `url` is its page."""
+    """A pull request as its host has it now."""
 
     is_open: bool
     head_sha: str
-    repository: Repository
-    url: str = ""
-    is_mergeable: bool | None = None  # None: the host has not found out
-    calls_left: int | None = None  # until its limit's reset, in so many seconds; None: it does not say
-    reset_seconds: float = 0.0
+    repository: Repository  # with its present name
+    url: str = ""  # of its page
+    is_mergeable: bool | None = None  # None: the host does not know yet
+    calls_left: int | None = None  # until the host's limit is reset; None: it does not say
+    reset_seconds: float = 0.0  # until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class InlineComment:
-    """A comment at lines `start_line` to `line` of a file, on the old or the new side of the diff.
+    """A comment at lines `start_line` to `line` of a file, on one side of the diff.
 
-    `old_path`: the file's name before, where it was renamed. `old_line`: the number that an unchanged `line`
-    has on the old side; 0 for a changed one, and where it is not known.
+    `old_path`: the former name of a renamed file. `old_line`: the number of an unchanged `line` on the old
+    side; 0 for a changed line, and where it is not known.
     """
 
     path: str
@@ -57,9 +57,10 @@ class InlineComment:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The state of a review as its head shows it: `conclusion` is one of GitHub's, empty until the end.
+    """The state of a review that is shown on its head.
 
-    `title` is at most 255 characters. `url`: the review's page, or "". `token` names the check run.
+    `conclusion` is one of GitHub's, empty until the end. `title` is at most 255 characters. `url`: the
+    review's page, or "". `token` identifies the check run.
     """
 
     head_sha: str
@@ -72,7 +73,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Something that a connection lacks, in words, and the sentence that says what to do."""
+    """Something that a connection lacks, in words, and a sentence with the remedy."""
 
     what: str
     advice: str
@@ -80,45 +81,50 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class FailedDelivery:
-    """A webhook that did not reach us: `number` is this try's, `delivery_id` that of all its tries."""
+    """A try of a webhook that did not reach us."""
 
-    number: int
-    delivery_id: str
+    number: int  # of this try
+    delivery_id: str  # of all tries of the webhook
     at: datetime
 
 
 class Host(Protocol):
-    """A code host. Calls of its API raise as `client.RestClient`; callers take a permit of `dependency`."""
+    """A code host. Callers of its API take a permit of `dependency` before.
+
+    Calls of the API raise as `client.RestClient` does.
+    """
 
     name: str  # in ids of changelists, depot paths and addresses: lower case
     label: str
-    repositories: type[Repository]  # says which names they have
+    repositories: type[Repository]  # the form of their names
     address: tuple[str, str]  # the variable of its address, and an example
     credentials: tuple[str, ...]  # the variables that connect it
     # All of its variables; among them <NAME>_WEBHOOK_SECRETS and <NAME>_REPOSITORIES.
     variables: tuple[Variable, ...]
-    calls_at_once: int | None  # of one dependency, where no variable sets others; None: no limit
+    # Limits of one dependency, unless a variable sets others; None: no limit.
+    calls_at_once: int | None
     calls_per_second: float | None
-    set_up: tuple[
-        str, ...
-    ]  # what a person chooses there: permissions or scopes, and the events of its webhook
+    set_up: tuple[str, ...]  # what a person chooses there: permissions or scopes, and events of the webhook
     has_own_checks: bool  # each review has a check run; False: a commit has one status for all of its reviews
     has_threads: bool  # each inline comment is posted alone; False: all of them as one review, or none
-    lag_pauses_seconds: Sequence[float]  # before a refused token that is fresh is shown again
+    lag_pauses_seconds: Sequence[float]  # before a new token that was refused is sent again
 
     @property
     def is_connected(self) -> bool:
-        """Whether we have credentials: without, public repositories are read and nothing is written."""
+        """Return whether we have credentials; else we read public repositories and write nothing."""
         ...
 
     @property
     def has_new_account(self) -> bool:
-        """Whether a token was followed by that of another account: what that one wrote is not ours now."""
+        """Return whether the token is now that of another account.
+
+        Comments of the account before no longer count as ours.
+        """
         ...
 
     @classmethod
     def configured(cls, setting: Callable[[str], Any]) -> Any:
-        """Return its configuration, also without credentials; `setting` has the value of a variable."""
+        """Return its configuration, also without credentials; `setting` returns a variable's value."""
         ...
 
     # -- webhooks -----------------------------------------------------------------------------
@@ -128,17 +134,17 @@ class Host(Protocol):
         ...
 
     def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Return the id that a repeated delivery has again: at most 128 characters, never empty."""
+        """Return the id that all tries of a delivery have: at most 128 characters, never empty."""
         ...
 
     def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
-        """Return what an authentic event asks for. Raises Unreadable."""
+        """Return the event of an authentic webhook. Raises Unreadable."""
         ...
 
     # -- its git server -----------------------------------------------------------------------
 
     def clone_url(self, full_name: str) -> str:
-        """Return the address that git fetches a repository from."""
+        """Return the address from which git fetches a repository."""
         ...
 
     def pull_url(self, full_name: str, number: int) -> str:
@@ -150,30 +156,30 @@ class Host(Protocol):
         ...
 
     def git_password(self, repository: Repository, refused: str = "") -> str:
-        """Return the password of any user of its git server; "" where it has none.
+        """Return the password for its git server, with any user name; "" where there is none.
 
-        `refused`: the one that git refused; the answer is another one, unless there is no other.
+        `refused` is one that git refused: another one is returned, if there is one.
         """
         ...
 
     # -- its API ------------------------------------------------------------------------------
 
     def repository(self, full_name: str, number: int = 0) -> Repository:
-        """Raise ValueError for a name that no repository of this host can have."""
+        """Return the repository. Raises ValueError for a name that none of this host can have."""
         ...
 
     def dependency(self, full_name: str) -> str:
-        """Return the dependency that calls for a repository wait for."""
+        """Return the dependency of calls for a repository."""
         ...
 
     def pull(self, repository: Repository, number: int) -> Pull: ...
 
     def open_pulls(self, repository: Repository) -> Iterator[Sequence[HostEvent]]:
-        """Yield what webhooks would say of the open pull requests, those that changed last first."""
+        """Yield the events of open pull requests, the last changed first, as webhooks would report."""
         ...
 
     def own_comments(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
-        """Yield our own comments, page by page, to the last one: also pages that have none of them."""
+        """Yield our own comments, page by page, to the last page; some pages have none."""
         ...
 
     def post_comment(self, repository: Repository, number: int, body: str) -> int:
@@ -185,7 +191,7 @@ class Host(Protocol):
         ...
 
     def own_reviews(self, repository: Repository, number: int) -> Iterator[Sequence[Comment]]:
-        """Yield the bodies of our own reviews, or of our threads, as `own_comments`."""
+        """Yield our own reviews, or the first comments of our threads, as `own_comments` does."""
         ...
 
     def post_review(
@@ -193,16 +199,16 @@ class Host(Protocol):
     ) -> int:
         """Post a review, or a thread at one line, and return its id.
 
-        One line outside the host's diff refuses all: SCHEMA_INVALID. Without a `head_sha`, of the pull
-        request as it is.
+        The host refuses all of them for one line outside its diff: SCHEMA_INVALID. Without a `head_sha`
+        the review is of the present head.
         """
         ...
 
     def suggestion(self, lines: int) -> str:
-        """Return the language of a code block that replaces so many lines with a click; "" where none is."""
+        """Return the language of a code block that replaces `lines` with a click, or ""."""
         ...
 
-    def tell(
+    def post_verdict(
         self,
         repository: Repository,
         verdict: Verdict,
@@ -211,50 +217,50 @@ class Host(Protocol):
         *,
         is_first: bool,
     ) -> int | None:
-        """Tell a head the state of its review, in one check run; return its id.
+        """Show the state of a review on its head, in one check run; return the id of that.
 
-        `known`: its id. None was not recorded: unless `is_first`, it may exist all the same. Returns None
-        where none is needed. `check_time` raises when no further call may begin.
+        `known` is its id; None if it was not recorded: it may exist all the same, unless `is_first`. Returns
+        None where no check run is needed. `check_time` raises when no further call may begin.
         """
         ...
 
     def probe(self) -> str:
-        """Ask who we are there; return one sentence about what works."""
+        """Ask for our own account or App; return a sentence that says what works."""
         ...
 
     def lacks(self) -> list[Lack]:
-        """Ask what we lack everywhere, as far as the host tells: permissions, events, an installation."""
+        """Return what we lack on the host, as far as it says: permissions, events, an installation."""
         ...
 
     def lacks_on(self, repository: Repository) -> list[Lack]:
-        """Ask what we lack on one repository: that we see it, and may write what we write."""
+        """Return what we lack on one repository: the right to read it, or to write our comments."""
         ...
 
 
 @runtime_checkable
 class HasInstallations(Protocol):
-    """A host on which each owner of repositories installs our App, for all of them or for selected ones."""
+    """A host on which owners of repositories install our App, for all of these or selected ones."""
 
     def installed_on(self) -> Mapping[str, str]:
-        """Return the owners on which the App is installed, each with what it includes, in words."""
+        """Return the owners that have the App, with the repositories it includes, in words."""
         ...
 
     def lacks_on_owner(self, owner: str) -> list[Lack]:
-        """Ask what we lack on an owner of repositories, none of which is named."""
+        """Return what we lack on an owner, apart from single repositories."""
         ...
 
 
 @runtime_checkable
 class Redelivers(Protocol):
-    """A host that tells which of its webhooks failed, and sends one again when it is asked."""
+    """A host that lists its failed webhooks, and sends one again on request."""
 
     @property
     def app_dependency(self) -> str:
-        """Return the dependency that these calls wait for."""
+        """Return the dependency of these calls."""
         ...
 
     def failed_deliveries(self) -> Iterator[Sequence[FailedDelivery]]:
-        """Yield the tries of webhooks that failed, page by page, the newest first."""
+        """Yield the failed tries of webhooks, page by page, the newest first."""
         ...
 
     def deliver_again(self, number: int) -> None:

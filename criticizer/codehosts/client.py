@@ -1,4 +1,4 @@
-"""Calls to a code host's REST API, each one bounded exchange; refusals become classified failures."""
+"""Calls to a code host's REST API: bounded exchanges with classified failures."""
 
 from __future__ import annotations
 
@@ -40,15 +40,12 @@ Page = tuple[Mapping[str, object], ...]  # of a list
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A positive answer: the object that it holds, and how many calls are left for how many seconds.
-
-    `calls_left` is None where the host does not say.
-    """
+    """A positive answer."""
 
     status: int
     content: Mapping[str, object]
-    calls_left: int | None = None
-    reset_seconds: float = 0.0
+    calls_left: int | None = None  # until the host's limit is reset; None: it does not say
+    reset_seconds: float = 0.0  # until then
 
 
 class RestClient:
@@ -78,7 +75,7 @@ class RestClient:
         return httpx.URL(f"{self._base}{path}" + (f"?{urlencode(query)}" if query else ""))
 
     def _paged(self, url: httpx.URL, ask: Callable[[httpx.URL], Answer], items: str = "") -> Iterator[Page]:
-        """Yield a list's pages to its end; `items` names the list inside an object."""
+        """Yield all pages of a list; `items` is its name inside an object."""
         seen = {url}
         while True:
             answer = ask(url)
@@ -99,7 +96,7 @@ class RestClient:
     def _sent(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], body: Body, *, acts: bool
     ) -> Answer:
-        """Make one call; a question that is redirected is asked again, on the same host."""
+        """Make one call; a GET that is redirected is repeated, on the same host."""
         content = b""
         if body is not None:
             headers = {**headers, "Content-Type": "application/json"}
@@ -115,7 +112,10 @@ class RestClient:
         return answer
 
     def _joined(self, url: httpx.URL, reference: str) -> httpx.URL:
-        """Return the address that an answer leads to, where it is on our host: a token goes nowhere else."""
+        """Return the address to which an answer leads.
+
+        Raises PermanentFailure for one on another host, to which the token must not be sent.
+        """
         with contextlib.suppress(httpx.InvalidURL, UnicodeError):
             url = url.join(reference)
             if (url.scheme, url.host, url.port) == (self._base.scheme, self._base.host, self._base.port):
@@ -125,7 +125,7 @@ class RestClient:
         raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._component, detail)
 
     def _with_accepted(self, secrets: RotatingSecrets[str], ask: Callable[[str], Answer]) -> Answer:
-        """Ask with the secret that the host accepts: one that it refuses gives way to the next."""
+        """Call `ask` with the secret in use, and with the next one when the host refuses it."""
 
         def asked(secret: str) -> Answer:
             answer = ask(secret)
@@ -151,7 +151,10 @@ class RestClient:
 
 @dataclass(frozen=True, slots=True)
 class TokenConfig:
-    """A host that knows us by an account's token. The next of `tokens` is tried when the first is refused."""
+    """A host with authentication by an account's token.
+
+    The next of `tokens` is tried when the first is refused.
+    """
 
     url: str  # of its site: https://gitea.example.com
     tokens: Sequence[str] = field(repr=False)
@@ -159,7 +162,10 @@ class TokenConfig:
 
 
 class TokenClient(RestClient):
-    """The API of such a host. `path` is the API's below the site, `scheme` how the token is shown."""
+    """The API of a host with authentication by an account's token.
+
+    `path` is that of the API below the site; `scheme` is the word before the token in its header.
+    """
 
     def __init__(
         self,
@@ -178,16 +184,16 @@ class TokenClient(RestClient):
         self.has_new_account = False  # since this process began
 
     def call(self, method: str, path: str, body: Body = None, *, acts: bool | None = None) -> Reply:
-        """Make one call. `acts`: doing it twice differs from doing it once; unless said, as of POST."""
+        """Make one call. `acts`: to repeat it would change more; by default true of POST only."""
         does = method == "POST" if acts is None else acts
         return self._judged(self._asked(self._url(path), method, body, acts=does), acts=does)
 
     def pages(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[Page]:
-        """Yield a list's pages to its end."""
+        """Yield all pages of a list."""
         return self._paged(self._url(path, query), self._asked)
 
     def account(self) -> tuple[str, int]:
-        """Return the token that is accepted now, and the number of its account."""
+        """Return the token that the host accepts now, and the number of its account."""
 
         def ask(token: str) -> tuple[str, int]:
             answer = self._sent("GET", self._url("/user"), self._headers(token), None, acts=False)
@@ -224,7 +230,7 @@ def _rows(answer: Answer, items: str) -> Page | None:
 
 
 def check_described(content: Mapping[str, object], label: str) -> None:
-    """Check that an answer describes a pull request: a proxy may have answered in the host's place.
+    """Check that an answer describes a pull request, as a proxy may have sent it.
 
     Raises RetryableFailure for one without `state`, which would count as closed and get no summary.
     """
@@ -234,7 +240,7 @@ def check_described(content: Mapping[str, object], label: str) -> None:
 
 
 def number_of(made: Reply, label: str) -> int:
-    """Return the id of what was made. Raises UncertainFailure for one that no column holds."""
+    """Return the id of a new comment or status. Raises UncertainFailure without a valid one."""
     number = made.content.get("id")
     if isinstance(number, int) and 0 < number <= MAX_ID:
         return number
@@ -245,7 +251,7 @@ def number_of(made: Reply, label: str) -> int:
 def comments_of(
     page: Sequence[Mapping[str, object]], is_ours: Callable[[Mapping[str, object]], bool]
 ) -> list[Comment]:
-    """Return our comments of a page, whose text anyone else may have copied."""
+    """Return our own comments of a page. Their text is no proof: anyone may have copied it."""
     return [
         Comment(number, body)
         for comment in page
@@ -256,5 +262,5 @@ def comments_of(
 
 
 def is_by(account: int) -> Callable[[Mapping[str, object]], bool]:
-    """Return the test whether a comment is an account's, by the name of its field on each host."""
+    """Return the function that tests whether a comment is an account's, on any of the hosts."""
     return lambda comment: account in (fields.at(comment, "user", "id"), fields.at(comment, "author", "id"))

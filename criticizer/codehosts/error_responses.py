@@ -1,4 +1,4 @@
-"""Maps a code host's error responses to failures: the shared rules; each host adds its own."""
+"""Failures for error responses of code hosts: the rules that all hosts share."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _MAX_MESSAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class ErrorMeanings:
-    """How one host's errors are mapped. `label`: its name; `meaning`: class and remedy of a 4xx answer."""
+    """Meanings of one host's errors."""
 
-    label: str
-    meaning: Callable[[Answer], tuple[ErrorClass, str]]
+    label: str  # of the host
+    meaning: Callable[[Answer], tuple[ErrorClass, str]]  # class and remedy of a 4xx answer
 
 
 def of_account(label: str) -> ErrorMeanings:
-    """Return the error meanings for a host that authenticates with an account token, `<LABEL>_TOKEN`."""
+    """Return the error meanings of a host with authentication by `<LABEL>_TOKEN`."""
     name = label.upper()
     known = {
         401: (ErrorClass.AUTH_DENIED, f"it refused the token: check {name}_TOKEN"),
@@ -62,12 +62,12 @@ def error_message(answer: Answer) -> str:
 
 
 def is_locked_or_archived(answer: Answer) -> bool:
-    """Say whether nothing can be written there: the conversation is locked, or the repository archived."""
+    """Return whether nothing can be written: a locked conversation, an archived repository."""
     return answer.status == 403 and bool(_CLOSED.search(error_message(answer)))
 
 
 def is_rate_limited(answer: Answer) -> bool:
-    """Say whether a limit refused the request, so that it was not executed."""
+    """Return whether a limit refused the request, so that it was not executed."""
     if answer.status == 429:
         return True
     if answer.status not in {403, 422}:
@@ -82,7 +82,7 @@ def is_rate_limited(answer: Answer) -> bool:
 
 
 def limit_seconds(answer: Answer, now: float) -> float | None:
-    """Return how long a limit lasts, as far as the answer says so; None where it does not.
+    """Return the seconds until a limit ends, None where the answer does not say.
 
     The reset time is used only if no calls are left: under a secondary rate limit the header describes the
     primary one.
@@ -94,7 +94,7 @@ def limit_seconds(answer: Answer, now: float) -> float | None:
 
 
 def quota_of(answer: Answer, now: float) -> tuple[int | None, float]:
-    """Return how many calls are left, None where it is not said, and the seconds until their reset."""
+    """Return the calls left, None if the answer does not say, and the seconds until the reset."""
     found = [answer.headers.get(f"x-ratelimit-{name}", "") for name in ("remaining", "reset")]
     if not all(re.fullmatch(r"[0-9]{1,12}", number) for number in found):
         return None, 0.0
@@ -102,7 +102,10 @@ def quota_of(answer: Answer, now: float) -> tuple[int | None, float]:
 
 
 def server_time(answer: Answer, now: float) -> float:
-    """Return the time in the server's Date header, to which its other times relate; `now` without one."""
+    """Return the time of the server's Date header, `now` without one.
+
+    The other times of the answer are by the same clock.
+    """
     try:
         return parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
     except (TypeError, ValueError, OverflowError):
@@ -112,7 +115,7 @@ def server_time(answer: Answer, now: float) -> float:
 def failure_of(
     meanings: ErrorMeanings, answer: Answer, component: Component, *, acts: bool, now: float | None = None
 ) -> Failure:
-    """Return the failure for an error response. `acts`: if executed, it must not be repeated."""
+    """Return the failure for an error response. `acts`: the request must not be repeated."""
     context = _context(answer)
     if is_rate_limited(answer):
         seconds = limit_seconds(answer, time.time() if now is None else now)
@@ -135,7 +138,7 @@ def failure_of(
 
 
 def unreadable(meanings: ErrorMeanings, answer: Answer, component: Component, *, acts: bool) -> Failure:
-    """Return the failure for a successful response that does not have its documented form."""
+    """Return the failure for a successful response without its documented form."""
     kind = UncertainFailure if acts else RetryableFailure
     detail = f"{meanings.label} answered {answer.status} in a form that cannot be read"
     return kind(ErrorClass.UPSTREAM_INTERNAL, component, detail, context=_context(answer))
@@ -154,7 +157,7 @@ def _context(answer: Answer) -> dict[str, object]:
 
 
 def _reasons(answer: Answer) -> str:
-    """Return the codes and texts of `errors`: a list of strings with some calls, of objects with others."""
+    """Return the codes and texts of `errors`, a list of strings or of objects."""
     errors = (answer.json() or {}).get("errors")
     texts = []
     for error in errors if isinstance(errors, list) else []:

@@ -1,4 +1,4 @@
-"""Events that webhooks of code hosts are read as."""
+"""Events, as which webhooks of code hosts are read."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from criticizer.codehosts.names import Repository
 
 
 class Refused(StrEnum):
-    """Why a webhook was refused."""
+    """Reason of a refused webhook."""
 
-    NONE_SET = "none_set"  # none is set here
+    NONE_SET = "none_set"  # we have no secret
     UNSIGNED = "unsigned"
-    WRONG = "wrong"  # the proof is of another secret, or of other bytes
+    WRONG = "wrong"  # the proof is by another secret, or of other bytes
     LATE = "late"  # its time is not near ours
     CONTENT_TYPE = "content_type"  # authentic, but not JSON
-    UNREADABLE = "unreadable"  # authentic, but without what is needed
+    UNREADABLE = "unreadable"  # authentic, but a field is missing or has another form
 
 
 class NotAuthentic(Exception):
-    """The request does not prove that the host sent it. Says nothing of the request but `reason`."""
+    """The request does not prove that the host sent it. The error holds only the `reason`."""
 
     def __init__(self, reason: Refused = Refused.WRONG) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class NotAuthentic(Exception):
 
 
 class Unreadable(ValueError):
-    """An authentic event lacks a field that is needed, or has it in another form. `field` names it."""
+    """An authentic event lacks a field that is needed, or its form is another one."""
 
     def __init__(self, field: str, accepts: str) -> None:
         super().__init__(f"{field}: not {accepts}")
@@ -47,12 +47,12 @@ class PullRequest:
     base_ref: str
     state: str
     reported_at: datetime
-    is_mergeable: bool | None = None  # None: the host has not found out
+    is_mergeable: bool | None = None  # None: the host does not know yet
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Review this head, unless it has a review. `is_opening`: it was closed, or a draft, before."""
+    """Wish to review a head without a review. `is_opening`: it was closed, or a draft, before."""
 
     pull: PullRequest
     is_opening: bool = False
@@ -60,7 +60,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The head of a draft: known, but reviewed only when a person asks for it."""
+    """Report of a draft's head, which is reviewed only when a person asks for it."""
 
     pull: PullRequest
     reason: str
@@ -68,7 +68,10 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The pull request was closed or became a draft: cancel what still runs, publish nothing."""
+    """End of a pull request, which was closed or became a draft.
+
+    Running reviews are cancelled, and nothing is published.
+    """
 
     pull: PullRequest
     reason: str
@@ -78,15 +81,15 @@ COMMAND = "/review"
 
 
 def is_command(comment: str) -> bool:
-    """Say whether the first line of a comment asks for another review."""
+    """Return whether the first line of a comment asks for another review."""
     return comment.strip().partition("\n")[0].strip() == COMMAND
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """A person asks for another review: of a pull request's head, or of this head wherever it is.
+    """Wish of a person for another review, of a pull request's head or of a given head.
 
-    `comment`: the number of the comment that asks, which is once whatever reports it how often.
+    `comment` is the number of the comment that asks: it counts once, however often it is reported.
     """
 
     number: int | None = None
@@ -96,16 +99,16 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class InstallationChanged:
-    """Our App's installation: `status` is a value of `HostInstallation.Status`, or "" for the one it has."""
+    """Change of our App's installation."""
 
     account: str
-    status: str
+    status: str  # a value of `HostInstallation.Status`, "" if unchanged
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoriesRemoved:
-    """Repositories that left the installation, or became read-only: no review of theirs goes on."""
+    """Repositories that left the installation or became read-only, whose reviews are stopped."""
 
     numbers: tuple[int, ...]
     reason: str
@@ -113,14 +116,14 @@ class RepositoriesRemoved:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryRenamed:
-    """The repository of the event has another name, or owner."""
+    """Change of the name or the owner of the event's repository."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Asks for nothing. `reason` holds no word of the event but its name."""
+    """No wish. Of the event, `reason` holds only the name."""
 
     reason: str
 
@@ -132,7 +135,7 @@ Asked: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class HostEvent:
-    """A webhook as it is read. `name` holds the event and its action: `pull_request.opened`."""
+    """A webhook that was read. `name` holds the event and its action: `pull_request.opened`."""
 
     name: str
     asked: Asked

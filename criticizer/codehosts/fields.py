@@ -1,4 +1,4 @@
-"""Reads single fields of a webhook's content: what is not of the expected form is `Unreadable`."""
+"""Readers of single fields of a webhook's content, which raise Unreadable for other forms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from criticizer.codehosts.names import Repository
 MAX_NUMBER = 2**31 - 1
 MAX_ID = 2**63 - 1
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-# As `git check-ref-format` has it: nothing in it is a pattern, an option or the end of a line.
+# As `git check-ref-format` allows: no pattern, no option, no end of a line.
 _BRANCH = re.compile(r"(?!.*(?:\.\.|@\{|//))[^\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]{1,255}")
 
 
@@ -38,7 +38,7 @@ def whole_or_none(content: Mapping[str, Any], *path: str) -> int | None:
 
 
 def flag(content: Mapping[str, Any], *path: str) -> bool:
-    """Return a switch, off where it is absent."""
+    """Return a switch, False where it is absent."""
     value = at(content, *path)
     if value is not None and not isinstance(value, bool):
         raise Unreadable(".".join(path), "true or false")
@@ -46,13 +46,13 @@ def flag(content: Mapping[str, Any], *path: str) -> bool:
 
 
 def known_flag(content: Mapping[str, Any], *path: str) -> bool | None:
-    """Return a switch that nothing depends on; None where it is not known, or of another form."""
+    """Return an optional switch; None where it is absent, or of another form."""
     value = at(content, *path)
     return value if isinstance(value, bool) else None
 
 
 def known_text(content: Mapping[str, Any], *path: str) -> str:
-    """Return a text that nothing depends on; "" where it is not known, or of another form."""
+    """Return an optional text; "" where it is absent, or of another form."""
     value = at(content, *path)
     return value if isinstance(value, str) else ""
 
@@ -77,7 +77,7 @@ def moment(content: Mapping[str, Any], *path: str) -> datetime:
     written = re.sub(r" (?=UTC\Z|[+-])", "", value).replace("UTC", "+00:00")  # GitLab: "12:00:00 UTC"
     with contextlib.suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(written)
-        # Years that every time zone has: a row that cannot be read would stop all later events.
+        # Only years that exist in every time zone: a row that cannot be read would stop all later events.
         if found.tzinfo is not None and 1970 <= found.astimezone(UTC).year < 2200:
             return found
     raise Unreadable(".".join(path), "a time such as 2026-01-31T12:00:00Z")
@@ -86,7 +86,7 @@ def moment(content: Mapping[str, Any], *path: str) -> datetime:
 def repository(
     content: Mapping[str, Any], *path: str, name: str = "full_name", kind: type[Repository] = Repository
 ) -> Repository:
-    """Return the repository at a path. `name` is the field of its name, `kind` says which form that has."""
+    """Return the repository at a path. `name` is the field of its name, `kind` the form of that."""
     found, number = text(content, *path, name), whole(content, *path, "id")
     try:
         return kind(found, number)
@@ -95,7 +95,7 @@ def repository(
 
 
 def objects(content: Mapping[str, Any], *path: str) -> Sequence[Mapping[str, Any]]:
-    """Return a list of objects; an empty one where it is absent."""
+    """Return a list of objects, an empty one where it is absent."""
     value = at(content, *path)
     if value is None:
         return ()

@@ -1,4 +1,4 @@
-"""The code hosts: one line each."""
+"""Registry of the code hosts, with one line for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from criticizer.codehosts.gitlab.host import GitLabHost
 from criticizer.codehosts.names import Repository
 from criticizer.resilience.failures import Component
 
-# Name in ids, depot paths and addresses -> host, made from its configuration and its webhook's secrets.
+# Name in ids, depot paths and addresses -> class of the host.
 HOSTS: Mapping[str, type[Any]] = {
     GitHubHost.name: GitHubHost,
     GiteaHost.name: GiteaHost,
@@ -22,19 +22,19 @@ HOSTS: Mapping[str, type[Any]] = {
 
 @lru_cache(maxsize=16)
 def client_of(name: str, config: Any, component: Component) -> Any:
-    """Return one client a process, which keeps its tokens and knows which secret is accepted."""
+    """Return the process's client of a host, which keeps its tokens and the accepted secret."""
     return HOSTS[name](config, component=component).client
 
 
 def made(name: str, setting: Callable[[str], Any], component: Component = Component.PROVIDER) -> Any:
-    """Return a host as the settings have it now, also without credentials and secrets."""
+    """Return a host with the present settings, also without credentials and secrets."""
     kind = HOSTS[name]
     config = kind.configured(setting)
     return kind(config, setting(secrets_variable(name)), component, client_of(name, config, component))
 
 
 def label_of(name: str) -> str:
-    """Return what people call a host; the name itself of one that is no longer registered."""
+    """Return the label of a host; the name itself if it is no longer registered."""
     return HOSTS[name].label if name in HOSTS else name
 
 
@@ -49,7 +49,7 @@ def repositories_variable(name: str) -> str:
 
 
 def sign_of(name: str) -> str:
-    """Return what a host writes before the number of a pull request; "#" for one no longer registered."""
+    """Return the sign before the number of a pull request; "#" if the host is not registered."""
     return HOSTS[name].repositories.sign if name in HOSTS else Repository.sign
 
 

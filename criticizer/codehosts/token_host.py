@@ -1,4 +1,4 @@
-"""Base of the code hosts that know us by the token of an account."""
+"""Base of the code hosts with authentication by the token of an account."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from criticizer.resilience.failures import Component, ErrorClass, PermanentFailu
 
 
 class TokenHost(ProvenWebhooks, ABC):
-    """A host that knows us by a token, without its own calls (`Host`).
+    """A host with authentication by a token: the part of `Host` that does not depend on its API.
 
-    Statuses of commits stand in for check runs; the newest of a commit counts.
+    Statuses of commits are used as check runs; the newest of a commit counts.
     """
 
     name: ClassVar[str]
     label: ClassVar[str]
     repositories: ClassVar[type[Repository]] = Repository
     api: ClassVar[str]  # its path below the site
-    scheme: ClassVar[str]  # how the token is shown
+    scheme: ClassVar[str]  # the word before the token in its header
     role: ClassVar[str]  # what its account needs on a repository
     calls_at_once: ClassVar[int | None] = 1
     calls_per_second: ClassVar[float | None] = None
@@ -45,7 +45,7 @@ class TokenHost(ProvenWebhooks, ABC):
 
     @classmethod
     def configured(cls, setting: Callable[[str], Any]) -> TokenConfig:
-        """Return address and tokens: of <NAME>_URL and <NAME>_TOKEN."""
+        """Return the configuration from <NAME>_URL and <NAME>_TOKEN."""
         name = cls.name.upper()
         return TokenConfig(setting(f"{name}_URL"), setting(f"{name}_TOKEN"))
 
@@ -61,10 +61,10 @@ class TokenHost(ProvenWebhooks, ABC):
         return f"{self._config.url.rstrip('/')}/{full_name}.git"
 
     def lacks(self) -> list[Lack]:
-        return []  # neither host tells what a token may do
+        return []  # neither host says what a token may do
 
     def lacks_on(self, repository: Repository) -> list[Lack]:
-        """Ask for the repository, with what the account may do there."""
+        """Return what we lack on a repository: sight of it, or the right to write."""
         account = f"the account of {self.name.upper()}_TOKEN"
         try:
             found = self.client.call("GET", self._repository_path(repository)).content
@@ -87,7 +87,7 @@ class TokenHost(ProvenWebhooks, ABC):
     def dependency(self, full_name: str) -> str:
         return f"{self.name}:{host_and_port(self._config.url)}"
 
-    def tell(
+    def post_verdict(
         self,
         repository: Repository,
         verdict: Verdict,
@@ -109,7 +109,7 @@ class TokenHost(ProvenWebhooks, ABC):
 
     @abstractmethod
     def _may_write(self, content: Mapping[str, object]) -> bool:
-        """Say whether the account may comment and set statuses, as far as the repository tells."""
+        """Return whether the account may comment and set statuses; True where `content` omits it."""
 
     @abstractmethod
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:

@@ -134,7 +134,7 @@ def test_a_pull_request_there_is_reported_and_gets_its_comment_check_run_and_rev
 
     def told(known: int | None, conclusion: str, *, is_first: bool = False) -> int | None:
         verdict = Verdict(head, "the token of the check run", "Title", "Summary", conclusion=conclusion)
-        return host.tell(repository, verdict, known, lambda: None, is_first=is_first)
+        return host.post_verdict(repository, verdict, known, lambda: None, is_first=is_first)
 
     check = told(None, "", is_first=True)
     assert told(None, "") == check  # found by its token, not made once more

@@ -1,1 +1,1 @@
-"""Gitea and Forgejo, whose webhooks and pull requests are much like GitHub's."""
+"""Gitea and Forgejo, whose webhooks and pull requests resemble GitHub's."""

@@ -15,8 +15,8 @@ from criticizer.codehosts.names import Repository
 from criticizer.codehosts.signatures import is_signed, known_id, refusal
 from criticizer.codehosts.token_host import TokenHost
 
-_PER_PAGE = 50  # more are not given
-# No state says "cancelled": a warning fails no check.
+_PER_PAGE = 50  # the server's limit
+# No state means "cancelled"; a warning fails no check.
 _STATES = {
     "": "pending", "success": "success", "neutral": "success", "cancelled": "warning",
     "timed_out": "error", "failure": "error", "action_required": "error",
@@ -24,7 +24,7 @@ _STATES = {
 
 
 class GiteaHost(TokenHost, webhooks.Webhooks):
-    """Gitea, or Forgejo (`Host`). Statuses of commits stand in for check runs."""
+    """Gitea, or Forgejo (`Host`). Statuses of commits are used as check runs."""
 
     name = "gitea"
     label = "Gitea"
@@ -41,7 +41,10 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
     has_threads = False
 
     def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Check the signature as GitHub's; a proxy may have kept only Gitea's own, without its prefix."""
+        """Check the signature in GitHub's form, else the one in Gitea's, which has no prefix.
+
+        A proxy may have kept only the latter.
+        """
         if headers.get("X-Hub-Signature-256"):
             return super().authenticate(headers, body)
         given = str(headers.get("X-Gitea-Signature") or "")
@@ -95,7 +98,10 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
     def post_review(
         self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
     ) -> int:
-        """Post a review (`Host`), without what one that broke off has left: Gitea would add it (G401)."""
+        """Post a review (`Host`), after deleting our pending ones.
+
+        Gitea would add the comments of a review that was interrupted (G401).
+        """
         is_ours = is_by(self.client.account()[1])
         path = f"/repos/{repository.name}/pulls/{number}/reviews"
         for page in list(self._reviews(repository, number)):
@@ -128,7 +134,7 @@ class GiteaHost(TokenHost, webhooks.Webhooks):
             "target_url": verdict.url,
         }  # fmt: skip
         path = f"/repos/{repository.name}/statuses/{verdict.head_sha}"
-        # The newest of a context counts: setting it twice is once.
+        # The newest status of a context counts, so it may be set twice.
         return number_of(self.client.call("POST", path, status, acts=False), self.label)
 
 
@@ -138,12 +144,12 @@ def _inline(comment: InlineComment) -> Mapping[str, object]:
 
 
 def _pull_request(action: str, content: Mapping[str, object]) -> Asked:
-    """Read an event as GitHub's, but that a draft is one by the beginning of its title."""
+    """Read an event as GitHub's; here a draft is one by the beginning of its title."""
     if action != "edited":
         return webhooks.of_pull_request(action, content)
     pull = webhooks.pull_of(content)
     has_new_title = fields.at(content, "changes", "title") is not None
-    if pull.state == "open":  # with another branch, or no longer a draft; else it has its review
+    if pull.state == "open":  # it has another branch, or is no longer a draft; else its head has a review
         return Wanted(pull, is_opening=has_new_title)
     if pull.state == "draft" and has_new_title:
         return Stopped(pull, "the pull request became a draft")
@@ -151,7 +157,7 @@ def _pull_request(action: str, content: Mapping[str, object]) -> Asked:
 
 
 def _comment(action: str, content: Mapping[str, object]) -> Asked:
-    """Read a comment as GitHub's, but that the permissions of its repository are those of its author."""
+    """Read a comment as GitHub's; here the repository's permissions are those of the author."""
     has_rights = fields.known_flag(content, "repository", "permissions", "push") is True
     return webhooks.of_comment(action, content, has_rights)
 

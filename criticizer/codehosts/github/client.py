@@ -31,15 +31,15 @@ log = structlog.get_logger(__name__)
 
 API_VERSION = "2022-11-28"
 _CLOCKS_AGREE_SECONDS = 30.0
-_MOST_APART_SECONDS = 86_400.0  # no token is signed for a time that is further off
+_MOST_APART_SECONDS = 86_400.0  # no token is signed for a time that differs more
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": API_VERSION}
 
 
 class GitHub(RestClient):
-    """One App on one host. Calls raise as `RestClient` says.
+    """One App on one host. Calls raise as those of `RestClient`.
 
-    A refused token is renewed once; one that is fresh is shown again (guarantee G251). Where GitHub's clock
-    is not ours, its own counts.
+    A refused token is renewed once; a new one is sent again (guarantee G251). Where GitHub's clock differs
+    from ours, GitHub's counts.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class GitHub(RestClient):
         self._tokens = TokenCache(self._mint, clock, lambda: self._ahead)
 
     def as_app(self, method: str, path: str, body: Body = None) -> Reply:
-        """Make a call about the App itself, with its own token: only questions and repeatable ones."""
+        """Make a call about the App itself, with its own token; only calls that may be repeated."""
         return self._judged(self._called_as_app(method, self._url(path), body), acts=False)
 
     def app_pages(self, path: str, query: Mapping[str, str | int]) -> Iterator[Page]:
-        """Yield the pages of a list about the App itself, as `_paged`."""
+        """Yield all pages of a list about the App itself."""
         url = self._url(path, {"per_page": PER_PAGE, **query})
         return self._paged(url, lambda page: self._called_as_app("GET", page, None))
 
     def new_app(self, code: str) -> AppCredentials:
-        """Exchange the code of a manifest for the credentials of its App: GitHub does it once.
+        """Exchange the code of a manifest for the credentials of its App, which GitHub does once.
 
-        Raises PermanentFailure NOT_FOUND for a code that GitHub does not take, or not any more.
+        Raises PermanentFailure NOT_FOUND for a code that GitHub does not accept, or no longer.
         """
         url = self._url(f"/app-manifests/{code}/conversions")
         answer = self._sent("POST", url, _HEADERS, None, acts=True)
@@ -91,7 +91,7 @@ class GitHub(RestClient):
             raise PermanentFailure(ErrorClass.SCHEMA_INVALID, self._component, detail) from error
 
     def slug(self) -> str:
-        """Return the name of the App in its account's login; asked once where it is not set."""
+        """Return the name of the App in its account's login; GitHub is asked once if it is not set."""
         if not self._slug:
             found = self.as_app("GET", "/app").content.get("slug")
             if not isinstance(found, str) or not found:
@@ -101,7 +101,7 @@ class GitHub(RestClient):
         return self._slug
 
     def token(self, repository: Repository, refused: str = "") -> str:
-        """Return a token for git, valid for ten minutes at least; not the one that was refused."""
+        """Return a token for git, valid for at least ten minutes, and not the refused one."""
         token = self._tokens.get(repository)
         if refused and token.value == refused:
             self._tokens.drop(repository, token)
@@ -111,9 +111,10 @@ class GitHub(RestClient):
     def call(
         self, repository: Repository, method: str, path: str, body: Body = None, *, acts: bool | None = None
     ) -> Reply:
-        """Make one call. `path` begins with `/`; where it asks, a rename is followed on the same host.
+        """Make one call, to a `path` that begins with `/`.
 
-        `acts`: doing it twice differs from doing it once; unless said, as of POST.
+        A redirected GET, as after a rename, is followed on the same host. `acts`: to repeat the call would
+        change more; by default true of POST only.
         """
         does = method == "POST" if acts is None else acts
         return self._judged(self._called(repository, method, self._url(path), body, acts=does), acts=does)
@@ -121,7 +122,7 @@ class GitHub(RestClient):
     def pages(
         self, repository: Repository, path: str, query: Mapping[str, str | int] | None = None, items: str = ""
     ) -> Iterator[Page]:
-        """Yield a list's pages to its end, as `_paged`."""
+        """Yield all pages of a list; `items` is its name inside an object."""
         url = self._url(path, {"per_page": PER_PAGE, **(query or {})})
         return self._paged(url, lambda page: self._called(repository, "GET", page, None, acts=False), items)
 
@@ -141,9 +142,10 @@ class GitHub(RestClient):
         return self._with_accepted(self._keys, ask)
 
     def _adopt_time(self, answer: Answer) -> bool:
-        """Sign further tokens by the host's clock, where a refusal shows another one; return whether it does.
+        """Sign further tokens by the host's clock if a refusal shows that it differs.
 
-        GitHub accepts a token for ten minutes of its own clock: never one that is signed an hour off.
+        Returns whether it does. GitHub accepts a token for ten minutes of its own clock, and so none that is
+        signed an hour off.
         """
         now = self._clock()
         ahead = server_time(answer, now + self._ahead) - now
@@ -156,7 +158,7 @@ class GitHub(RestClient):
     def _called(
         self, repository: Repository, method: str, url: httpx.URL, body: Body, *, acts: bool
     ) -> Answer:
-        """Make one call with the repository's token; a refusal of the token itself is not the answer yet."""
+        """Make one call with the repository's token, again when the token itself is refused."""
         pauses = iter(self.config.lag_pauses_seconds)
         is_renewed = False
         while True:
@@ -185,7 +187,7 @@ class GitHub(RestClient):
         return self._sent(method, url, headers, body, acts=acts)
 
     def _mint(self, repository: Repository) -> Mapping[str, object]:
-        """Ask for a token of one repository, with the permissions that are needed and no others."""
+        """Request a token for one repository, with the needed permissions and no others."""
         installation = self.as_app("GET", f"/repos/{repository.name}/installation").content.get("id")
         if not isinstance(installation, int):
             detail = "GitHub's answer about the App's installation has no id"

@@ -1,4 +1,4 @@
-"""Maps GitHub's error responses to failures (https://docs.github.com/rest/using-the-rest-api)."""
+"""Meanings of GitHub's error responses (https://docs.github.com/rest/using-the-rest-api)."""
 
 from __future__ import annotations
 

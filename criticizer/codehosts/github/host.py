@@ -26,7 +26,7 @@ EVENTS = ("pull_request", "check_run", "check_suite", "issue_comment", "reposito
 
 
 class GitHubHost(Webhooks):
-    """GitHub (`Host`). Without a number and a key of the App, public repositories can be read."""
+    """GitHub (`Host`). Without the number and a key of the App it can read public repositories."""
 
     name = "github"
     label = "GitHub"
@@ -74,7 +74,7 @@ class GitHubHost(Webhooks):
 
     @property
     def site(self) -> str:
-        """Return GitHub's own address, or an Enterprise Server's."""
+        """Return the address of GitHub, or of an Enterprise Server."""
         parts = urlsplit(self._config.api_url)
         return f"{parts.scheme}://{parts.netloc.removeprefix('api.')}"
 
@@ -94,7 +94,7 @@ class GitHubHost(Webhooks):
         return self.repositories(full_name, number)
 
     def dependency(self, full_name: str) -> str:
-        """Return one for each owner: GitHub counts its limits for an installation of the App."""
+        """Return the owner's dependency: GitHub's limits are for an installation of the App."""
         owner = full_name.partition("/")[0].lower()
         return f"{self.name}:{host_and_port(self._config.api_url)}:{owner}"
 
@@ -123,11 +123,11 @@ class GitHubHost(Webhooks):
 
     @property
     def app_dependency(self) -> str:
-        """Return the dependency that calls about the App itself wait for: no owner has such a name."""
+        """Return the dependency of calls about the App itself, with a name that no owner has."""
         return self.dependency("-app-")
 
     def failed_deliveries(self) -> Iterator[Sequence[FailedDelivery]]:
-        """Yield the tries of webhooks that failed, page by page, the newest first."""
+        """Yield the failed tries of webhooks, page by page, the newest first."""
         for page in self.client.app_pages("/app/hook/deliveries", {"status": "failure"}):
             yield [found for row in page if (found := _failed(row)) is not None]
 
@@ -143,7 +143,7 @@ class GitHubHost(Webhooks):
         self, repository: Repository, number: int, body: str, head_sha: str, lines: Sequence[InlineComment]
     ) -> int:
         content = {
-            "event": "COMMENT",  # without it, a draft that no one sees
+            "event": "COMMENT",  # without it, the review is a draft that only we see
             "body": body,
             "comments": [_inline(one) for one in lines],
             **({"commit_id": head_sha} if head_sha else {}),
@@ -154,7 +154,7 @@ class GitHubHost(Webhooks):
     def suggestion(self, lines: int) -> str:
         return "suggestion"
 
-    def tell(
+    def post_verdict(
         self,
         repository: Repository,
         verdict: Verdict,
@@ -163,7 +163,7 @@ class GitHubHost(Webhooks):
         *,
         is_first: bool,
     ) -> int | None:
-        """Tell a check run: looked up by our token if it may exist, else made; then changed."""
+        """Write a check run (`Host`), which is looked up by our token if it may exist."""
         path = f"/repos/{repository.name}/check-runs"
         if known is None and not is_first:
             known = self._found(repository, verdict, check_time)
@@ -179,7 +179,7 @@ class GitHubHost(Webhooks):
         return number_of(self.client.call(repository, "POST", path, whole), self.label)
 
     def probe(self) -> str:
-        """Ask GitHub who we are, with the App's key."""
+        """Ask GitHub for our App, with its key (`Host`)."""
         slug = self.client.as_app("GET", "/app").content.get("slug")
         if self._config.slug and slug != self._config.slug:
             detail = "GITHUB_APP_SLUG is not the name of the App whose number is GITHUB_APP_ID"
@@ -187,7 +187,7 @@ class GitHubHost(Webhooks):
         return "GitHub answers and accepts the key of the App."
 
     def lacks(self) -> list[Lack]:
-        """Ask which permissions and events the App itself lacks, and whether it is installed at all."""
+        """Return the permissions, events and installations that the App itself lacks."""
         app = self.client.as_app("GET", "/app").content
         subscribed = app.get("events")
         missing = [f"permission {name}" for name in _lacking(app)]
@@ -201,7 +201,7 @@ class GitHubHost(Webhooks):
         return [*found, *self._lost_webhook()]
 
     def _lost_webhook(self) -> list[Lack]:
-        """Ask how the newest webhook fared: one with a wrong address never comes here."""
+        """Return the failure of the newest webhook: one with a wrong address never reaches us."""
         page = next(self.client.app_pages("/app/hook/deliveries", {"per_page": 1}), ())
         code = page[0].get("status_code") if page else None
         if not isinstance(code, int) or 200 <= code < 300:
@@ -214,7 +214,7 @@ class GitHubHost(Webhooks):
         return [Lack(f"a webhook that arrives: {last_delivery}", advice)]
 
     def lacks_on(self, repository: Repository) -> list[Lack]:
-        """Ask for the App's installation there, and whether it still grants what the App asks for."""
+        """Return what we lack on a repository: the App's installation, or its permissions."""
         owner = repository.name.partition("/")[0]
         try:
             found = self.client.as_app("GET", f"/repos/{repository.name}/installation").content
@@ -228,7 +228,7 @@ class GitHubHost(Webhooks):
         return _lacks_of(found, owner, repository.name)
 
     def installed_on(self) -> Mapping[str, str]:
-        """Return the owners that have the App, and whether for all of their repositories."""
+        """Return the owners that have the App, and for which repositories, in words."""
         words = {"all": "all repositories", "selected": "selected repositories"}
         return {
             owner: "suspended"
@@ -238,7 +238,7 @@ class GitHubHost(Webhooks):
         }
 
     def lacks_on_owner(self, owner: str) -> list[Lack]:
-        """Ask for the App's installation on an owner, and whether it still grants what the App asks for."""
+        """Return what we lack on an owner: the App's installation, or its permissions."""
         found = self._installation_on(owner)
         if found is None:
             return [_not_installed(f"an installation on {owner}", owner)]
@@ -255,7 +255,7 @@ class GitHubHost(Webhooks):
         return next(found, None)
 
     def _found(self, repository: Repository, verdict: Verdict, check_time: Callable[[], None]) -> int | None:
-        """Look the check run up by our token, among all of the commit that our App has made."""
+        """Return the check run with our token, of those that our App made for the commit, or None."""
         query = {"check_name": CHECK_NAME, "app_id": self._config.app_id, "filter": "all"}
         path = f"/repos/{repository.name}/commits/{verdict.head_sha}/check-runs"
         for page in self.client.pages(repository, path, query, items="check_runs"):
@@ -267,7 +267,7 @@ class GitHubHost(Webhooks):
         return None
 
     def _is_ours(self, comment: Mapping[str, object]) -> bool:
-        """Say whether a comment, or a review, which has no field of its App, is our App's."""
+        """Return whether a comment is our App's, or a review, which has no field for its App."""
         app = comment.get("performed_via_github_app")
         if isinstance(app, dict):
             return str(app.get("id")) == self._config.app_id
@@ -278,7 +278,7 @@ class GitHubHost(Webhooks):
 def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
     """Read a pull request as GitHub and Gitea describe it.
 
-    Raises PermanentFailure NOT_FOUND for another repository's, RetryableFailure for what is none.
+    Raises PermanentFailure NOT_FOUND for one of another repository, RetryableFailure for other content.
     """
     check_described(content, "the host")
     base = ("base", "repo")
@@ -287,7 +287,7 @@ def pull_of(content: Mapping[str, object], repository: Repository) -> Pull:
     if is_known and number != repository.number:
         detail = "another repository has the name of the pull request's: it was renamed, or removed"
         raise PermanentFailure(ErrorClass.NOT_FOUND, Component.PROVIDER, detail)
-    # By its name of today: only questions are redirected.
+    # Calls need the present name, because only a GET is redirected.
     if is_known and name and name.lower() != repository.name.lower():
         repository = Repository(name, repository.number)
     return Pull(
@@ -305,7 +305,7 @@ def _not_installed(what: str, owner: str) -> Lack:
 
 
 def _lacks_of(installation: Mapping[str, object], owner: str, where: str) -> list[Lack]:
-    """Return what an installation on an owner lacks: that it is active, and permissions `where` we write."""
+    """Return what an installation on an owner lacks: to be active, or permissions on `where`."""
     if installation.get("suspended_at"):
         advice = "Let the owner resume it, in the settings of their installed GitHub Apps."
         return [Lack(f"an active installation on {owner}: it is suspended", advice)]
@@ -314,7 +314,7 @@ def _lacks_of(installation: Mapping[str, object], owner: str, where: str) -> lis
 
 
 def _lacking(granting: Mapping[str, object]) -> list[str]:
-    """Return the needed permissions that an App, or its installation, does not have."""
+    """Return the needed permissions that an App or its installation does not have."""
     return [
         f"{name}: {level}"
         for name, level in PERMISSIONS.items()
@@ -337,7 +337,7 @@ def _inline(comment: InlineComment) -> Mapping[str, object]:
     return {**found, "start_line": comment.start_line, "start_side": side} if is_range else found
 
 
-# GitHub takes 20, 40 and 20 characters, and shows the button once the check run is completed.
+# GitHub accepts 20, 40 and 20 characters, and shows the button once the check run is completed.
 _REVIEW_AGAIN = {
     "label": "Review again",
     "description": "Makes another review of this commit.",

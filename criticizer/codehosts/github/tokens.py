@@ -1,7 +1,7 @@
-"""GitHub App tokens: the App's signed JWT, and an installation token of an hour for each repository.
+"""GitHub App tokens: the App's signed JWT, and an installation token for each repository.
 
-Tokens stay in memory, known to the filters of logs and texts. Nothing is assumed about their form:
-`ghs_` with 36 letters, or `ghs_<app>_<JWT>`.
+An installation token is valid for an hour. Tokens stay in memory, and the filters of logs and texts know
+them. Nothing is assumed about their form: `ghs_` with 36 letters, or `ghs_<app>_<JWT>`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from criticizer.http_client import Limits
 from criticizer.redaction import register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure
 
-# What one installation token may do: everything below, and nothing else of what the App was granted.
+# The permissions of an installation token; the App may have been granted others.
 PERMISSIONS: Final = {"checks": "write", "contents": "read", "metadata": "read", "pull_requests": "write"}
 RENEWED_BEFORE_SECONDS = 600.0
 LAG_PAUSES_SECONDS = (3.0, 10.0)
 FRESH_SECONDS = 30.0  # a younger token may not be known to all of GitHub's servers
-_BACKDATED_SECONDS = 60  # the clock of the other side may run behind ours ...
-_VALID_SECONDS = 540  # ... or ahead: GitHub takes at most 600
+_BACKDATED_SECONDS = 60  # GitHub's clock may be behind ours ...
+_VALID_SECONDS = 540  # ... or ahead of it: GitHub accepts at most 600
 _REUSED_SECONDS = 300
 _MAX_TOKENS = 1000
 
@@ -61,28 +61,28 @@ class AppCredentials:
 
 @dataclass(slots=True)
 class Token:
-    """An installation's token for one repository. `is_proven`: GitHub has accepted it once."""
+    """An installation's token for one repository. Times are seconds of the clock."""
 
     value: str = field(repr=False)
-    made_at: float  # both: seconds of the clock
+    made_at: float
     expires_at: float
-    is_proven: bool = False
+    is_proven: bool = False  # GitHub has accepted it once
 
     def may_be_unknown(self, now: float) -> bool:
-        """Say whether a refusal may only mean that GitHub's servers do not all know the token yet."""
+        """Return whether a refusal may only mean that not all of GitHub's servers know the token."""
         return not self.is_proven and now - self.made_at <= FRESH_SECONDS
 
 
 class AppTokens:
-    """The App's own tokens, in memory only: one per private key; keys are stored as digests."""
+    """The App's own tokens, in memory only: one for each private key, stored by its digest."""
 
     def __init__(self, app_id: str, clock: Callable[[], float]) -> None:
         self._app_id = app_id
         self._clock = clock
-        self._tokens: dict[bytes, tuple[str, float]] = {}  # and when each was signed
+        self._tokens: dict[bytes, tuple[str, float]] = {}  # and the time of its signature
 
     def get(self, private_key: str) -> str:
-        """Return a token that was signed in the last five minutes. Raises as `app_token`."""
+        """Return a token that was signed in the last five minutes. Raises as `app_token` does."""
         now, digest = self._clock(), _digest(private_key)
         token, signed_at = self._tokens.get(digest, ("", 0.0))
         if not token or not 0 <= now - signed_at < _REUSED_SECONDS:
@@ -91,7 +91,7 @@ class AppTokens:
         return token
 
     def drop(self, private_key: str) -> None:
-        """Forget the token of a key, which was refused."""
+        """Forget the refused token of a key."""
         self._tokens.pop(_digest(private_key), None)
 
 
@@ -133,7 +133,11 @@ class TokenCache:
         clock: Callable[[], float],
         ahead: Callable[[], float],
     ) -> None:
-        """`mint` requests a token and returns the answer; `ahead`: seconds of GitHub's clock before ours."""
+        """Start without tokens.
+
+        `mint` requests a token and returns the answer; `ahead` returns by how many seconds GitHub's clock is
+        ahead of ours.
+        """
         self._mint = mint
         self._clock = clock
         self._ahead = ahead
@@ -141,7 +145,7 @@ class TokenCache:
         self._lock = threading.Lock()
 
     def get(self, repository: Repository) -> Token:
-        """Return a token that lasts for ten more minutes, a new one where needed. Raises as `mint`."""
+        """Return a token, a new one where needed, valid for ten more minutes. Raises as `mint` does."""
         with self._lock:
             token = self._tokens.get(repository)
             if token is None or token.expires_at - self._clock() < RENEWED_BEFORE_SECONDS:
@@ -151,7 +155,7 @@ class TokenCache:
             return token
 
     def drop(self, repository: Repository, token: Token) -> None:
-        """Forget a refused token, unless another one has taken its place."""
+        """Forget a refused token, unless it was replaced already."""
         with self._lock:
             if self._tokens.get(repository) is token:
                 del self._tokens[repository]

@@ -23,7 +23,7 @@ def _rsa_key(text: str) -> str:
         return pem
     try:
         key = load_pem_private_key(pem.encode(), None)
-    except (TypeError, ValueError, UnsupportedAlgorithm):  # the first: it has a passphrase
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: it has a passphrase
         key = None
     if not isinstance(key, RSAPrivateKey):
         raise Invalid("is not an RSA key in PEM without a passphrase")

@@ -1,4 +1,4 @@
-"""GitHub's webhooks: who sent one (`X-Hub-Signature-256`), and what it asks for."""
+"""GitHub's webhooks: the proof of their sender (`X-Hub-Signature-256`), and their events."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _INSTALLATION = {
 }
 _REPOSITORY_ENDS = {"archived": "the repository was archived", "deleted": "the repository was deleted"}
 _REPOSITORY_NAMED = {"renamed": "the repository was renamed", "transferred": "the repository was transferred"}
-# The signature covers the body alone (guarantee G313): a captured one, say of a deleted comment, could come
-# under the name of an event in which "deleted" is about the repository, or about the App. Bodies of these two
-# events are known by what they do not have; all others by the fields that are read.
+# The signature covers the body alone (guarantee G313): a captured body, for example of a deleted comment, may
+# be sent with the name of an event in which "deleted" is about the repository or the App. Bodies of these two
+# events are recognised by the fields they lack; all others by the fields that are read.
 _OF_REPOSITORIES = frozenset(
     ("action", "repository", "sender", "organization", "enterprise", "installation", "changes")
 )
@@ -52,7 +52,7 @@ Handler = Callable[[str, Mapping[str, Any]], Asked]
 class Webhooks(ProvenWebhooks):
     """Webhooks of a GitHub App, or of a repository's own hook: their part of `Host`.
 
-    `app_id`: ours; checks of other Apps are not rerun.
+    `app_id` is that of our App; checks of other Apps are not rerun.
     """
 
     def __init__(self, secrets: Sequence[str], app_id: str = "") -> None:
@@ -69,16 +69,16 @@ class Webhooks(ProvenWebhooks):
         return known_id(headers.get("X-GitHub-Delivery"), body)
 
     def handler_of(self, kind: str) -> Handler | None:
-        """Return what reads events of a kind; None for one that asks for nothing."""
+        """Return the function that reads events of a kind; None for one that asks for nothing."""
         is_check = kind in ("check_run", "check_suite")
         return partial(_check, kind, self._app_id) if is_check else _HANDLERS.get(kind)
 
     def kind_of(self, headers: Mapping[str, str]) -> str:
-        """Return the name of the event that the headers give; "" without one."""
+        """Return the name of the event from the headers; "" without one."""
         return str(headers.get("X-GitHub-Event") or "")
 
     def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
-        """Return what an authentic event asks for (`Host.event`). Unknown events and actions are ignored."""
+        """Return the event of an authentic webhook (`Host`); unknown ones are ignored."""
         kind = self.kind_of(headers)
         if not _NAME.fullmatch(kind):
             raise Unreadable("X-GitHub-Event", "the name of an event")
@@ -117,9 +117,9 @@ def of_pull_request(action: str, content: Mapping[str, Any]) -> Asked:
 
 
 def open_pull(pull: Mapping[str, Any]) -> HostEvent | None:
-    """Read one of a list of open pull requests as its webhook would be.
+    """Return the event of one open pull request of a list, as its webhook would report it.
 
-    None where a field is unreadable, and for those of an archived repository, which takes no answer.
+    None where a field is unreadable, and for an archived repository, which accepts no comment.
     """
     content = {"number": pull.get("number"), "pull_request": pull}
     if fields.at(pull, "base", "repo", "archived") is True:
@@ -139,8 +139,8 @@ def _check(kind: str, app_id: str, action: str, content: Mapping[str, Any]) -> A
         return Ignored(f"{kind}.{action} asks for nothing here")
     if not app_id or str(fields.at(content, kind, "app", "id")) != app_id:
         return Ignored("the check is another App's")
-    # Empty for the pull requests of forks: they are found by their head. A fork's own ones, of the same head,
-    # are in the list as well.
+    # The list is empty for pull requests from forks, which are found by their head. It also holds pull
+    # requests in a fork, with the same head.
     ours = fields.at(content, "repository", "id")
     numbers = [
         fields.whole(one, "number", maximum=fields.MAX_NUMBER)
@@ -156,7 +156,7 @@ def _issue_comment(action: str, content: Mapping[str, Any]) -> Asked:
 
 
 def of_comment(action: str, content: Mapping[str, Any], has_rights: bool) -> Asked:
-    """Read a comment. `has_rights`: its author may write to the repository, as the host says."""
+    """Read a comment. `has_rights`: its author may write to the repository."""
     if action != "created":
         return Ignored(f"issue_comment.{action} asks for nothing here")
     if not fields.at(content, "issue", "pull_request"):

@@ -27,13 +27,13 @@ _STATES = {
 }  # fmt: skip
 _MAX_DESCRIPTION = 255
 _DEVELOPER = 30  # the level of access
-_MAX_SUGGESTED = 100  # lines above that of the comment
+_MAX_SUGGESTED = 100  # lines of a suggestion
 _IS_TOLD = "Cannot transition status"
 _NO_BRANCH = "References for commit"  # are not found
 
 
 class GitLabHost(TokenHost, Webhooks):
-    """GitLab (`Host`). Projects are named by number, which a rename keeps."""
+    """GitLab (`Host`). Paths name projects by their number, which a rename keeps."""
 
     name = "gitlab"
     label = "GitLab"
@@ -49,7 +49,7 @@ class GitLabHost(TokenHost, Webhooks):
         "Triggers: merge request events, comments",
     )
     has_threads = True
-    _diff: tuple[object, Mapping[str, object]] = ((), {})  # the newest: whose, and between which commits
+    _diff: tuple[object, Mapping[str, object]] = ((), {})  # the newest diff: its owner and its commits
 
     def pull_url(self, full_name: str, number: int) -> str:
         return f"{self._config.url.rstrip('/')}/{full_name}/-/merge_requests/{number}"
@@ -115,7 +115,7 @@ class GitLabHost(TokenHost, Webhooks):
     def _position(
         self, repository: Repository, number: int, head_sha: str, line: InlineComment
     ) -> Mapping[str, object]:
-        """Return where a line is: an unchanged one has the numbers of both sides."""
+        """Return the position of a line; that of an unchanged line has the numbers of both sides."""
         sides = {"old_line" if line.is_old else "new_line": line.line}
         if line.old_line:
             sides["old_line"] = line.old_line
@@ -125,9 +125,9 @@ class GitLabHost(TokenHost, Webhooks):
         }  # fmt: skip
 
     def _version(self, repository: Repository, number: int, head_sha: str) -> Mapping[str, object]:
-        """Return the commits of the merge request's newest diff. Raises while it is not of this head."""
+        """Return the commits of the newest diff. Raises RetryableFailure unless it is of this head."""
         path = f"{_path(repository, number)}/versions"
-        if self._diff[0] == (path, head_sha):  # asked for once, not for each of its threads
+        if self._diff[0] == (path, head_sha):  # requested once for all threads
             return self._diff[1]
         newest = next(iter(next(self.client.pages(path, {"per_page": 1}))), {})
         if newest.get("head_commit_sha") != head_sha:
@@ -146,7 +146,7 @@ class GitLabHost(TokenHost, Webhooks):
             for name in ("project_access", "group_access")
         ]
         known = [level for level in levels if isinstance(level, int)]
-        return not known or max(known) >= _DEVELOPER  # an administrator's are not told
+        return not known or max(known) >= _DEVELOPER  # none are given to an administrator
 
     def _set_status(self, repository: Repository, verdict: Verdict) -> int | None:
         status: dict[str, object] = {
@@ -156,23 +156,23 @@ class GitLabHost(TokenHost, Webhooks):
         }  # fmt: skip
         path = f"{_project(repository)}/statuses/{verdict.head_sha}"
         try:
-            # Once more is once: GitLab refuses a state that the commit has already.
+            # It may be set twice: GitLab refuses a state that the commit has already.
             return number_of(self.client.call("POST", path, status, acts=False), self.label)
         except PermanentFailure as failure:
             message = str(failure.context.get("host_said", ""))
             if failure.error_class is ErrorClass.SCHEMA_INVALID and message.startswith(_IS_TOLD):
                 return None
             if failure.error_class is ErrorClass.NOT_FOUND and _NO_BRANCH in message:
-                # A fork's, for example. Under the name of its branch it would be shown as one of the project.
+                # For example a fork's. With its branch's name the commit would be shown as the project's own.
                 log.warning("commit_without_branch_has_no_status", project=repository.name)
                 return None
             raise
 
 
 def _named_today(content: Mapping[str, object], repository: Repository) -> Repository:
-    """Return the project with the name in the `references.full` of its merge request.
+    """Return the project with its present name, from `references.full` of a merge request.
 
-    The number of a project stays when it is renamed. Without a valid name, it is `repository`.
+    The number of a project stays when it is renamed. Returns `repository` without a valid name.
     """
     name = fields.known_text(content, "references", "full").rpartition("!")[0]
     with contextlib.suppress(ValueError):

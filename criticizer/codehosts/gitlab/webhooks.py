@@ -1,4 +1,4 @@
-"""GitLab's webhooks: who sent one (a signature, or a token in clear), and what it asks for."""
+"""GitLab's webhooks: the proof of their sender (a signature, or a token), and their events."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class Webhooks(ProvenWebhooks):
         self._clock = clock
 
     def authenticate(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Check the signature; where GitLab sent none, the token, which proves the sender but not the body.
+        """Check the signature, or the token where GitLab sent no signature.
 
-        Once a key is set, a signature that does not fit is refused, whatever the token is.
+        The token proves the sender, but not the body. Once a key is set, a webhook with a wrong signature is
+        refused, whatever its token is.
         """
         secrets = list(self._secrets)
         keys = [secret for secret in secrets if secret.startswith(KEY_PREFIX)]
@@ -60,11 +61,11 @@ class Webhooks(ProvenWebhooks):
             raise refusal(secrets, signature)
 
     def delivery_id(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Return the key that is the same on every try; `X-Gitlab-Webhook-UUID` is new on each."""
+        """Return the key that all tries have; `X-Gitlab-Webhook-UUID` is another one on each."""
         return known_id(headers.get("Idempotency-Key") or headers.get("Webhook-Id"), body)
 
     def event(self, headers: Mapping[str, str], content: Mapping[str, Any]) -> HostEvent:
-        """Return what an authentic event asks for (`Host.event`). Unknown events and actions are ignored."""
+        """Return the event of an authentic webhook (`Host`); unknown ones are ignored."""
         kind = content.get("object_kind")
         if not (isinstance(kind, str) and _KIND.fullmatch(kind)):
             raise Unreadable("object_kind", "the name of an event")
@@ -72,7 +73,7 @@ class Webhooks(ProvenWebhooks):
             return HostEvent(kind, Ignored(f"{kind} asks for nothing here"))
         action = fields.at(content, "object_attributes", "action")
         if kind == "note" and action is None:
-            action = "create"  # all that older versions report
+            action = "create"  # older versions report no other action
         if not (isinstance(action, str) and _KIND.fullmatch(action)):
             return HostEvent(kind, Ignored(f"a {kind} without an action asks for nothing here"))
         name = f"{kind}.{action}"
@@ -113,8 +114,10 @@ def _merge_request(action: str, content: Mapping[str, Any]) -> Asked:
 
 
 def _note(action: str, content: Mapping[str, Any]) -> Asked:
-    """Read a comment. An event does not tell the rights of its author: a project's members alone choose who
-    is asked to work on a merge request, and those may command.
+    """Read a comment, whose author may command as an assignee or reviewer.
+
+    An event does not hold the rights of its author, but only members of a project choose its assignees and
+    reviewers.
     """
     found, request = "object_attributes", "merge_request"
     if action != "create" or fields.at(content, found, "noteable_type") != "MergeRequest":
@@ -132,7 +135,10 @@ def _note(action: str, content: Mapping[str, Any]) -> Asked:
 
 
 def open_merge_request(row: Mapping[str, Any]) -> HostEvent | None:
-    """Read one of a list of open merge requests as its webhook would be; None where a field is unreadable."""
+    """Return the event of one open merge request of a list, as its webhook would report it.
+
+    None where a field is unreadable.
+    """
     try:
         content = {"object_attributes": {**row, "last_commit": {"id": row.get("sha")}}}
         name = fields.text(row, "references", "full").rpartition("!")[0]
@@ -159,11 +165,11 @@ def _pull_of(content: Mapping[str, Any]) -> PullRequest:
     is_draft = fields.flag(content, found, "draft") or fields.flag(content, found, "work_in_progress")
     return PullRequest(
         number=fields.whole(content, found, "iid", maximum=fields.MAX_NUMBER),
-        # Without commits there is none, also when it is closed.
+        # A merge request without commits has no head, also when it is closed.
         head_sha=fields.sha(content, found, "last_commit", "id")
         if fields.at(content, found, "last_commit")
         else "",
-        base_sha="",  # an event does not tell it
+        base_sha="",  # an event does not hold it
         base_ref=fields.branch(content, found, "target_branch"),
         state="draft" if state == "open" and is_draft else state,
         reported_at=fields.moment(content, found, "updated_at"),
