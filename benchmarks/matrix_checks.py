@@ -46,7 +46,7 @@ class CheckBench(Bench):
         seen = {"head_sha": f"{number:040x}", "base_sha": "b" * 40, "base_ref": "main"}
         change = HostChange.objects.create(
             host=self._name, repository_id=number + 1, number=1, changelist_id=changelist,
-            full_name=changelist.partition(":")[2].partition("#")[0], reported_at=timezone.now(), **seen,
+            full_name=f"owner{number}/web", reported_at=timezone.now(), **seen,
         )  # fmt: skip
         HostVersion.objects.create(change=change, job=job, is_automatic=False, **seen)
         return int(job.pk)

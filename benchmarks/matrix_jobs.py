@@ -31,7 +31,7 @@ def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0)
     `number` is that of the recipient.
     """
     from notifications.delivery import prepare, snapshot
-    from notifications.recipients import split
+    from notifications.recipients import host_of, split
     from reviews.models import ReviewJob
     from tests.notifications.samples import reviewed
 
@@ -47,7 +47,7 @@ def prepared_job(rig: Rig, series: str, number: int, *, digest_minutes: int = 0)
     message = replace(
         reviewed(2), token=token, address=split(recipient)[1], created_at_epoch=int(time.time())
     )
-    if "#" in recipient:  # a pull request takes the review of its own pull request only
+    if host_of(recipient):  # a pull request takes the review of its own pull request only
         data: Any = message.payload["data"]
         place = {"path": "app.py", "line": 14, "start_line": 12, "side": "new", "replacement": ""}
         pull = {

@@ -37,6 +37,7 @@ from benchmarks.matrix_rig import (
     Rig,
     nothing,
 )
+from criticizer.codehosts.registry import sign_of
 from notifications.providers.base import Provider
 from notifications.providers.email.esp_base import HostedMailConfig
 from notifications.providers.email.imap_archive import ArchiveConfig
@@ -243,7 +244,7 @@ def _on_host(channel: str) -> MakeRig:
             pull = github.Pull(hunks={"app.py": ((12, 14, 12, 14),)})
             kept = {"comments": _Kept(hook), "reviews": Ledger(hook), "checks": _Kept(hook)}
             server.repos.setdefault(f"owner{number}/web", github.Repo(number + 1, {1: pull}, **kept))
-            return f"{channel.removesuffix(hosts.CHECK)}:owner{number}/web#1"
+            return f"{channel.removesuffix(hosts.CHECK)}:owner{number}/web{sign_of(name)}1"
 
         def arrived() -> Iterable[str]:
             if channel.endswith(hosts.CHECK):
