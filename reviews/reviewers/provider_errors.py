@@ -95,8 +95,12 @@ def failure_of_answer(answer: Answer, call_id: str) -> Failure:
     found = _BY_CODE.get(code) if code else None
     if found is None and status in {400, 413, 422, 500} and _TOO_LONG.search(message):
         found = _BY_CODE["context_length_exceeded"]
-    # 401 and 429 are unambiguous; a gateway's own code must not weaken them.
-    if found is None or status in {401, 429}:
+    # 401 and 429 are unambiguous; a gateway's own code must not weaken them. An internal error says less than
+    # 503, with which servers send it while they are overloaded.
+    is_vague = (
+        found is not None and found[0] is ErrorClass.UPSTREAM_INTERNAL and status in {502, 503, 504, 529}
+    )
+    if found is None or is_vague or status in {401, 429}:
         found = _BY_STATUS.get(status) or found or _by_hundreds(status)
     error_class, detail = found
     return failure(

@@ -127,6 +127,12 @@ ERRORS: list[tuple[Reply, type[Failure], ErrorClass]] = [
     (error(500, "oops"), RetryableFailure, ErrorClass.UPSTREAM_INTERNAL),
     (error(502, "bad gateway"), RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE),
     (error(503, "busy"), RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE),
+    (
+        error(503, "overloaded or not ready", "server_error"),
+        RetryableFailure,
+        ErrorClass.UPSTREAM_UNAVAILABLE,
+    ),
+    (error(500, "oops", "server_error"), RetryableFailure, ErrorClass.UPSTREAM_INTERNAL),
     (error(504, "late"), RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE),
     (Reply(status=502, body="<html>Bad Gateway</html>"), RetryableFailure, ErrorClass.UPSTREAM_UNAVAILABLE),
     (Reply(status=507, body=""), RetryableFailure, ErrorClass.UPSTREAM_INTERNAL),
