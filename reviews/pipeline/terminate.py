@@ -26,7 +26,7 @@ from notifications.delivery import operator_actions
 from notifications.models import Delivery
 from notifications.states import DeliveryStatus
 from reviews.agents import expire as expire_tasks
-from reviews.models import ReviewJob, Scan
+from reviews.models import FindingRow, JobEvent, ReviewJob, Scan
 from reviews.models.jobs import SCAN
 from reviews.pipeline import circuit_alerts
 from reviews.pipeline.base import (
@@ -205,16 +205,16 @@ WITH run AS (
   RETURNING s.job_id, s.stage, j.status),
 late AS (
   UPDATE jobs SET is_late = true FROM run
-   WHERE jobs.id = run.job_id AND run.status = 'timed_out' AND run.stage = 'llm' RETURNING jobs.id),
-noted AS (
-  INSERT INTO job_events (job_id, kind, actor, reason)
-  SELECT id, 'late_stored', 'criticizer', 'a worker finished the review after the deadline' FROM late)
-SELECT run.job_id, run.status, extract(epoch FROM now() - j.deadline_at)::float8 AS late_by_seconds
+   WHERE jobs.id = run.job_id AND run.status = 'timed_out' AND run.stage = 'llm' RETURNING jobs.id)
+SELECT run.job_id, run.status, EXISTS (SELECT FROM late) AS is_late,
+       extract(epoch FROM now() - j.deadline_at)::float8 AS late_by_seconds
   FROM run JOIN jobs j ON j.id = run.job_id""")
 
 
 def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> bool:
     """Store a worker's result for a job that ended in between; change no state (guarantee G19).
+
+    Findings of earlier versions do not end with it: what it says of them waits for its acceptance.
 
     Once per worker. Returns False when the lease was lost to another worker, when the job is active
     again, or when there is no result.
@@ -226,6 +226,15 @@ def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> boo
         if found is None:
             return False
         write()
+        endings = _take_back_endings(claim.job_id)
+        if found["is_late"]:
+            JobEvent.objects.create(
+                job_id=claim.job_id,
+                kind=JobEvent.Kind.LATE_STORED,
+                actor=SYSTEM,
+                reason="a worker finished the review after the deadline",
+                context={"endings": endings} if endings else {},
+            )
     log.info(
         "result_after_end",
         job=claim.job_id,
@@ -234,6 +243,26 @@ def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> boo
         late_by_seconds=round(found["late_by_seconds"], 1),
     )
     return True
+
+
+def _take_back_endings(job_id: int) -> dict[str, list[int]]:
+    """Undo what a result has just said of findings of earlier versions; return it: ending -> their ids."""
+    ended = FindingRow.objects.filter(ended_in=job_id)
+    endings: dict[str, list[int]] = {}
+    for pk, ending in ended.order_by("pk").values_list("pk", "ending"):
+        endings.setdefault(ending, []).append(pk)
+    if endings:
+        ended.update(ending="", ended_in=None)
+    return endings
+
+
+def _end_findings(job_id: int) -> None:
+    """End the findings of earlier versions of which an accepted late result says how they ended."""
+    stored = JobEvent.objects.filter(job_id=job_id, kind=JobEvent.Kind.LATE_STORED).order_by("-id").first()
+    endings = stored.context.get("endings", {}) if stored is not None else {}
+    for ending, ids in endings.items():
+        open_ones = FindingRow.objects.filter(pk__in=ids, ended_in=None, ending="")
+        open_ones.update(ending=ending, ended_in=job_id)
 
 
 def why_not_acceptable(job_id: int) -> str:
@@ -296,6 +325,7 @@ def accept_late(job_id: int, actor: str, reason: str) -> str:
             )
             if notify is None:
                 return "the review has changed since: reload it"
+            _end_findings(job_id)
             operator_actions.revive_cancelled(job_id)
             outbox.publish(AGGREGATE, notify, MESSAGE, queue_of(Stage.NOTIFY), flow=outbox.REPLAYS)
     except IntegrityError:

@@ -14,10 +14,11 @@ from criticizer.queue import outbox
 from deadletters.models import DeadLetter
 from notifications.delivery import snapshot
 from notifications.models import Delivery
+from notifications.rendering import Ending
 from reviews import pipeline
 from reviews.models import Attempt, FindingRow, JobEvent, ReviewJob, Scan, StageRun
 from reviews.pipeline import Due, LostLease, StageClaim, executor
-from reviews.states import JobStatus, StageStatus
+from reviews.states import FindingStatus, JobStatus, StageStatus
 from tests import factories, scripted
 from tests.beside import Beside
 from tests.letters import walk_and_replay
@@ -125,6 +126,48 @@ def test_a_late_result_is_stored_and_changes_no_state(post: Post, work: Work) ->
     assert [event.kind for event in job.events.all()] == ["timed_out", "late_stored"]
     assert Attempt.objects.get(stage_run__stage="llm").error_class == "DEADLINE_EXCEEDED"
     assert not OutboxMessage.objects.exists()
+
+
+def _ends_a_finding(job_id: int, end: Callable[[], object]) -> Callable[[StageClaim], Callable[[], None]]:
+    """A review without the earlier version's finding, during which its job ends."""
+
+    def step(claim: StageClaim) -> Callable[[], None]:
+        end()
+        earlier = FindingRow.objects.exclude(job=job_id)
+        return lambda: earlier.update(ending=Ending.FIXED, ended_in=claim.job_id) and None
+
+    return step
+
+
+def test_a_late_result_ends_findings_of_earlier_versions_when_it_is_accepted(post: Post, work: Work) -> None:
+    earlier = factories.FindingRowFactory(job_id=post().job_id, is_new=True)
+    work()
+    job_id = post(key="k2", version=2, rerun=True).job_id
+
+    def overdue() -> None:
+        _overdue(job_id)
+        assert pipeline.expire_overdue() == 1
+
+    scripted.SCRIPT["llm"].append(_ends_a_finding(job_id, overdue))
+    work()
+    earlier.refresh_from_db()
+    assert ReviewJob.objects.get(pk=job_id).is_late
+    assert (earlier.ending, earlier.ended_in_id, earlier.status) == ("", None, FindingStatus.NEW)
+
+    assert pipeline.accept_late(job_id, "olga", "still useful") == ""
+    earlier.refresh_from_db()
+    assert (earlier.ending, earlier.ended_in_id, earlier.status) == ("fixed", job_id, FindingStatus.FIXED)
+
+
+def test_the_result_of_a_superseded_review_ends_no_finding_of_another(post: Post, work: Work) -> None:
+    earlier = factories.FindingRowFactory(job_id=post().job_id, is_new=True)
+    work()
+    job_id = post(key="k2", version=2, rerun=True).job_id
+    scripted.SCRIPT["llm"].append(_ends_a_finding(job_id, lambda: post(key="k3", version=3, rerun=True)))
+    work()
+    assert ReviewJob.objects.get(pk=job_id).status == JobStatus.SUPERSEDED
+    earlier.refresh_from_db()
+    assert (earlier.ending, earlier.ended_in_id) == ("", None)
 
 
 def test_a_late_result_is_stored_once(post: Post) -> None:
