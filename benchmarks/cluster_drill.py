@@ -36,10 +36,10 @@ from benchmarks import cluster_faults, cluster_hosts, cluster_network, drill_pee
 from benchmarks.cluster_faults import Injector, recovery_of
 from benchmarks.cluster_hosts import Cluster
 from benchmarks.drill_course import COUNTED, FLOOD_SHARE, Course, explain, kept_unless_good, options_of
-from benchmarks.drill_cut import Cut, Phases
 from benchmarks.drill_ledger import Verdict, take_out_repeated
 from benchmarks.drill_load import make_flood, make_requests
 from benchmarks.drill_peers import Peers
+from benchmarks.drill_phases import Cut, Phases
 from benchmarks.drill_stack import api_keys, environment, make_commits
 from benchmarks.figures import percentile, say
 from benchmarks.ground import CannotRun, until

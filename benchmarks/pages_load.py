@@ -117,7 +117,7 @@ def _large_review(key: str, version: int, widened: str, word: str) -> ReviewJob:
     from reviews.artifacts import store
     from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob, StageRun
     from reviews.pipeline import StageClaim
-    from reviews.reviewers import prepared_codec
+    from reviews.reviewers import prepared_change_codec
     from reviews.reviewers.prepare import ReviewLimits, prepare
     from reviews.sources.base import Action, Change, ChangeStatus, FileChange
     from reviews.states import Stage
@@ -138,7 +138,7 @@ def _large_review(key: str, version: int, widened: str, word: str) -> ReviewJob:
         StageRun.objects.create(job=job, stage=stage, status="succeeded", started_at=now, finished_at=now)
     claim = StageClaim(1, uuid4(), 1, Stage.FETCH, 1, 5, 1, job.pk, job.changelist_id, 1)
     prepared = prepare(change, Redactor(), ReviewLimits(max_calls=200))
-    store.store(claim, Artifact.Kind.REDACTED, prepared_codec.to_json(prepared, "benchmark")).save()
+    store.store(claim, Artifact.Kind.REDACTED, prepared_change_codec.to_json(prepared, "benchmark")).save()
     CoverageRow.objects.bulk_create(CoverageRow(job=job, file=file.path, status="reviewed") for file in files)
     lines = [n for n, line in enumerate(new.splitlines(), start=1) if word in line]
     FindingRow.objects.bulk_create(

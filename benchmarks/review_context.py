@@ -34,15 +34,15 @@ from reviews.reviewers.base import Finding, FindingSeverity
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.outline import outline
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import request_text, verify_text
 from reviews.reviewers.splitting import Part
-from reviews.reviewers.surroundings import shown_again
+from reviews.reviewers.verifier_context import shown_again
 from reviews.reviewers.verifying import SHARE, _claim
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange
 from reviews.sources.content import generated_reason
-from reviews.sources.context import ContextFetcher
+from reviews.sources.context_files import ContextFetcher
 from reviews.sources.diffs import diff_file
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource

@@ -20,7 +20,7 @@ from benchmarks.review_figure import figure_of
 from criticizer.redaction import Redactor
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.rules import rules_of

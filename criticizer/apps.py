@@ -15,8 +15,8 @@ class CriticizerConfig(AppConfig):
         from criticizer.checks import settings as settings_checks  # noqa: F401  registers system checks
         from criticizer.redaction import known_secrets, register_own_secrets, require_policy
         from criticizer.security import reauthentication  # noqa: F401  registers a signal
+        from criticizer.security.configured_secrets import own_secrets
         from criticizer.security.error_reporting import print_clean
-        from criticizer.security.known_secrets import own_secrets
 
         require_policy(settings.REDACTION_POLICY)
         register_own_secrets(own_secrets())

@@ -9,7 +9,7 @@ class DeadLettersConfig(AppConfig):
 
     def ready(self) -> None:
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
-        from criticizer.security.lifetimes import COPIES, Copy
+        from criticizer.security.expired_copies import COPIES, Copy
         from deadletters import metrics
 
         GAUGES.extend(metrics.GAUGES)

@@ -12,7 +12,7 @@ class NotificationsConfig(AppConfig):
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience import rate_limit
         from criticizer.resilience.health_checks import CHECKS
-        from criticizer.security.lifetimes import COPIES, Copy
+        from criticizer.security.expired_copies import COPIES, Copy
         from notifications import checks, health_checks, metrics  # noqa: F401  registers system checks
 
         GAUGES.extend(metrics.GAUGES)

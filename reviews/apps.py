@@ -13,7 +13,7 @@ class ReviewsConfig(AppConfig):
         from criticizer.checks import OUTSIDE
         from criticizer.observability.metrics import COUNTED_TABLES, GAUGES
         from criticizer.resilience.health_checks import CHECKS, PENDING
-        from criticizer.security.lifetimes import COPIES, Copy
+        from criticizer.security.expired_copies import COPIES, Copy
         from reviews import health_checks, metrics
         from reviews.recipients.viewing_scopes import visible_to
         from reviews.roles import after_migrate

@@ -20,7 +20,7 @@ from notifications.rendering.report import DiffPlace
 from notifications.states import DeliveryStatus
 from reviews.artifacts import redactor
 from reviews.models import FindingRow, ReviewJob
-from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
+from reviews.reviewers.prepared_change_codec import DiffLine, FileDiffText
 from reviews.sources.paths import decode_path
 from reviews.sources.pull import depot_prefix
 

@@ -27,8 +27,8 @@ from reviews.finding_exports import path_in_repository
 from reviews.models import Artifact, LinterResultRow, ReviewJob
 from reviews.recipients.viewing_scopes import Scope, scope_of_key
 from reviews.reviewers.checks.hidden_text import addresses_reviewer
-from reviews.reviewers.prepared import Prepared
-from reviews.reviewers.prepared_codec import FileDiffText
+from reviews.reviewers.prepared_change import Prepared
+from reviews.reviewers.prepared_change_codec import FileDiffText
 from reviews.reviewers.reported import Reported
 from reviews.reviewers.sarif_import import MAX_MESSAGE_CHARS, MAX_RESULTS, TOO_MANY, LinterResult
 

@@ -5,9 +5,19 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.decorators.http import require_POST
 
-from reviews.admin import invite, message_preview, repositories
+from reviews.admin import code_host_setup, invite, message_preview
 from reviews.finding_exports import FORMS
-from reviews.web import actions, comparison, configurations, feeds, findings, fold, quality, scans, views
+from reviews.web import (
+    actions,
+    comparison,
+    configurations,
+    feeds,
+    findings,
+    fold_proposals,
+    quality,
+    scans,
+    views,
+)
 from reviews.web import subscriptions as subscription_views
 from reviews.web.login import Login
 from reviews.web.welcome import Welcome
@@ -16,7 +26,7 @@ _pages = [
     path("", views.review_list, name="list"),
     path("findings/", views.finding_list, name="findings"),
     path("quality/", quality.quality, name="quality"),
-    path("quality/fold/", fold.fold, name="quality-fold"),
+    path("quality/fold/", fold_proposals.fold, name="quality-fold"),
     path("reviews/live/", views.review_list_live, name="list-live"),
     path("reviews/<int:job_id>/", views.review_detail, name="detail"),
     path("reviews/<int:job_id>/live/", views.review_detail_live, name="detail-live"),
@@ -60,10 +70,10 @@ urlpatterns = [
         name="job-message-html",
     ),
     path("admin/dashboard/", admin.site.admin_view(views.dashboard_live), name="dashboard-live"),
-    path("admin/repositories/", admin.site.admin_view(repositories.repositories), name="repositories"),
+    path("admin/repositories/", admin.site.admin_view(code_host_setup.repositories), name="repositories"),
     path(
         "admin/repositories/<slug:name>/test/",
-        admin.site.admin_view(repositories.check_connection),
+        admin.site.admin_view(code_host_setup.check_connection),
         name="repository-test",
     ),
     path("admin/invite/", admin.site.admin_view(invite.invite), name="invite"),

@@ -18,7 +18,7 @@ from notifications.rendering import Ending, ReportFinding
 from reviews.reviewers.base import MAX_EXCERPT_CHARS, Side
 from reviews.reviewers.chunks import ShownHunk
 from reviews.reviewers.merging import shared, telling_words
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 
 MIN_CODE = 12  # characters; shorter code, such as a brace, matches anything
 NEARBY_LINES = 3

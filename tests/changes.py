@@ -11,7 +11,7 @@ from reviews.models import Artifact, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.recipients.viewing_scopes import EVERYTHING, Scope
 from reviews.repository_configuration import Configurations
-from reviews.reviewers import prepared_codec
+from reviews.reviewers import prepared_change_codec
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.sources.base import Change, FileChange
 from reviews.sources.registry import source_for
@@ -24,7 +24,7 @@ def store_diff(job: ReviewJob, *files: FileChange) -> None:
     """Store the redacted form of a change as the stage fetch does."""
     prepared = prepare(build.change(*files), Redactor(), ReviewLimits(max_calls=200))
     claim = StageClaim(1, uuid4(), 1, Stage.FETCH, 1, 5, 1, job.pk, job.changelist_id, job.review_version)
-    store.store(claim, Artifact.Kind.REDACTED, prepared_codec.to_json(prepared, "test")).save()
+    store.store(claim, Artifact.Kind.REDACTED, prepared_change_codec.to_json(prepared, "test")).save()
 
 
 def fetched(changelist_id: str, scope: Scope = EVERYTHING) -> Change:

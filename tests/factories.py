@@ -2,7 +2,7 @@
 
 `ReviewJobFactory()` alone is a job row. `job_with_stages()` adds its three stage runs, as
 intake does. States are set directly here and only here: the product writes them through
-`intake`, `pipeline`, `sending` and `workflow`.
+`intake`, `pipeline`, `delivery.store` and `workflow`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any, Final
 from unittest.mock import ANY
 
-from reviews.api.auth import REFUSALS, ApiKeyThrottle
+from reviews.api.auth import REFUSALS
+from reviews.api.throttling import ApiKeyThrottle
 
 # By module: names that its functions assign or fill, which a test finds as they are after the import.
 FORGOTTEN: Final = {
@@ -17,7 +18,7 @@ FORGOTTEN: Final = {
     "criticizer.queue.outbox": ("_after",),
     "criticizer.resilience.gate": ("_free",),
     "criticizer.resilience.receivers": ("_counted",),
-    "criticizer.security.lifetimes": ("_ran_at",),
+    "criticizer.security.expired_copies": ("_ran_at",),
     "deadletters.retention.letter_archive": ("_resealed_to",),
     "deadletters.retention.policy": ("_walked_at",),
     "reviews.artifacts.integrity": ("_walked_at",),

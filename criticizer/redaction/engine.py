@@ -12,11 +12,11 @@ from typing import Final
 
 from criticizer.redaction.input.document import PLACEHOLDER, encode, read
 from criticizer.redaction.known_secrets import OwnSecrets, registered
-from criticizer.redaction.known_values import LEAST, KnownValues
 from criticizer.redaction.part import Part
 from criticizer.redaction.patterns import compiled, forget
 from criticizer.redaction.policy import POLICY_KINDS, Policy, parse
 from criticizer.redaction.redacted_text import RedactedText, RedactionBlocked, seal
+from criticizer.redaction.repeated_values import LEAST, KnownValues
 from criticizer.redaction.rules import live_code
 from criticizer.redaction.rules.characters import holds
 from criticizer.redaction.rules.issuer_tokens import KINDS, RULESET

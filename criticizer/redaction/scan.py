@@ -17,11 +17,11 @@ from criticizer.redaction.input.normalization import Shadow, shadows
 from criticizer.redaction.known_secrets import OwnSecrets
 from criticizer.redaction.policy import Policy
 from criticizer.redaction.rules import (
-    contexts,
     documents,
     entropy,
+    issuer_contexts,
     key_names,
-    nearby,
+    near_secret_words,
     pairs,
     pem,
     syntax,
@@ -29,7 +29,7 @@ from criticizer.redaction.rules import (
 )
 from criticizer.redaction.rules.assignments import Assignments, continues_as_longer_word
 from criticizer.redaction.rules.key_names import WORDS
-from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.named_values import Span
 from criticizer.redaction.rules.token_matching import tokens
 from criticizer.redaction.work import Work
 
@@ -171,7 +171,7 @@ def _words(
             # One search also reads the values beside the next words of the line.
             reach, reached = min(start + _NEAR, _line_end(text, end)), strength
             work.spend(32)
-            near += nearby.spans(text, start, end, strength, found=done > end)
+            near += near_secret_words.spans(text, start, end, strength, found=done > end)
             if document is not None:
                 near += tables.spans(document, start, end, strength, work.spend)
         if assignments.opens or values.goes_on:
@@ -201,7 +201,7 @@ def _contexts(
             reach[handler] = max(span[1] for span in more)
             spans += more
         if handler in syntax.READ_ALL:
-            reach[handler] = max(reach.get(handler, 0), contexts.window_end(text, end))
+            reach[handler] = max(reach.get(handler, 0), issuer_contexts.window_end(text, end))
         if handler in syntax.CONTINUED and syntax.is_continued(text, end):
             places.append((start, end))
     return spans

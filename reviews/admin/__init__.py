@@ -6,7 +6,7 @@ from reviews.admin import (
     api_keys,
     artifacts,
     attempts,
-    hosts,
+    code_hosts,
     jobs,
     scan_targets,
     skipped_paths,

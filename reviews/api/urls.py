@@ -5,8 +5,8 @@ from django.urls import path, re_path
 from criticizer.codehosts.registry import HOSTS
 from reviews.api import agents, dead_letters, views
 from reviews.api.configuration import ConfigurationCheck
-from reviews.api.evidence import ReviewEvidence
 from reviews.api.findings import FindingList, FindingVerdict
+from reviews.api.linter_results import ReviewEvidence
 from reviews.api.openapi import DocsView, SchemaView
 from reviews.api.scans import ScanDetail, ScanDocuments, ScanList
 from reviews.api.webhooks import HostWebhook

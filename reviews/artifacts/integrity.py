@@ -24,7 +24,7 @@ from django.utils import timezone
 from criticizer.db import prepared
 from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import ErrorClass, Failure, PermanentFailure, RetryableFailure
-from criticizer.security import lifetimes, sealed_field
+from criticizer.security import expired_copies, sealed_field
 from criticizer.security.encryption import Vault, VaultError
 from deadletters import alerts
 from reviews.artifacts import store
@@ -188,7 +188,7 @@ def find_overdue_copies() -> int:
     `security.lifetimes` knows the time of each.
     """
     reason = "Copies are kept beyond their lifetime"
-    overdue = lifetimes.overdue(timedelta(minutes=OVERDUE_GRACE_MINUTES))
+    overdue = expired_copies.overdue(timedelta(minutes=OVERDUE_GRACE_MINUTES))
     return sum(_report_once_a_day(reason, table, rows) for table, rows in overdue)
 
 

@@ -10,10 +10,10 @@ from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from criticizer.redaction.rules.issuer_tokens import RULESET
-from criticizer.security.known_secrets import configured_secrets
+from criticizer.security.configured_secrets import configured_secrets
 from reviews import token_counts
 from reviews.models import Artifact
-from reviews.reviewers import prepared_codec
+from reviews.reviewers import prepared_change_codec
 from reviews.reviewers.prepare import ReviewLimits
 
 COMPACT_BELOW = 16_000  # tokens of a request
@@ -45,7 +45,7 @@ def current() -> str:
     one would redact it again each time. The guard looks for them before each call.
     """
     parts = [
-        prepared_codec.FORMAT,
+        prepared_change_codec.FORMAT,
         RULESET,
         settings.REDACTION_POLICY,
         asdict(limits()),

@@ -21,10 +21,10 @@ from criticizer.resilience.failures import ErrorClass, PermanentFailure
 from reviews.artifacts import recipe, store
 from reviews.models import Artifact
 from reviews.pipeline import StageClaim
-from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers import prepared_change_codec, redactor
 from reviews.reviewers.base import Edit
-from reviews.reviewers.prepared import Prepared
-from reviews.reviewers.prepared_codec import FileDiffText
+from reviews.reviewers.prepared_change import Prepared
+from reviews.reviewers.prepared_change_codec import FileDiffText
 from reviews.sources import change_codec
 from reviews.sources.base import Change
 from reviews.sources.enforcement import without_old_side
@@ -145,7 +145,7 @@ def diffs(job_id: int) -> tuple[FileDiffText, ...]:
     artifact = store.newest(job_id, Artifact.Kind.REDACTED)
     found = _READ.get(artifact.sha256)
     if found is None:
-        found = prepared_codec.diffs_of(store.opened(artifact))
+        found = prepared_change_codec.diffs_of(store.opened(artifact))
         _READ.put(artifact.sha256, found, artifact.size_bytes)
     return found
 
@@ -165,7 +165,7 @@ def refused_edits(job_id: int, edits: Sequence[tuple[str, Edit]]) -> list[str]:
 def _stored(job_id: int) -> Prepared | None:
     """Return the stored redacted change, or None if it cannot stand for the raw one."""
     try:
-        prepared = prepared_codec.from_json(
+        prepared = prepared_change_codec.from_json(
             store.load(job_id, Artifact.Kind.REDACTED), recipe.current(), settings.REDACTION_POLICY
         )
     except PermanentFailure as failure:
@@ -183,6 +183,6 @@ def _redacted(raw: bytes) -> tuple[bytes, Prepared, str]:
     """Redact a change; return its JSON, what that holds, and the recipe."""
     today = recipe.current()
     data = redactor.redact_change(raw, settings.REDACTION_POLICY, recipe.limits_for_packing(), today)
-    prepared = prepared_codec.from_json(data, today, settings.REDACTION_POLICY)
+    prepared = prepared_change_codec.from_json(data, today, settings.REDACTION_POLICY)
     assert prepared is not None
     return data, prepared, today

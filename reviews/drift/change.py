@@ -18,8 +18,8 @@ from reviews.drift.claims import Claim, Form, Judgement, Kind, Reason, Verdict, 
 from reviews.drift.extraction import MAX_CLAIMS as MAX_CLAIMS_OF_DOCUMENT
 from reviews.drift.extraction import claims_of
 from reviews.drift.index import Index, documents_in
-from reviews.drift.needles import MAX_NEEDLES, needles
 from reviews.drift.page import Page
+from reviews.drift.removed_words import MAX_NEEDLES, needles
 from reviews.drift.trees import Tree
 
 MAX_DOCUMENTS = 500

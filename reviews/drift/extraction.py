@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from urllib.parse import unquote
 
-from reviews.drift import markdown, noise, restructured, shells
+from reviews.drift import markdown, noise, restructured, shell_commands
 from reviews.drift.claims import Claim, Form, Kind
 from reviews.drift.page import MAX_BYTES, MAX_SENTENCE, Block, Mark, Page, Row, Sentence
 
@@ -133,7 +133,7 @@ def _code(document: str, mark: Mark, firm: bool) -> Iterator[Claim]:
         yield Claim(document, mark.line, Kind.ROUTE, route[1], route[2], text=text, is_firm=firm)
         return
     if " " in text:
-        for mention in shells.in_line(text):
+        for mention in shell_commands.in_line(text):
             if claim := _said(document, mark.line, mention, text, firm):
                 yield claim
         return
@@ -143,7 +143,7 @@ def _code(document: str, mark: Mark, firm: bool) -> Iterator[Claim]:
         yield Claim(document, mark.line, Kind.PATH, path, "", Form.MENTION, text=text, is_firm=firm)
 
 
-def _said(document: str, line: int, mention: shells.Said, text: str, firm: bool) -> Claim | None:
+def _said(document: str, line: int, mention: shell_commands.Said, text: str, firm: bool) -> Claim | None:
     subject = mention.subject
     if mention.kind is Kind.PATH:
         subject = noise.path_in(subject)
@@ -195,8 +195,8 @@ def _of_row(document: str, row: Row) -> Iterator[Claim]:
 
 
 def _of_block(document: str, block: Block) -> Iterator[Claim]:
-    if block.language in shells.LANGUAGES:
-        for offset, mention in shells.in_block(block.lines):
+    if block.language in shell_commands.LANGUAGES:
+        for offset, mention in shell_commands.in_block(block.lines):
             if claim := _said(document, block.line + offset, mention, block.lines[offset].strip(), True):
                 yield claim
         return

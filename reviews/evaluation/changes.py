@@ -9,14 +9,14 @@ from pathlib import Path
 
 from criticizer.workers import subprocesses
 from reviews.evaluation.corpus import Case, CorpusError
-from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers import prepared_change_codec, redactor
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources import change_codec
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Change
-from reviews.sources.context import ContextFetcher, ContextLimits
+from reviews.sources.context_files import ContextFetcher, ContextLimits
 from reviews.sources.enforcement import SecurityViolation
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.git import GitSource
@@ -83,7 +83,7 @@ def fetched_commit(source: GitSource, commit: str) -> Change:
 def prepared(change: Change, policy: Mapping[str, object], limits: ReviewLimits) -> Prepared:
     """Redact and pack a change in the redacting process. Raises as `redactor.redact_change`."""
     data = redactor.redact_change(change_codec.to_json(change), policy, limits, _RECIPE)
-    opened = prepared_codec.from_json(data, _RECIPE, dict(policy))
+    opened = prepared_change_codec.from_json(data, _RECIPE, dict(policy))
     assert opened is not None
     return opened
 

@@ -23,7 +23,7 @@ from reviews.evaluation.oracle import Oracle
 from reviews.reviewers.instructions import FINDER_VERSION, VERIFIER_VERSION
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.review import review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.paths import encode_path

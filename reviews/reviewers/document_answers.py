@@ -17,9 +17,9 @@ from reviews.reviewers.checks.hidden_text import addresses_reviewer
 from reviews.reviewers.chunks import Chunk
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.lenient_json import values_in
-from reviews.reviewers.proofs import MIN_QUOTE_CHARS, Proof, proof_of
 from reviews.reviewers.quote_readings import normal, readings_of
 from reviews.reviewers.quotes import MIN_PART_CHARS, ShownText
+from reviews.reviewers.refutations import MIN_QUOTE_CHARS, Proof, proof_of
 
 NO_JSON = "the answer holds no JSON object"
 NO_VERDICT = "the answer has no verdict of drifted, holds, uncertain"

@@ -50,7 +50,7 @@ from reviews.reviewers.model import ModelClient
 from reviews.reviewers.model_calls import ENDED_EARLY, Exchange, ModelCalls, NoFurtherCall, parsed, together
 from reviews.reviewers.plaintext import plain
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import repair_text
 from reviews.reviewers.prompt_leaks import marks_of, repeats
 from reviews.reviewers.review_context import ReviewContext

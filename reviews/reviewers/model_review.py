@@ -38,7 +38,7 @@ from reviews.reviewers.instructions import FINDER_VERSION
 from reviews.reviewers.model import ModelClient
 from reviews.reviewers.model_calls import OF_THE_PART, Exchange, ModelCalls, NoFurtherCall, together
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import MAX_PATH_CHARS, request_text, shown_path
 from reviews.reviewers.reported import with_reported
 from reviews.reviewers.review_context import ReviewContext

@@ -19,12 +19,12 @@ from reviews.reviewers.checks import CHECKS, run_checks
 from reviews.reviewers.checks.hidden_code import hidden_code_in
 from reviews.reviewers.chunks import CHARS_PER_TOKEN, Chunk, ShownLine, pack, tokens, units_in
 from reviews.reviewers.cleaning import Cleaned, cleaned, for_people, title_of, without_secrets
-from reviews.reviewers.context import Library, Outlines, leads_of, needed_in, outlines_of, texts_of
 from reviews.reviewers.coverage_texts import GENERATED, SKIPPED, TOO_LARGE
+from reviews.reviewers.definition_context import Library, Outlines, leads_of, needed_in, outlines_of, texts_of
 from reviews.reviewers.document_sections import shown_sections
 from reviews.reviewers.outline import Definition, section_of
 from reviews.reviewers.people_diff import for_people_to_read
-from reviews.reviewers.prepared import MAX_REASON_CHARS, Prepared
+from reviews.reviewers.prepared_change import MAX_REASON_CHARS, Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry, file_tokens, overhead_tokens
 from reviews.reviewers.rules import ShownRule, shown_rules, tokens_of
 from reviews.reviewers.unsent import unsent_reason

@@ -116,7 +116,7 @@ _current: RedactorProcess | None = None
 def redact_change(raw: bytes, policy: Mapping[str, object], limits: ReviewLimits, recipe: str) -> bytes:
     """Return the prepared change of a raw one, within limits of time and memory.
 
-    The forms of the two are those of `prepared_codec` and `change_codec`.
+    The forms of the two are those of `prepared_change_codec` and `change_codec`.
     Raises PermanentFailure REDACTION_BLOCKED when redaction is in doubt or the change takes more
     processor time or memory than a change may, and the failures of `prepare`; RetryableFailure
     WORKER_LOST when the process was killed or did not answer.

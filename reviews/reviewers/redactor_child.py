@@ -20,7 +20,7 @@ from criticizer.redaction import Redactor, clean_stack, register_own_secrets
 from criticizer.resilience.failures import Component, ErrorClass, Failure, PermanentFailure
 from criticizer.workers.child_process import Parent, fields_of, live_within
 from reviews.drift import recording
-from reviews.reviewers import prepared_codec
+from reviews.reviewers import prepared_change_codec
 from reviews.reviewers.base import Edit
 from reviews.reviewers.edit_proofs import why_refused
 from reviews.reviewers.prepare import ReviewLimits, prepare
@@ -72,7 +72,7 @@ def _answer(raw: bytes, options: dict[str, Any]) -> bytes:
         if "edits" in options:
             return b"+" + json.dumps(_refusals(change, options["edits"])).encode()
         prepared = prepare(change, Redactor(options["policy"]), ReviewLimits(**options["limits"]))
-        return b"+" + prepared_codec.to_json(prepared, options["recipe"])
+        return b"+" + prepared_change_codec.to_json(prepared, options["recipe"])
     except Failure as failure:
         found = failure
     except MemoryError:

@@ -38,7 +38,7 @@ from reviews.reviewers.merging import merged
 from reviews.reviewers.model import LimitReached, ModelClient
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.ranking import seconded, within_budget
 from reviews.reviewers.reported import without_reported
 from reviews.reviewers.review_context import ReviewContext

@@ -31,11 +31,11 @@ from reviews.reviewers.base import (
     Usage,
 )
 from reviews.reviewers.chunks import Chunk, ContextBlock, ShownHunk, path_rank, tokens
-from reviews.reviewers.context import MAX_PATH_CHARS, best_of, needed_of, place_of
+from reviews.reviewers.definition_context import MAX_PATH_CHARS, best_of, needed_of, place_of
 from reviews.reviewers.evidence import lines_of
 from reviews.reviewers.instructions import FINDER_VERSION, VERIFIER_VERSION
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import file_tokens
 from reviews.reviewers.rules import ShownRule, rules_of
 from reviews.sources.passes import Passes

@@ -41,11 +41,11 @@ from reviews.reviewers.model_calls import Exchange, NoFurtherCall, parsed, toget
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.prompt import verify_text
 from reviews.reviewers.prompt_leaks import marks_of, repeats
-from reviews.reviewers.proofs import Proof, proof_of
 from reviews.reviewers.quote_readings import normal
 from reviews.reviewers.quotes import ShownText
-from reviews.reviewers.surroundings import shown_again
+from reviews.reviewers.refutations import Proof, proof_of
 from reviews.reviewers.verdicts import Verdict, parse_verdicts, verdict_schema
+from reviews.reviewers.verifier_context import shown_again
 
 MAX_FINDINGS = 5  # of one question
 MAX_CLAIM_CHARS = 700

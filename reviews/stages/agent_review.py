@@ -65,7 +65,7 @@ from reviews.reviewers.finished import Finished
 from reviews.reviewers.model import ModelAnswer
 from reviews.reviewers.model_review import ModelReview, PartResult
 from reviews.reviewers.plaintext import plain
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt_leaks import marks_of, repeats, without_leaks
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_by_agents
 from reviews.reviewers.review_context import ReviewContext

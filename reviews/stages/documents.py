@@ -25,7 +25,7 @@ from reviews.reviewers.document_review import (
     questions_of,
 )
 from reviews.reviewers.model import ModelClient
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.review import ReviewOutcome, fates_of
 from reviews.reviewers.review_context import ReviewContext
 from reviews.stages import semantic, units

@@ -24,12 +24,12 @@ from reviews.recipients import resolve
 from reviews.recipients.viewing_scopes import Scope, scope_of_job
 from reviews.repository_configuration import Configurations, as_json
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.redactor import verify_documents
 from reviews.reviewers.unsent import unsent_reason
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Change, ChangeStatus, Source
-from reviews.sources.context import ContextFetcher
+from reviews.sources.context_files import ContextFetcher
 from reviews.sources.fetcher import ChangeFetcher
 from reviews.sources.mirror import Redirected
 from reviews.sources.pull import PullSource

@@ -35,7 +35,7 @@ from reviews.reviewers.coverage_texts import (
     limit_text,
 )
 from reviews.reviewers.model import LimitReached
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.review import ReviewOutcome, checks_only, review_prepared, review_without_model
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit, keys_of

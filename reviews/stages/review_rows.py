@@ -37,7 +37,7 @@ from reviews.reviewers.coverage_texts import (
     stopped_banner,
     unread_banner,
 )
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.review import ReviewOutcome
 from reviews.stages import units, versions
 

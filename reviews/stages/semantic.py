@@ -36,7 +36,7 @@ from reviews.pipeline.async_executor import in_database
 from reviews.reviewers.document_sections import ShownSection
 from reviews.reviewers.embeddings import MAX_TEXTS, Embedded, EmbeddingsClient, Vector, similarity
 from reviews.reviewers.model import LimitReached
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.units import AnsweredUnit
 from reviews.sources.registry import depot_prefix
 from reviews.stages import model_client, units

@@ -14,7 +14,7 @@ from reviews.models import CoverageRow, FindingRow, ReviewJob
 from reviews.pipeline import StageClaim
 from reviews.reports import as_reported
 from reviews.reviewers.base import FindingSeverity
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.states import VERDICTS, FindingEventKind, Stage, StageStatus
 from reviews.verdicts import has_verdict, verdicts_of
 from reviews.version_comparison import compared, lines_of

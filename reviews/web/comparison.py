@@ -17,7 +17,7 @@ from notifications.rendering.summary import status_in_words
 from reviews.artifacts import reader
 from reviews.models import Artifact, FindingRow, ReviewJob
 from reviews.recipients.viewing_scopes import Scope, scope_of
-from reviews.reviewers.prepared_codec import FileDiffText
+from reviews.reviewers.prepared_change_codec import FileDiffText
 from reviews.sources.base import Action
 from reviews.states import FindingStatus, Stage, StageStatus
 from reviews.verdicts import Verdict, verdicts_of

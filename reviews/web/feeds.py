@@ -5,7 +5,7 @@ while they lack the role, and permanently when they reset their links, are deact
 password. A password rehash at login after a Django upgrade counts as a change (a trigger of the first
 migration).
 
-The key is in the query. Our own logs leave queries out; the proxy in front must too (docs/deploy/nginx.conf).
+The key is in the query. Our own logs leave queries out; the proxy in front must too (deploy/nginx.conf).
 """
 
 from __future__ import annotations

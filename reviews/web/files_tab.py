@@ -18,7 +18,7 @@ from reviews.models import Artifact, CoverageRow, ReviewJob
 from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import as_reported
 from reviews.reviewers.base import CoverageStatus
-from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
+from reviews.reviewers.prepared_change_codec import DiffLine, FileDiffText
 from reviews.web.budget import Budget
 from reviews.web.changed_words import MAX_COMPARED
 from reviews.web.highlight import CodeRow, code_rows

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from typing import NamedTuple
 
-from reviews.reviewers.prepared_codec import DiffLine
+from reviews.reviewers.prepared_change_codec import DiffLine
 from reviews.sources.diffs import unique_anchors
 from reviews.web.budget import Budget
 

@@ -10,7 +10,7 @@ import pytest
 from criticizer.models import SecurityEvent
 from criticizer.redaction import Redactor, engine, require_policy
 from criticizer.redaction.rules import issuer_tokens
-from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers import prepared_change_codec, redactor
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.sources import change_codec
 from tests.acceptance.world import World
@@ -25,7 +25,7 @@ def _raises(*args: object) -> None:
 
 def _redact_here(raw: bytes, policy: dict[str, object], limits: ReviewLimits, recipe: str) -> bytes:
     change = change_codec.from_json(raw)
-    return prepared_codec.to_json(prepare(change, Redactor(policy), limits), recipe)
+    return prepared_change_codec.to_json(prepare(change, Redactor(policy), limits), recipe)
 
 
 def _break_scan(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from criticizer.db import prepared
 from criticizer.models import SecurityEvent
 from criticizer.resilience.failures import ErrorClass, PermanentFailure
-from criticizer.security import lifetimes
+from criticizer.security import expired_copies
 from criticizer.security.encryption import key_id
 from deadletters.models import DeadLetter, DeadLetterPayload, OperatorAlert
 from notifications.delivery import snapshot
@@ -35,7 +35,7 @@ MARK = "return 2;"  # of the code that the finding quotes
 
 @pytest.fixture(autouse=True)
 def _always_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifetimes, "EVERY_SECONDS", -1.0)
+    monkeypatch.setattr(expired_copies, "EVERY_SECONDS", -1.0)
 
 
 def everything_stored() -> str:
@@ -73,7 +73,7 @@ def test_code_in_a_finding_is_sealed_and_everything_else_is_emptied_in_time(worl
     assert [line[2] for line in FindingRow.objects.get(job_id=job).excerpt if MARK in line[2]]
     assert MARK in everything_stored()  # the frozen messages
     age(31)
-    lifetimes.empty_expired()
+    expired_copies.empty_expired()
     assert MARK not in everything_stored()
     # Pages and a further message still show it.
     assert [line[2] for line in FindingRow.objects.get(job_id=job).excerpt if MARK in line[2]]
@@ -90,7 +90,7 @@ def test_nothing_is_emptied_before_its_time_and_the_rest_is_found_by_the_verific
     Digest.objects.create(recipient=MAIL, due_at=Now(), payload={"text": MARK})
     factories.DeliveryFactory(payload={"text": MARK})
     age(29)
-    assert lifetimes.empty_expired() == 0
+    assert expired_copies.empty_expired() == 0
     assert integrity.find_overdue_copies() == 0
     age(31)
     tables = {"deliveries", "digests", "unarchived_mails", "dead_letter_payloads", "operator_alerts"}
@@ -100,17 +100,17 @@ def test_nothing_is_emptied_before_its_time_and_the_rest_is_found_by_the_verific
     assert set(events.values_list("path", flat=True)) == tables
     assert OperatorAlert.objects.filter(kind="storage_fault").count() == len(tables)
     OperatorAlert.objects.filter(kind="storage_fault").delete()
-    lifetimes.empty_expired()
-    assert not dict(lifetimes.overdue(timedelta()))
+    expired_copies.empty_expired()
+    assert not dict(expired_copies.overdue(timedelta()))
     assert MARK not in everything_stored()
 
 
 def test_one_run_is_bounded(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
-    monkeypatch.setattr(lifetimes, "BATCH", 2)
-    monkeypatch.setattr(lifetimes, "BATCHES", 2)
+    monkeypatch.setattr(expired_copies, "BATCH", 2)
+    monkeypatch.setattr(expired_copies, "BATCHES", 2)
     factories.DeliveryFactory.create_batch(5, payload={"text": MARK})
     age(31)
-    assert [lifetimes.empty_expired() for _ in range(3)] == [4, 1, 0]
+    assert [expired_copies.empty_expired() for _ in range(3)] == [4, 1, 0]
 
 
 def test_a_message_whose_time_is_over_is_made_again_or_refused_and_never_sent_empty(world: World) -> None:
@@ -120,7 +120,7 @@ def test_a_message_whose_time_is_over_is_made_again_or_refused_and_never_sent_em
     world.settle()
     assert world.status(job) == "dead_lettered"
     age(31)
-    lifetimes.empty_expired()
+    expired_copies.empty_expired()
     row = Delivery.objects.get(job_id=job)
     with pytest.raises(PermanentFailure, match="deleted at the end of its time") as caught:
         snapshot.thaw(row)

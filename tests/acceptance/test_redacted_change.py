@@ -11,7 +11,7 @@ import structlog
 
 from criticizer.models import SecurityEvent
 from criticizer.redaction import known_secrets, register_own_secrets
-from criticizer.security.known_secrets import own_secrets
+from criticizer.security.configured_secrets import own_secrets
 from deadletters.types import Failed
 from reviews.artifacts import store
 from reviews.models import Artifact, CoverageRow, FindingRow, ReviewJob

@@ -21,7 +21,7 @@ from criticizer.models import OutboxMessage
 from reviews import pipeline
 from reviews.agents import expire
 from reviews.api import parsers
-from reviews.api.auth import ApiKeyThrottle
+from reviews.api.throttling import ApiKeyThrottle
 from reviews.intake import api_keys, review_requests
 from reviews.models import AgentSubmission, AgentTask, CoverageRow, FindingRow, JobEvent, ReviewJob, StageRun
 from tests.agents.conftest import CHUNK, add_tasks, is_due, waiting_job

@@ -16,7 +16,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from criticizer.db import prepared
-from criticizer.security import lifetimes
+from criticizer.security import expired_copies
 from reviews import pipeline
 from reviews.agents import claim, expire, offer, rows, submit
 from reviews.agents.rows import Refusal, Refused, directories_of
@@ -459,16 +459,16 @@ def test_payload_and_result_are_emptied_when_they_expire(
     AgentTask.objects.update(
         created_at=F("created_at") - timedelta(days=settings.ARTIFACT_REDACTED_TTL_DAYS + 1)
     )
-    assert dict(lifetimes.overdue(timedelta(0)))["agent_tasks"] == 1
-    monkeypatch.setattr(lifetimes, "_ran_at", None)
-    assert lifetimes.empty_expired() == 1
+    assert dict(expired_copies.overdue(timedelta(0)))["agent_tasks"] == 1
+    monkeypatch.setattr(expired_copies, "_ran_at", None)
+    assert expired_copies.empty_expired() == 1
     stored = AgentTask.objects.get(pk=task.pk)
     assert (stored.payload, stored.result) == ([], [])
-    assert dict(lifetimes.overdue(timedelta(0))) == {}
+    assert dict(expired_copies.overdue(timedelta(0))) == {}
 
     add_tasks(task.job)  # its stage is replayed
-    monkeypatch.setattr(lifetimes, "_ran_at", None)
-    assert lifetimes.empty_expired() == 0
+    monkeypatch.setattr(expired_copies, "_ran_at", None)
+    assert expired_copies.empty_expired() == 0
     assert claim.claim(caller(), task.pk)["payload"]
 
 

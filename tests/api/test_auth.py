@@ -13,7 +13,8 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from criticizer.models import SecurityEvent
-from reviews.api.auth import PER_MINUTE, SAME_SECONDS, ApiKeyThrottle, RefusalLog
+from reviews.api.auth import PER_MINUTE, SAME_SECONDS, RefusalLog
+from reviews.api.throttling import ApiKeyThrottle
 from reviews.intake import api_keys
 from reviews.models import ApiKey
 from tests.api.conftest import ApiClient, Maker, assert_error

@@ -12,8 +12,8 @@ from django.http import HttpResponse
 from django.middleware.common import CommonMiddleware
 
 from reviews.api import representations
-from reviews.api.auth import ApiKeyThrottle
 from reviews.api.error_catalog import API_TABLE, IN_DOUBT
+from reviews.api.throttling import ApiKeyThrottle
 from reviews.intake import review_requests
 from tests.api.conftest import ApiClient, assert_error, review
 from tests.factories import ReviewJobFactory

@@ -19,7 +19,7 @@ from criticizer.environment.variables import VARIABLES
 from criticizer.workers.supervisor import clusters, web
 
 DOCS = Path(settings.BASE_DIR) / "docs"
-DEPLOY = DOCS / "deploy"
+DEPLOY = Path(settings.BASE_DIR) / "deploy"
 UNITS = ("criticizer-web.service", "criticizer-cluster@.service")
 
 

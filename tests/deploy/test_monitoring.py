@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from criticizer.management.commands import metric_table
 from criticizer.observability.metrics import EXTRA, GAUGES, ROWS_INSERTED
 
-DEPLOY = Path(settings.BASE_DIR) / "docs" / "deploy"
+DEPLOY = Path(settings.BASE_DIR) / "deploy"
 RULES = DEPLOY / "prometheus-alerts.yml"
 TABLE = {gauge.name: gauge for gauge in (*GAUGES, ROWS_INSERTED, *EXTRA)}
 

@@ -8,7 +8,7 @@ import pytest
 
 from notifications.rendering.report import DiffPlace, ExcerptLine
 from reviews.diff_places import place_of, with_places
-from reviews.reviewers.prepared_codec import DiffLine, FileDiffText
+from reviews.reviewers.prepared_change_codec import DiffLine, FileDiffText
 from tests.factories import ReviewJobFactory
 from tests.notifications.samples import finding, report
 

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from criticizer.environment.variables import VARIABLES
 from criticizer.resilience.failures import PermanentFailure
-from criticizer.security.known_secrets import own_secrets
+from criticizer.security.configured_secrets import own_secrets
 from notifications import config, health_checks
 from notifications.providers.base import capabilities_for
 from notifications.providers.slack.provider import Slack

@@ -14,7 +14,7 @@ from django.test import Client
 from notifications.rendering import Ending
 from reviews import verdicts
 from reviews.models import Artifact, CoverageRow, ReviewJob, ViewerScope
-from reviews.reviewers.prepared_codec import DiffLine
+from reviews.reviewers.prepared_change_codec import DiffLine
 from reviews.sources.base import SkipReason
 from reviews.web import changed_words, comparison
 from reviews.web.budget import Budget

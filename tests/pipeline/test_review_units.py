@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from criticizer.security import lifetimes
+from criticizer.security import expired_copies
 from criticizer.security.encryption import key_id
 from reviews import pipeline
 from reviews.artifacts import integrity
@@ -114,13 +114,13 @@ def test_expired_units_are_not_read_and_then_deleted(shelves: Bench, settings: A
     asked(shelves)
     settings.ARTIFACT_REDACTED_TTL_DAYS = 30
     ReviewUnit.objects.update(made_at=F("made_at") - timedelta(days=31))
-    shelves.monkeypatch.setattr(lifetimes, "_ran_at", None)
-    assert dict(lifetimes.overdue(timedelta(0)))["review_units"] == 3
+    shelves.monkeypatch.setattr(expired_copies, "_ran_at", None)
+    assert dict(expired_copies.overdue(timedelta(0)))["review_units"] == 3
     review(shelves, version=2)
     assert asked(shelves) == 1  # and they are there again
-    assert "review_units" not in dict(lifetimes.overdue(timedelta(0)))
+    assert "review_units" not in dict(expired_copies.overdue(timedelta(0)))
     ReviewUnit.objects.update(made_at=F("made_at") - timedelta(days=31))
-    lifetimes.empty_expired()
+    expired_copies.empty_expired()
     assert not ReviewUnit.objects.exists()
 
 

@@ -12,7 +12,7 @@ from criticizer.models import Circuit, OutboxMessage
 from criticizer.resilience import circuit_breaker, gate, health_checks
 from criticizer.resilience.failures import DependencyUnavailable, ErrorClass, Failure
 from criticizer.resilience.states import CircuitState
-from criticizer.security.known_secrets import configured_secrets
+from criticizer.security.configured_secrets import configured_secrets
 from deadletters.models import DeadLetter
 from deadletters.types import Failed
 from notifications.delivery.snapshot import token_for

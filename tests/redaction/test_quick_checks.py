@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from criticizer.redaction.input import concatenation, logical_lines
 from criticizer.redaction.input.document import read
-from criticizer.redaction.known_values import LEAST, KnownValues
 from criticizer.redaction.patterns import Forms, compiled
+from criticizer.redaction.repeated_values import LEAST, KnownValues
 from criticizer.redaction.rules import (
     bare_words,
     entropy,
     key_names,
-    literals,
     name_lists,
-    nearby,
-    signs,
+    named_values,
+    near_secret_words,
+    separators,
     value_heuristics,
 )
 from criticizer.redaction.rules.characters import transitions
@@ -70,8 +70,10 @@ def test_words_of_a_line_are_those_of_one_expression(text: str) -> None:
 @example('\'a0Za0Z\' "\\"a0Za0Z"')
 def test_literals_in_plain_quotes_are_those_of_all_forms(text: str) -> None:
     line = text.encode()
-    expected = [(match.span(), match.span(match.lastindex)) for match in nearby._LITERAL.finditer(line)]
-    assert nearby._literals(line) == [
+    expected = [
+        (match.span(), match.span(match.lastindex)) for match in near_secret_words._LITERAL.finditer(line)
+    ]
+    assert near_secret_words._literals(line) == [
         (span, (start, end)) for span, (start, end) in expected if 6 <= end - start <= 128
     ]
 
@@ -81,7 +83,7 @@ def test_literals_in_plain_quotes_are_those_of_all_forms(text: str) -> None:
 @example("'=a")
 def test_a_plain_sign_is_what_the_expression_reads(after: str) -> None:
     text = b"password" + after.encode()
-    found, head = signs._plain(text, 8, len(text)), signs.HEAD.match(text, 8, len(text))
+    found, head = separators._plain(text, 8, len(text)), separators.HEAD.match(text, 8, len(text))
     assert found is None or (
         head is not None and found == (head.end(1), head.end(), text[slice(*head.span(3))])
     )
@@ -142,7 +144,7 @@ def test_known_values_are_the_leftmost_and_longest(values: list[bytes], data: by
     ],
 )
 def test_a_value_was_taken_out_where_nothing_else_stands(behind: str, is_taken: bool) -> None:
-    assert signs.was_taken(f"password{behind}".encode(), 8) is is_taken
+    assert separators.was_taken(f"password{behind}".encode(), 8) is is_taken
 
 
 @given(st.binary(max_size=80))
@@ -207,8 +209,8 @@ def test_the_forms_of_a_value_are_those_that_match_all_of_it(text: str) -> None:
 @example("&quot;a")
 def test_no_literal_is_passed_over(text: str) -> None:
     value = text.encode()
-    if literals._QUOTED.match(value) is not None:
-        assert literals._may_open(value)
+    if named_values._QUOTED.match(value) is not None:
+        assert named_values._may_open(value)
 
 
 HEAD_NOT = compiled(rb"(?i)(?:^|[_.\-])(?:" + b"|".join(key_names._HEAD_NOT_TEXT.split()) + rb")[_.\-]?$")

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from criticizer.redaction import RedactionBlocked, Redactor
-from reviews.reviewers import prepared_codec
+from reviews.reviewers import prepared_change_codec
 from reviews.reviewers.anchoring import anchor
 from reviews.reviewers.chunks import tokens
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import CONTEXT, request_text
 from reviews.sources import change_codec
 from reviews.sources.base import Change, ContextFile
@@ -231,7 +231,7 @@ def test_stored_changes_keep_their_context_and_older_ones_have_none() -> None:
     del older["context"]
     assert change_codec.from_json(json.dumps(older).encode()) == replace(reviewed, context=())
     of = prepared(reviewed)
-    assert prepared_codec.from_json(prepared_codec.to_json(of, "r"), "r", {}) == of
+    assert prepared_change_codec.from_json(prepared_change_codec.to_json(of, "r"), "r", {}) == of
 
 
 def finding(**fields: object) -> dict[str, object]:

@@ -16,7 +16,7 @@ from criticizer.resilience.failures import Component, ErrorClass, PermanentFailu
 from reviews.reviewers.base import CoverageStatus, Finding
 from reviews.reviewers.model import ModelAnswer, ModelRequest
 from reviews.reviewers.prepare import ReviewLimits
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.units import KnownUnit

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from criticizer.redaction import Redactor
-from reviews.reviewers import people_diff, prepared_codec
+from reviews.reviewers import people_diff, prepared_change_codec
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared_codec import FileDiffText, diffs_of
+from reviews.reviewers.prepared_change_codec import FileDiffText, diffs_of
 from reviews.sources.base import FileChange
 from tests.reviewers.build import added, change, deleted, edited, fake_pem, fake_token
 
@@ -19,7 +19,7 @@ SMALL = ReviewLimits(max_input_tokens=9_000)
 
 
 def stored(*files: FileChange, limits: ReviewLimits = SMALL) -> bytes:
-    return prepared_codec.to_json(prepare(change(*files), Redactor(), limits), "r")
+    return prepared_change_codec.to_json(prepare(change(*files), Redactor(), limits), "r")
 
 
 def sides(diff: FileDiffText) -> tuple[str, str]:
@@ -39,7 +39,7 @@ def test_a_file_of_3000_lines_is_whole_where_the_model_sees_a_part() -> None:
     assert sides(new) == ("", NEW)
     assert rewritten.is_whole
     assert new.is_whole
-    opened = prepared_codec.from_json(data, "r", {})
+    opened = prepared_change_codec.from_json(data, "r", {})
     assert opened is not None
     assert opened.people == ()  # not for the model's stage
     assert "a2999" not in "".join(hunk.text.text for chunk in opened.chunks for hunk in chunk.hunks)

@@ -11,7 +11,7 @@ from reviews.reviewers.answer import answer_schema
 from reviews.reviewers.chunks import tokens
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import repair_text, request_text
 from reviews.reviewers.prompt_leaks import canary_of, draw_boundary
 from reviews.reviewers.truncation import words_of

@@ -16,10 +16,10 @@ import pytest
 from criticizer.redaction import Redactor, guard, known_secrets
 from criticizer.resilience.failures import ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.workers import subprocesses
-from reviews.reviewers import prepared_codec, redactor
+from reviews.reviewers import prepared_change_codec, redactor
 from reviews.reviewers import redactor_child as child
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import request_text
 from reviews.sources import change_codec
 from reviews.sources.base import Change
@@ -46,7 +46,7 @@ def redacted(of: Change) -> bytes:
 
 
 def opened(data: bytes) -> Prepared:
-    prepared = prepared_codec.from_json(data, "recipe", {})
+    prepared = prepared_change_codec.from_json(data, "recipe", {})
     assert prepared is not None
     return prepared
 
@@ -71,7 +71,7 @@ def test_a_change_comes_back_as_it_would_be_prepared_here() -> None:
 
 
 def test_another_recipe_is_not_opened() -> None:
-    assert prepared_codec.from_json(redacted(ONE), "newer", {}) is None
+    assert prepared_change_codec.from_json(redacted(ONE), "newer", {}) is None
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from reviews.reviewers.base import Fate, Finding, FindingSeverity, RawId
 from reviews.reviewers.chunks import tokens
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import request_text
 from reviews.reviewers.reported import Reported, with_reported, without_reported
 from reviews.reviewers.sarif_import import (

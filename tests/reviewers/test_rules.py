@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from criticizer.redaction import Redactor
-from reviews.reviewers import prepared_codec, prompt
+from reviews.reviewers import prepared_change_codec, prompt
 from reviews.reviewers.base import Fate, FindingSeverity
 from reviews.reviewers.model_review import ModelReview
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.reviewers.rules import MAX_FILE_CHARS, MAX_RULES, MAX_TOKENS, rules_of
@@ -100,7 +100,7 @@ def test_rules_are_redacted_with_the_change_and_survive_their_artifact() -> None
     prepared = prepared_of(rules=[of_team("r", text=f"Use {token}."), of_file(f"- Or {token}.\n")])
     assert token not in "".join(requests_of(prepared))
     assert "<REDACTED:" in requests_of(prepared)[0]
-    again = prepared_codec.from_json(prepared_codec.to_json(prepared, "r"), "r", {})
+    again = prepared_change_codec.from_json(prepared_change_codec.to_json(prepared, "r"), "r", {})
     assert again is not None
     assert again.text.rules == prepared.text.rules
     assert again.context_paths == (AGENTS,)  # checked against the allow-list again before it is sent

@@ -13,7 +13,7 @@ from reviews.reviewers.base import CoverageStatus
 from reviews.reviewers.coverage_texts import CUT_BY_SERVER, OUT_OF_ROOM
 from reviews.reviewers.instructions import system_prompt
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import request_text
 from reviews.reviewers.prompt_leaks import words_in
 from reviews.reviewers.splitting import Part

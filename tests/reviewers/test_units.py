@@ -19,7 +19,7 @@ from reviews.reviewers.chunks import Chunk, ContextBlock
 from reviews.reviewers.model import ModelAnswer, ModelRequest
 from reviews.reviewers.model_review import ModelReview
 from reviews.reviewers.prepare import ReviewLimits, prepare
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import file_tokens
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext

@@ -20,8 +20,8 @@ from reviews.reviewers.model import LlmConfig, ModelAnswer
 from reviews.reviewers.openai import OpenAIClient
 from reviews.reviewers.prepare import ReviewLimits, prepare
 from reviews.reviewers.prompt_leaks import marks_of
-from reviews.reviewers.proofs import proof_of
 from reviews.reviewers.quotes import ShownText
+from reviews.reviewers.refutations import proof_of
 from reviews.reviewers.review import ReviewOutcome, review_prepared
 from reviews.reviewers.review_context import ReviewContext
 from reviews.sources.base import Change, ContextFile

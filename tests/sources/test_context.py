@@ -13,7 +13,7 @@ import pytest
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from reviews.sources.allowlist import AllowList
 from reviews.sources.base import Action, Change, ChangeStatus, FileChange, Mention
-from reviews.sources.context import (
+from reviews.sources.context_files import (
     MAX_BYTES,
     MAX_FILES,
     ContextFetcher,

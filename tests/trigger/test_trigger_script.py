@@ -18,7 +18,7 @@ import pytest
 from tests import skips
 from tests.trigger.service import Service
 
-SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "triggers" / "criticizer-trigger.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "criticizer-trigger.py"
 KEY = "crz_" + "plainly-fake" * 3
 
 

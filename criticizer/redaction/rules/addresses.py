@@ -9,9 +9,9 @@ from typing import Final
 
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import kinds, looks_random
-from criticizer.redaction.rules.contexts import literal, window_end
 from criticizer.redaction.rules.handlers import taken
-from criticizer.redaction.rules.literals import Span, usable
+from criticizer.redaction.rules.issuer_contexts import literal, window_end
+from criticizer.redaction.rules.named_values import Span, usable
 from criticizer.redaction.rules.value_heuristics import is_chosen, is_dummy, is_slug, is_template, judge
 
 _HEAD: Final = 256  # bytes of a value that are judged

@@ -26,7 +26,7 @@ from criticizer.redaction.rules.handlers import (
     is_password,
     taken,
 )
-from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
+from criticizer.redaction.rules.named_values import Span, from_base64, group_span, usable
 
 _PAIR = compiled(rb"[ \t]*[bu]?[\"'`][^\"'`:\s]{1,64}:([^\"'`\n]{4,128})[\"'`]")
 # A command that names a user may have a password beside it: -u bob -p x, /user:bob /p:x.

@@ -1,7 +1,7 @@
 """Secrets found by the name beside them: assignments, headers, flags, elements, clauses.
 
 The prefilter finds a word such as `password`. From there RE2 reads the rest of the name and an
-operator, in a bounded window of the same line; `literals` reads the value.
+operator, in a bounded window of the same line; `named_values` reads the value.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import key_names, signs
+from criticizer.redaction.rules import key_names, separators
 from criticizer.redaction.rules.characters import DIGITS, holds, kinds, transitions
-from criticizer.redaction.rules.literals import Literals
+from criticizer.redaction.rules.named_values import Literals
 
 WINDOW: Final = 512  # bytes that are read from a word on; a longer value is read to its end
 NAME: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
@@ -75,7 +75,7 @@ class Assignments:
         self.begin = self.tail_end = 0
         self.ends_line = self.opens = False
         self.is_settled = False  # its value is a placeholder of ours
-        self._is_masked = signs.PLACEHOLDER in text
+        self._is_masked = separators.PLACEHOLDER in text
 
     def is_inside_base64(self, start: int, end: int) -> bool:
         """Return whether a word is part of base64, and so not a name: `AAAAC3Nzpw1lZDI1`."""
@@ -165,15 +165,15 @@ class Assignments:
             self.ends_line = True
             self.opens = text[at + 1 : at + _OPENER_BYTES].lstrip()[:1] in (b"=", b":")
             return False
-        if follows in signs.NONE or (not strength and follows not in _MAY_CLOSE):
+        if follows in separators.NONE or (not strength and follows not in _MAY_CLOSE):
             return False
-        if self._is_masked and signs.was_taken(text, at):
+        if self._is_masked and separators.was_taken(text, at):
             self.is_settled = True
             return False
         # Not in prose: a word follows, and nothing shows that it is the value of a flag or an option.
         return not (
             follows == _BLANK
-            and text[at + 1 : at + 2] in signs.SPEAKS
+            and text[at + 1 : at + 2] in separators.SPEAKS
             and not holds(text[at + 1 : at + 17], DIGITS)
             and text[self.begin] != _DASH
             and text[self.begin - 1 : self.begin] != b"-"
@@ -190,7 +190,7 @@ class Assignments:
             stop = character_start(text, min(end + WINDOW, len(text)))
         if not strength and text[tail_end:stop].translate(None, _MAY_CLOSE):
             return False
-        sign = signs.read(text, begin, tail_end, stop, strength)
+        sign = separators.read(text, begin, tail_end, stop, strength)
         if sign is None:
             return False
         close_end, at, op = sign

@@ -11,9 +11,9 @@ from typing import Final
 
 from criticizer.redaction.input.document import indentation
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import contexts
+from criticizer.redaction.rules import issuer_contexts
 from criticizer.redaction.rules.handlers import Handler, by_word, taken
-from criticizer.redaction.rules.literals import Span, group_span, usable
+from criticizer.redaction.rules.named_values import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_expression, judge
 
 _LINES: Final = 60  # below the word
@@ -73,7 +73,7 @@ def _is_password(value: bytes) -> bool:
 
 def of_proxy(text: bytes, start: int, end: int) -> list[Span]:
     """Find the passwords of users below `basicauth`, or the pair beside it."""
-    beside = contexts.paired(text, start, end)
+    beside = issuer_contexts.paired(text, start, end)
     stop = text.find(b"\n", end, end + _LINE)
     if beside or stop < 0:
         return beside
@@ -117,7 +117,7 @@ def _listed(text: bytes, start: int, stop: int) -> Iterator[Span]:
 def of_ppp(text: bytes, start: int, end: int) -> list[Span]:
     """Find the passwords in rows of chap-secrets: below its head or path, or written to it."""
     low = text.rfind(b"\n", max(start - _LINE, 0), start) + 1
-    line = text[low : contexts.window_end(text, end, _LINE)]
+    line = text[low : issuer_contexts.window_end(text, end, _LINE)]
     written = _WRITTEN.search(line)
     if written is not None:
         row = _ROW.fullmatch(text, low + written.start(1), low + written.end(1))
@@ -131,7 +131,7 @@ def of_ppp(text: bytes, start: int, end: int) -> list[Span]:
 def of_tunnel(text: bytes, start: int, end: int) -> list[Span]:
     """Find the password in a single row of such a file: `bob pptpd x *`, `bob * "x" *`."""
     low = text.rfind(b"\n", max(start - _LINE, 0), start) + 1
-    row = _WHOLE_ROW.fullmatch(text, low, contexts.window_end(text, end, _LINE))
+    row = _WHOLE_ROW.fullmatch(text, low, issuer_contexts.window_end(text, end, _LINE))
     return taken(text, row, "password", _is_password)
 
 

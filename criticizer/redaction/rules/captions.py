@@ -10,8 +10,8 @@ from typing import Final
 
 from criticizer.redaction.input.document import Document
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import nearby
-from criticizer.redaction.rules.literals import Span, group_span, span_kind
+from criticizer.redaction.rules import near_secret_words
+from criticizer.redaction.rules.named_values import Span, group_span, span_kind
 
 _LINES: Final = 2  # below, the first of which may be blank
 _WINDOW: Final = 320
@@ -56,6 +56,6 @@ def spans(document: Document, start: int, end: int, low: int, high: int, strengt
             span = group_span(match)
             if match is None or span is None or _NAMED.search(text, line.start, span[0]) is not None:
                 break
-            if nearby.is_value(text[slice(*span)], strength, quoted=match.lastindex != 4):
+            if near_secret_words.is_value(text[slice(*span)], strength, quoted=match.lastindex != 4):
                 yield *span, span_kind(strength)
             break

@@ -11,7 +11,7 @@ from typing import Any, Final
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import kinds, looks_random
 from criticizer.redaction.rules.handlers import Handler, by_word, is_likely_literal, is_password, taken
-from criticizer.redaction.rules.literals import Span, group_span, usable
+from criticizer.redaction.rules.named_values import Span, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_expression, is_slug, judge
 
 WINDOW: Final = 2048

@@ -9,7 +9,7 @@ from typing import Final
 
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
-from criticizer.redaction.rules.literals import Span, span_kind
+from criticizer.redaction.rules.named_values import Span, span_kind
 from criticizer.redaction.rules.value_heuristics import judge
 
 _WINDOW: Final = 240  # bytes after the name that are read

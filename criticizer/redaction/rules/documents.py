@@ -9,7 +9,7 @@ import ahocorasick_rs
 
 from criticizer.redaction.input.document import MASK, Document, indentation, line_end
 from criticizer.redaction.patterns import Match, compiled
-from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.named_values import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy, is_template
 
 _KIND = compiled(rb"(?i)[\"']?\bkind[\"']?[ \t]*:[ \t]*[\"']?Secret\b")

@@ -13,7 +13,7 @@ from criticizer.redaction.input.document import Document
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import marked_tokens
 from criticizer.redaction.rules.characters import digit_groups, kinds, looks_random, transitions
-from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.named_values import Span
 from criticizer.redaction.rules.pem import FILES
 
 # Runs of letters, signs and at least one digit, most of them of twenty bytes or more. The alternatives differ

@@ -7,8 +7,8 @@ from typing import Final
 
 from criticizer.redaction.input.document import Document, indentation
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import key_names, nearby
-from criticizer.redaction.rules.literals import Span, span_kind
+from criticizer.redaction.rules import key_names, near_secret_words
+from criticizer.redaction.rules.named_values import Span, span_kind
 
 _ENTRIES: Final = 40  # below the name
 _OPENER_BYTES: Final = 120  # from the name to the end of its line
@@ -66,7 +66,7 @@ def _below(
                 is_fed or (sign == b":" and (number == 0 or body.lstrip()[:1] == b"-"))
             )
             entry = _LONE.fullmatch(text, line.start, line.start + len(body)) if is_alone else None
-            if entry is not None and nearby.is_value(entry.group(1), strength, quoted=False):
+            if entry is not None and near_secret_words.is_value(entry.group(1), strength, quoted=False):
                 yield *entry.span(1), span_kind(strength)
                 continue
             if is_fed or (body.lstrip()[:1] == b"[" if sign == b"]" else indentation(body) <= depth):
@@ -75,5 +75,5 @@ def _below(
             if entry is None or entry.group(1).lower() in _DESCRIBES:
                 continue
             group = next(i for i in (2, 3, 4) if entry.group(i) is not None)
-            if nearby.is_value(entry.group(group), 3, quoted=group < 4):
+            if near_secret_words.is_value(entry.group(group), 3, quoted=group < 4):
                 yield *entry.span(group), "secret"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from criticizer.redaction.rules import nearby
-from criticizer.redaction.rules.literals import Span, group_span
+from criticizer.redaction.rules import near_secret_words
+from criticizer.redaction.rules.named_values import Span, group_span
 from criticizer.redaction.rules.value_heuristics import judge
 
 Handler = Callable[[bytes, int, int], list[Span]]
@@ -34,12 +34,12 @@ def is_password(value: bytes) -> bool:
 
 def is_likely_literal(value: bytes) -> bool:
     """Return whether a literal looks chosen or generated, where the syntax shows little."""
-    return nearby.is_value(value, 3, quoted=True)
+    return near_secret_words.is_value(value, 3, quoted=True)
 
 
 def is_likely_word(value: bytes) -> bool:
     """Return whether a bare word looks chosen or generated, where the syntax shows little."""
-    return nearby.is_value(value, 3, quoted=False)
+    return near_secret_words.is_value(value, 3, quoted=False)
 
 
 def by_word(rows: Iterable[tuple[Handler, bytes]]) -> dict[bytes, Handler]:

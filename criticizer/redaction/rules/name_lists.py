@@ -11,7 +11,7 @@ from criticizer.redaction.input.document import Document
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules import key_names
 from criticizer.redaction.rules.characters import holds
-from criticizer.redaction.rules.literals import Span, span_kind
+from criticizer.redaction.rules.named_values import Span, span_kind
 from criticizer.redaction.rules.value_heuristics import is_template, judge
 
 ROWS: Final = 500  # that are read below a header

@@ -6,9 +6,9 @@ from typing import Final
 
 from criticizer.redaction.input.document import Document
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import key_names, signs
+from criticizer.redaction.rules import key_names, separators
 from criticizer.redaction.rules.assignments import NAME, OPENS_BLOCK, WINDOW, Assignments
-from criticizer.redaction.rules.literals import Literals
+from criticizer.redaction.rules.named_values import Literals
 
 _PAIR_LINES: Final = 5  # of a block, in which the value of a name is
 _NEXT_VALUE = compiled(
@@ -37,7 +37,7 @@ def read(assignments: Assignments, start: int, end: int, word: bytes, document: 
         return
     if not is_pair and not text[tail_end:stop].rstrip().endswith((b":", b"{")):
         return
-    tail = signs.HEAD.match(text, tail_end, stop)
+    tail = separators.HEAD.match(text, tail_end, stop)
     rest = text[tail.end(1) : stop].strip() if tail is not None else b"?"
     if rest not in ((b"", b",", b"\\", b">", *OPENS_BLOCK) if is_pair else (b":", b": {")):
         return

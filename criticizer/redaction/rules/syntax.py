@@ -9,12 +9,12 @@ from typing import Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import addresses, arguments, blocks, commands, contexts
+from criticizer.redaction.rules import addresses, arguments, blocks, commands, issuer_contexts
 from criticizer.redaction.rules.characters import looks_random
 from criticizer.redaction.rules.commands import literal as arguments_literal
-from criticizer.redaction.rules.contexts import WINDOW, literal, window_end
 from criticizer.redaction.rules.handlers import Handler, by_word
-from criticizer.redaction.rules.literals import Span, usable
+from criticizer.redaction.rules.issuer_contexts import WINDOW, literal, window_end
+from criticizer.redaction.rules.named_values import Span, usable
 from criticizer.redaction.rules.value_heuristics import (
     is_code,
     judge,
@@ -217,7 +217,7 @@ _WORDS: Final[tuple[tuple[Handler, bytes], ...]] = (
 HANDLERS: Final[dict[bytes, Handler]] = {
     **arguments.HANDLERS,
     **commands.HANDLERS,
-    **contexts.HANDLERS,
+    **issuer_contexts.HANDLERS,
     **blocks.HANDLERS,
     **by_word(_WORDS),
 }

@@ -10,8 +10,8 @@ from criticizer.redaction.input.document import Document, SourceLine
 from criticizer.redaction.patterns import compiled, remembered
 from criticizer.redaction.rules import captions, groups, key_names, name_lists
 from criticizer.redaction.rules.characters import holds
-from criticizer.redaction.rules.literals import Span, span_kind
 from criticizer.redaction.rules.name_lists import LINE, PADDING, ROWS, is_value, strength_of
+from criticizer.redaction.rules.named_values import Span, span_kind
 
 _HEADER: Final = 1_024
 _CELLS: Final = 64

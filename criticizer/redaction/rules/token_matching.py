@@ -11,7 +11,7 @@ import ahocorasick_rs
 from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import DIGITS, kinds, looks_random
 from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
-from criticizer.redaction.rules.literals import Span
+from criticizer.redaction.rules.named_values import Span
 from criticizer.redaction.rules.value_heuristics import is_dummy
 
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")

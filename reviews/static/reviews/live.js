@@ -2,7 +2,7 @@
 //
 // `<main data-live="address" data-live-next="2" data-live-have="…">` asks the address every
 // `next` seconds and patches the elements that have the same id as one of the answer's. The
-// server steers by two headers (see reviews/web/live.py): X-Live-Next, X-Live-Have.
+// server steers by two headers (see criticizer/live_pages.py): X-Live-Next, X-Live-Have.
 "use strict";
 {
   const root = document.querySelector("[data-live]");

@@ -22,7 +22,7 @@ from criticizer.redaction.rules.issuer_tokens import RULESET
 from reviews.reviewers.base import Finding, Side
 from reviews.reviewers.chunks import MAX_LINE_CHARS, Chunk, ContextBlock, ShownHunk, ShownLine
 from reviews.reviewers.document_sections import ShownSection
-from reviews.reviewers.prepared import Prepared
+from reviews.reviewers.prepared_change import Prepared
 from reviews.reviewers.prompt import ChangeText, ManifestEntry
 from reviews.reviewers.rules import ShownRule
 from reviews.sources.base import Action

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from criticizer.redaction.input.document import character_start
 from criticizer.redaction.patterns import compiled
-from criticizer.redaction.rules import issuer_tokens, nearby
+from criticizer.redaction.rules import issuer_tokens, near_secret_words
 from criticizer.redaction.rules.characters import looks_random
 from criticizer.redaction.rules.handlers import Handler, by_word, is_likely_word, taken
-from criticizer.redaction.rules.literals import Span, from_base64, group_span, usable
+from criticizer.redaction.rules.named_values import Span, from_base64, group_span, usable
 from criticizer.redaction.rules.value_heuristics import is_code, is_generated, judge
 
 WINDOW: Final = 2048
@@ -165,7 +165,9 @@ def device(text: bytes, start: int, end: int) -> list[Span]:
     found: list[Span] = []
     for match in _OF_DEVICE.finditer(text, start, stop):
         span = group_span(match)
-        if span is not None and nearby.is_value(text[slice(*span)], 3, quoted=match.lastindex != 3):
+        if span is not None and near_secret_words.is_value(
+            text[slice(*span)], 3, quoted=match.lastindex != 3
+        ):
             found.append((*span, "password"))
     return found
 

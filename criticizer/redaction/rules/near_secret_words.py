@@ -13,7 +13,7 @@ from criticizer.redaction.patterns import compiled, remembered
 from criticizer.redaction.rules import bare_words, declarations, key_names
 from criticizer.redaction.rules.bare_words import LEAST, has_digit
 from criticizer.redaction.rules.characters import DIGITS, digit_groups, has_special, holds, kinds, transitions
-from criticizer.redaction.rules.literals import Span, group_span, span_kind
+from criticizer.redaction.rules.named_values import Span, group_span, span_kind
 from criticizer.redaction.rules.value_heuristics import (
     is_chosen,
     is_code,
