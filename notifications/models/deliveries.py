@@ -87,7 +87,7 @@ class Delivery(models.Model):
                 name="deliveries_open",
             ),
             models.Index(fields=["digest"], condition=Q(digest__isnull=False), name="deliveries_of_digest"),
-            # Messages whose lifetime ends (`security.lifetimes`).
+            # Messages whose lifetime ends (`security.expired_copies`).
             models.Index(fields=["created_at"], condition=~Q(payload={}), name="deliveries_with_message"),
             # The admin's list and the dashboard; failures; the deliveries of a recipient.
             models.Index(fields=["-created_at", "-id"], name="deliveries_newest"),

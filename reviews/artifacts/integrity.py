@@ -185,7 +185,7 @@ def find_orphans() -> Verified:
 def find_overdue_copies() -> int:
     """Report tables whose copies outlive their time, once a day; return how many.
 
-    `security.lifetimes` knows the time of each.
+    `security.expired_copies` knows the time of each.
     """
     reason = "Copies are kept beyond their lifetime"
     overdue = expired_copies.overdue(timedelta(minutes=OVERDUE_GRACE_MINUTES))

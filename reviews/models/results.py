@@ -238,7 +238,7 @@ class ReviewUnit(models.Model):
     """Answer about one unit of content, for reviews of equal content (guarantee G360).
 
     `key` is a digest of all that decided the answer (`reviewers.units`); `answer` holds one object. It lives
-    as long as a redacted artifact (`security.lifetimes`). Only `reviews.stages.units` writes it.
+    as long as a redacted artifact (`security.expired_copies`). Only `reviews.stages.units` writes it.
     """
 
     key = models.CharField(max_length=64, primary_key=True)

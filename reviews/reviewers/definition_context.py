@@ -1,6 +1,6 @@
 """Context of a part: the beginnings of definitions that its added lines use.
 
-    added lines ─► names ─► definitions in changed files, then in files read for it (`sources.context`)
+    added lines ─► names ─► definitions in changed files, then in files read for it (`sources.context_files`)
                 ─► ranked by rarity and nearness ─► blocks of a few lines, cut from redacted text
 
 Context is not under review: it is evidence, never the place of a finding.

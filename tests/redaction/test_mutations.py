@@ -103,7 +103,7 @@ NOTHING: dict[str, tuple[str, Callable[..., Any]]] = {
     "first piece only": ("engine._per_line", lambda data, start, end: [(start, start + 1)]),
     "no own secrets": ("known_secrets.OwnSecrets.spans", lambda self, data: []),
     "every value a dummy": ("rules.value_heuristics.is_dummy", lambda value: True),
-    "no value judged a secret": ("rules.literals.judge", lambda *a, **k: False),
+    "no value judged a secret": ("rules.named_values.judge", lambda *a, **k: False),
     "one pass": ("engine.Redactor._pass", lambda self, work: False),
     "nothing replaced": ("engine.Redactor._replace", lambda self, part, finds: False),
 }
@@ -131,7 +131,7 @@ def test_skipped_stage_lets_nothing_out(mutant: str, monkeypatch: pytest.MonkeyP
             "work.Work.spend",
         ),
         *(
-            "rules.literals.judge",
+            "rules.named_values.judge",
             "known_secrets.OwnSecrets.spans",
             "policy.Policy.spans",
             "guard._finds_prefix",

@@ -2,7 +2,7 @@
 
 The server has no search over a whole depot that an ordinary account may run at will. So only the folders of
 the change are searched: their files are listed, and `grep` gets those that are allowed, by name. Servers
-that refuse `grep` leave what the change imports (`sources.context`).
+that refuse `grep` leave what the change imports (`sources.context_files`).
 """
 
 from __future__ import annotations
