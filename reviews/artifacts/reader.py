@@ -82,7 +82,10 @@ def read(artifact: Artifact, user: Any, address: str) -> ArtifactText:
 
 
 def record_shown(job: ReviewJob, user: Any, address: str) -> None:
-    """Record that pages show `user` the redacted change of a review: once an hour, for each process."""
+    """Record that pages show `user` the redacted change of a review.
+
+    Once an hour, for each process.
+    """
     artifact = job.artifacts.filter(kind=Artifact.Kind.REDACTED, deleted_at=None).order_by("-id").first()
     if artifact is None or _is_recorded(key := (user.pk, artifact.pk)):
         return

@@ -1,7 +1,8 @@
-"""README and docs/: names, links and sizes of what the documents refer to."""
+"""README, docs/ and docstrings: names, links and sizes of what they refer to."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -12,6 +13,9 @@ ROOT = Path(settings.BASE_DIR)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 CODE = ("criticizer", "reviews", "notifications", "deadletters", "benchmarks", "templates")
 MAX_LINES = 150
+APPS = ("criticizer", "reviews", "notifications", "deadletters", "deploy", "benchmarks")
+MAX_SUMMARY = 90
+_QUESTION_WORD = re.compile(r"(?:What|Who|Whose|How|Which|Where|When|Why|Whether)\b")
 _CODE = re.compile(r"`[^`\n]+`|^[#$] .+$", re.MULTILINE)
 _COMMAND = re.compile(r"\bmanage(?:\.py)? ([a-z][a-z_]+)\b")
 _LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)|(?:src|srcset)=\"([^\"]+)\"")
@@ -85,6 +89,28 @@ def test_no_page_holds_the_marks_of_a_conflict() -> None:
 def test_pages_have_at_most_150_lines() -> None:
     lengths = {str(page.relative_to(ROOT)): len(page.read_text().splitlines()) for page in PAGES}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_docstrings_say_in_a_short_first_line_what_a_thing_is_or_does() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}: {summary}"
+        for folder in APPS
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        if "migrations" not in file.parts
+        for summary in _summaries(file)
+        if len(summary) > MAX_SUMMARY or _QUESTION_WORD.match(summary)
+    ]
+    assert wrong == []
+
+
+def _summaries(file: Path) -> list[str]:
+    """Return the first lines of the docstrings of a module, its classes and functions."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return [
+        docstring.splitlines()[0]
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, documented) and (docstring := ast.get_docstring(node))
+    ]
 
 
 def _exists(page: Path, name: str, anchor: str) -> bool:

@@ -321,7 +321,7 @@ def test_script_imports_the_standard_library_only() -> None:
 
 
 def test_documented_lines_of_the_triggers_table_work(site: Installation, service: Service) -> None:
-    page = (SCRIPT.parents[1] / "perforce-trigger.md").read_text()
+    page = (SCRIPT.parents[1] / "docs" / "perforce-trigger.md").read_text()
     lines = re.findall(r'criticizer\.\w+ ([\w-]+) //\S+ "(.+)"', page)
     assert [kind for kind, _ in lines] == ["change-commit", "shelve-commit"]
     for kind, command in lines:
@@ -333,7 +333,7 @@ def test_documented_lines_of_the_triggers_table_work(site: Installation, service
 
 
 def test_every_setting_is_documented(site: Installation, service: Service) -> None:
-    page = (SCRIPT.parents[1] / "perforce-trigger.md").read_text()
+    page = (SCRIPT.parents[1] / "docs" / "perforce-trigger.md").read_text()
     documented = set(re.findall(r"^ *\| `(\w+)` \|", page, flags=re.MULTILINE))
     known = re.search(r"name not in \((.*?)\)", SCRIPT.read_text())
     assert known is not None

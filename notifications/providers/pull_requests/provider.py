@@ -27,7 +27,10 @@ LONG_SECONDS = 300.0
 
 
 class PullRequests:
-    """Posts one summary to a pull request: the address is `owner/repository#12`, on GitLab with "!"."""
+    """Posts one summary to a pull request.
+
+    Its address is `owner/repository#12`, on GitLab with "!".
+    """
 
     capabilities = Capabilities(
         look_up=frozenset({LookUpBy.KEY}),

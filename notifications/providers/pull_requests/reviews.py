@@ -36,7 +36,7 @@ THREADS_SECONDS = 60.0  # no thread is begun later: the next attempt goes on
 
 
 class Reviews(PullRequests):
-    """Posts a review's inline comments: the address is `owner/repository#12`, on GitLab with "!"."""
+    """Posts a review's inline comments to a pull request."""
 
     capabilities = replace(
         PullRequests.capabilities,
