@@ -53,7 +53,7 @@ class Ordering:
 
 
 class _Beyond(Func):
-    """`(a, b) < (1, 2)`: one comparison of rows, which is one range of an index."""
+    """One comparison of rows, `(a, b) < (1, 2)`, which is one range of an index."""
 
     output_field = models.BooleanField()
 

@@ -39,7 +39,10 @@ class OperatorAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """`message`: the action or why it failed. `is_shared`: one message about several reviews."""
+    """Result of a decision: `message` names the action, or why it failed.
+
+    `is_shared`: it is one message about several reviews.
+    """
 
     ok: bool
     message: str

@@ -78,7 +78,7 @@ class AgentFindingSerializer(StrictSerializer):
 
 
 class ReviewChunkSerializer(StrictSerializer):
-    """`data` of a `review_chunk`."""
+    """The `data` of a `review_chunk`."""
 
     type = serializers.ChoiceField(choices=[AgentTaskType.REVIEW_CHUNK.value])
     findings = AgentFindingSerializer(many=True, max_length=MAX_FINDINGS)  # type: ignore[call-arg]
@@ -87,7 +87,7 @@ class ReviewChunkSerializer(StrictSerializer):
 
 
 class VerificationSerializer(StrictSerializer):
-    """`data` of a `verification`."""
+    """The `data` of a `verification`."""
 
     type = serializers.ChoiceField(choices=[AgentTaskType.VERIFICATION.value])
     verdict = serializers.ChoiceField(choices=["verified", "drifted", "uncertain"])
@@ -112,14 +112,14 @@ class ExtractedClaimSerializer(StrictSerializer):
 
 
 class ClaimExtractionSerializer(StrictSerializer):
-    """`data` of a `claim_extraction`."""
+    """The `data` of a `claim_extraction`."""
 
     type = serializers.ChoiceField(choices=[AgentTaskType.CLAIM_EXTRACTION.value])
     claims = ExtractedClaimSerializer(many=True, max_length=500)  # type: ignore[call-arg]
 
 
 class FixGenerationSerializer(StrictSerializer):
-    """`data` of a `fix_generation`."""
+    """The `data` of a `fix_generation`."""
 
     type = serializers.ChoiceField(choices=[AgentTaskType.FIX_GENERATION.value])
     file_path = Prose(max_length=1024)

@@ -111,7 +111,7 @@ class ApiClient:
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer <key>`, at the cost of one query."""
+    """Authentication by `Authorization: Bearer <key>`, at the cost of one query."""
 
     def authenticate(self, request: Request | HttpRequest) -> tuple[None, ApiClient] | None:
         """Return (None, client), or None without a key. Raises AuthenticationFailed."""
