@@ -200,7 +200,7 @@ def test_scenario_06_many_parts_beyond_the_window_are_said_above_the_review(
 def test_scenario_11_a_part_that_times_out_ends_the_attempt_and_what_is_finished_is_kept() -> None:
     progress: dict[str, str] = {}
     with FakeLlm(respond=failing_on(3, SLOW)) as llm, pytest.raises(RetryableFailure) as raised:
-        review(llm, big(3), progress=progress, timeout_seconds=1.5)
+        review(llm, big(3), progress=progress, timeout_seconds=6)
     assert raised.value.error_class is ErrorClass.NETWORK_TIMEOUT
     assert len(progress) == 2
 
@@ -210,7 +210,7 @@ def test_scenario_11_a_part_that_answers_in_the_next_attempt_is_all_that_is_paid
     progress: dict[str, str] = {}
     with FakeLlm(respond=failing_on(3, SLOW)) as llm:
         with pytest.raises(RetryableFailure):
-            review(llm, big(3), progress=progress, timeout_seconds=1.5)
+            review(llm, big(3), progress=progress, timeout_seconds=6)
         llm.server.respond = None
         asked = len(llm.requests)
         outcome = review(llm, big(3), progress=progress, timeout_seconds=20)
