@@ -30,7 +30,7 @@ class Place(StrEnum):
 class Text:
     """One row of the table.
 
-    `text` has `{names}` for values; `code` is the specification's. `title` and `conclusion` are those of a
+    `text` has `{names}` for values; `code` names the cause. `title` and `conclusion` are those of a
     check run, `status` that of an answer.
     """
 
@@ -52,7 +52,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class NotShown:
-    """A text of the specification that has no meaning here, and the reason."""
+    """A text for a case that cannot occur here, and why it cannot."""
 
     code: str
     text: str
@@ -318,7 +318,7 @@ NOT_SHOWN = (
         "", "Token does not have access to this repository (403)",
         "It would say that the repository exists: a task of files that a key may not see is not found.",
     ),
-    NotShown("E105", "A webhook with a wrong signature (401)", "The answer has no body, as specified."),
+    NotShown("E105", "A webhook with a wrong signature (401)", "The answer has no body: it tells nothing."),
 )  # fmt: skip
 
 
@@ -358,9 +358,9 @@ each of its places.
 |---|---|---|---|
 """
 _NOT_SHOWN = """
-## Texts that have no meaning here
+## Texts that are never shown
 
-The codes are those of the specification of documents and agents. These of its texts have no case here:
+For people who look for one of these codes or texts: the case cannot occur here.
 
 | code | text | why not |
 |---|---|---|

@@ -1,8 +1,7 @@
-"""The line that each scenario of the specification leaves in the log, as the real handler renders it.
+"""The line that each failure leaves in the log, as the real handler renders it.
 
 One test per failure of `ROWS`: it happens in the real pipeline, and each of its JSON lines must have the
-level and the fields that the specification's scenario names, in our words. Scenarios without a counterpart
-here (an embedding index, tokens of a GitHub installation, its configuration file) have no row.
+level and the fields that the table names.
 """
 
 from __future__ import annotations
