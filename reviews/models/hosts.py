@@ -58,9 +58,8 @@ class HostChange(models.Model):
     repository_id = models.BigIntegerField()
     number = models.IntegerField()
     full_name = models.CharField(max_length=255)  # of the repository, as the host writes it
-    changelist_id = models.CharField(
-        max_length=128
-    )  # `gitea:<owner>/<repo>#<number>`, on GitLab with `!`, lower case
+    # In lower case: `gitea:<owner>/<repo>#<number>`, on GitLab with `!`.
+    changelist_id = models.CharField(max_length=128)
     installation_id = models.BigIntegerField(null=True, blank=True)  # None: reported by a repository's hook
     state = models.CharField(max_length=8, choices=State.choices, db_default=State.OPEN)
     head_sha = models.CharField(max_length=64)
