@@ -45,7 +45,7 @@ def clean(text: str, limit: int = 20_000) -> str:
             text = text[: _READ - _MARGIN]
         plain = text.replace("\0", "\ufffd").encode("utf-8", "backslashreplace").decode("utf-8")
         cleaned = redact(plain).text
-        return cleaned if len(cleaned) <= limit else cleaned[: max(limit - 13, 0)] + "… <truncated>"[:13]
+        return cleaned if len(cleaned) <= limit else cleaned[: max(limit - 13, 0)] + "… <truncated>"
     except Exception:  # noqa: BLE001 - the promise of this function
         return WITHHELD
 
@@ -114,9 +114,9 @@ def clean_stack(error: BaseException, limit: int = 20_000) -> str:
                 for frame, line in traceback.walk_tb(current.__traceback__)
             ]
             # Keep the deepest frames, which are the most useful.
-            out += [f"  … {len(frames) - _MAX_FRAMES} frames"] * (len(frames) > _MAX_FRAMES) + frames[
-                -_MAX_FRAMES:
-            ]
+            if len(frames) > _MAX_FRAMES:
+                out.append(f"  … {len(frames) - _MAX_FRAMES} frames")
+            out += frames[-_MAX_FRAMES:]
         # Redact the whole again: a secret may be in the name of a file or a class.
         return clean("\n".join(out), limit)
     except Exception:  # noqa: BLE001 - the promise of this function
@@ -125,16 +125,12 @@ def clean_stack(error: BaseException, limit: int = 20_000) -> str:
 
 @lru_cache(maxsize=1_024)
 def _names_secret(key: str) -> bool:
-    lowered = key.lower().encode("utf-8", "replace")
+    name, lowered = key.encode("utf-8", "replace"), key.lower().encode("utf-8", "replace")
     for word in key_names.WORDS:
-        at = lowered.find(word)
-        if at >= 0 and len(word) > 4:
-            found = key.encode("utf-8", "replace")
-            if (
-                key_names.strength(word, found[at : at + len(word)], found[:at], found[at + len(word) :])
-                >= key_names.SECRET
-            ):
-                return True
+        at = lowered.find(word) if len(word) > 4 else -1
+        end = at + len(word)
+        if at >= 0 and key_names.strength(word, name[at:end], name[:at], name[end:]) >= key_names.SECRET:
+            return True
     return lowered in (b"authorization", b"cookie", b"set-cookie", b"pass", b"pwd", b"prompt", b"diff")
 
 

@@ -12,7 +12,7 @@ from criticizer.redaction.rules.characters import kinds, looks_random
 from criticizer.redaction.rules.handlers import taken
 from criticizer.redaction.rules.issuer_contexts import literal, window_end
 from criticizer.redaction.rules.named_values import Span, usable
-from criticizer.redaction.rules.value_heuristics import is_chosen, is_dummy, is_slug, is_template, judge
+from criticizer.redaction.rules.value_heuristics import is_chosen, is_slug, is_template, judge
 
 _HEAD: Final = 256  # bytes of a value that are judged
 _AUTHORITY = compiled(rb"://([^\s/?#\"'`<>\\]*)@([\w\[.-]|%|\$|\{)")
@@ -51,7 +51,7 @@ def uri(text: bytes, start: int, end: int) -> list[Span]:
         not password.strip(b"\x01<>")
         or password.lower() in _PLACEHOLDERS
         or is_template(password)
-        or (is_dummy(password) and password.strip(b"xX*.") == b"")
+        or not password.strip(b"xX*.")
     ):
         return []
     if password.startswith((b"{", b"$", b"<", b"%(", b"#{")) or (

@@ -123,9 +123,8 @@ class Assignments:
             match = _SET_TO.match(text, at, stop)
             low = max(self.begin - _SAID_BYTES, 0)
             low = max(text.rfind(b"\n", low, self.begin), low)
-            match = (
-                match if match is not None and _CHANGES.search(text, low, self.begin) is not None else None
-            )
+            if match is not None and _CHANGES.search(text, low, self.begin) is None:
+                return
         if match is not None:
             self.values.stated(match.end(), stop)
 

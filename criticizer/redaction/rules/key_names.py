@@ -186,10 +186,7 @@ def strength(word: bytes, found: bytes, head: bytes, tail: bytes) -> int:
         # tokenizer, passenger, keyboard, secretary: other words; plurals are weak.
         if tail in (b"s", b"S"):
             return WEAK
-        text = tail.decode("ascii", "replace")
-        if text.lower() in _KEEPS or text.lower() in ("key", "id"):
-            return base if text.lower() != "id" else 0
-        return 0
+        return base if tail.decode("ascii", "replace").lower() in _KEEPS else 0
     words = _words(tail.decode("ascii", "replace"))
     if any(w in _ABOUT for w in words):
         return 0

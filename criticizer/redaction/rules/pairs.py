@@ -47,9 +47,8 @@ def read(assignments: Assignments, start: int, end: int, word: bytes, document: 
     if b"form-data" in head:
         _take_part(assignments.values, start, strength, document)
         return
-    most = (
-        _PAIR_LINES if rest.endswith((b"{", b":")) or rest == b"," else 2
-    )  # further down is the value of another name
+    # Further down is the value of another name.
+    most = _PAIR_LINES if rest.endswith((b"{", b":")) or rest == b"," else 2
     for here in document.sides(start):
         for line in document.following(here, most):
             match = _NEXT_VALUE.match(text, line.start, min(line.end, line.start + WINDOW))
@@ -73,26 +72,16 @@ def _take_part(values: Literals, start: int, strength: int, document: Document) 
 
 def _value_before(assignments: Assignments, end: int, word: bytes) -> None:
     """Take the value of `value: x` before `name: DB_PASSWORD`, on its line or the one above."""
-    text, begin, tail_end = assignments.text, assignments.begin, assignments.tail_end
-    if (
-        key_names.strength(
-            word, text[end - len(word) : end], text[begin : end - len(word)], text[end:tail_end]
-        )
-        == 0
-    ):
+    text, begin, start = assignments.text, assignments.begin, end - len(word)
+    if not key_names.strength(word, text[start:end], text[begin:start], text[end : assignments.tail_end]):
         return
     low = text.rfind(b"\n", max(begin - WINDOW, 0), begin) + 1
     above = text.rfind(b"\n", max(low - WINDOW, 0), max(low - 1, 0)) + 1
     for first, last in ((low, begin), (above, max(low - 1, above))):
         match = _VALUE_BEFORE.search(text, first, last)
         if match is not None:
-            _take(
-                assignments.values,
-                first,
-                match.end(),
-                last,
-                key_names.SECRET if word == b"key" else key_names.PASSWORD,
-            )
+            strength = key_names.SECRET if word == b"key" else key_names.PASSWORD
+            _take(assignments.values, first, match.end(), last, strength)
             return
 
 

@@ -12,7 +12,6 @@ from criticizer.redaction.patterns import compiled
 from criticizer.redaction.rules.characters import DIGITS, kinds, looks_random
 from criticizer.redaction.rules.issuer_tokens import TOKEN_RULES, TokenRule
 from criticizer.redaction.rules.named_values import Span
-from criticizer.redaction.rules.value_heuristics import is_dummy
 
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _HEX: Final = b"0123456789abcdef"
@@ -91,7 +90,7 @@ def _is_token(rule: TokenRule, token: bytes, whole: bytes) -> bool:
     body = token.replace(rule.mark, b"", 1)
     if rule.checksum and has_checksum(body):
         return True
-    if not body.strip(b"xX*.-_=") or b"\x01" in token or (is_dummy(body) and body.strip(b"xX*.-_=") == b""):
+    if not body.strip(b"xX*.-_=") or b"\x01" in token:
         return False
     if b"..." in token or (len(set(body)) <= 2 and not rule.mark.startswith(b"AGE")):
         return False

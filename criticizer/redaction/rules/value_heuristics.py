@@ -183,7 +183,7 @@ def is_chosen(value: bytes) -> bool:
     """Return whether it is one or two words and a number, such as a password: velvet-Butter5649."""
     if not value[:1].isalpha() or len(value) > _LONGEST_CHOSEN or not holds(value, DIGITS):
         return False
-    return bool(_forms(value) & _IS_CHOSEN) and not _named(value) and _NO_CHOICE.match(value) is None
+    return bool(_forms(value) & _IS_CHOSEN) and is_choice(value)
 
 
 def _is_identifier(value: bytes) -> bool:
