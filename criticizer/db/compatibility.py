@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from django.db.migrations import operations as django
 from django.db.migrations.migration import Migration
@@ -100,20 +101,15 @@ def _has_default(field: Field) -> bool:  # type: ignore[type-arg]
 
 
 def _altered(migration: str, where: str, old: Field, new: Field) -> Iterator[RiskyOperation]:  # type: ignore[type-arg]
+    breaks = partial(RiskyOperation, migration, Verdict.BREAKS)
     if type(old) is not type(new):
         kinds = f"{type(old).__name__} to {type(new).__name__}"
         yield RiskyOperation(migration, Verdict.UNKNOWN, f"changes {where} from {kinds}")
     if old.null and not new.null:
-        yield RiskyOperation(
-            migration, Verdict.BREAKS, f"refuses null in {where}, which the older version may write"
-        )
+        yield breaks(f"refuses null in {where}, which the older version may write")
     if new.unique and not old.unique:
-        yield RiskyOperation(
-            migration, Verdict.BREAKS, f"makes {where} unique; the older version may write it twice"
-        )
+        yield breaks(f"makes {where} unique; the older version may write it twice")
     if old.db_default is not NOT_PROVIDED and new.db_default is NOT_PROVIDED:
-        yield RiskyOperation(
-            migration, Verdict.BREAKS, f"removes the default of {where}, which the older version needs"
-        )
+        yield breaks(f"removes the default of {where}, which the older version needs")
     if (new.max_length or 0) < (old.max_length or 0):
-        yield RiskyOperation(migration, Verdict.BREAKS, f"shortens {where} to {new.max_length} characters")
+        yield breaks(f"shortens {where} to {new.max_length} characters")

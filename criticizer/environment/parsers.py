@@ -186,19 +186,10 @@ def _header(text: str) -> str:
 
 
 # Fields that we set; a setting must not change what is sent or how the answer is read.
-_OWN_FIELDS = frozenset(
-    (
-        "model",
-        "messages",
-        "system",
-        "stream",
-        "response_format",
-        "max_tokens",
-        "max_completion_tokens",
-        "n",
-        "tools",
-    )
-)
+_OWN_FIELDS = frozenset((
+    "model", "messages", "system", "stream", "response_format", "max_tokens", "max_completion_tokens", "n",
+    "tools",
+))  # fmt: skip
 
 
 def _extra_body(text: str) -> dict[str, Any]:

@@ -187,9 +187,9 @@ def count_failure(
             return None
         circuit, now = found
         if circuit.state != CircuitState.CLOSED or circuit.generation != generation:
-            cools_down = circuit.retry_at is not None and circuit.state != CircuitState.HALF_OPEN
-            left = (circuit.retry_at - now).total_seconds() if cools_down and circuit.retry_at else 0.0
-            return max(left, 0.0)
+            if circuit.retry_at is None or circuit.state == CircuitState.HALF_OPEN:
+                return 0.0
+            return max((circuit.retry_at - now).total_seconds(), 0.0)
         if is_auth:
             counts = Counts(refusals=circuit.auth_failures + 1)
             reason = f"our credentials were refused {counts.refusals} times in a row"

@@ -39,7 +39,7 @@ from criticizer.resilience.failures import (
     Failure,
     QuotaExceeded,
 )
-from criticizer.resilience.states import CircuitState
+from criticizer.resilience.states import FORCED, CircuitState
 
 log = structlog.get_logger(__name__)
 
@@ -316,23 +316,23 @@ def _snapshot(name: str) -> _Snapshot:
     known = _free.get(name)
     if known is not None and known[0] > time.monotonic():
         return known[1]
-    parameters = {"name": name, "recover": rate_limit.recover_seconds()}
-    row = prepared.row(_SNAPSHOT, parameters)
-    if row is None:
-        circuit_breaker.create(name)
-        row = prepared.row(_SNAPSHOT, parameters)
-    assert row is not None
-    look = _Snapshot(**row)
-    if look.state in {CircuitState.FORCED_OPEN, CircuitState.FORCED_CLOSED} and (look.retry_in or 0.0) <= 0:
+    look = _read(name)
+    if look.state in FORCED and (look.retry_in or 0.0) <= 0:
         overrides.expire(name)
-        row = prepared.row(_SNAPSHOT, parameters)
-        assert row is not None
-        look = _Snapshot(**row)
+        look = _read(name)
     if look.state == CircuitState.CLOSED and not look.is_slow and (look.paused_in or 0.0) <= 0:
         if len(_free) >= _MAX_REMEMBERED:
             _free.clear()
         _free[name] = (time.monotonic() + settings.CIRCUIT_CACHE_SECONDS, look)
     return look
+
+
+def _read(name: str) -> _Snapshot:
+    row = prepared.row(_SNAPSHOT, {"name": name, "recover": rate_limit.recover_seconds()})
+    if row is None:
+        circuit_breaker.create(name)
+        return _read(name)
+    return _Snapshot(**row)
 
 
 def _is_excepted(receiver: receivers.Receiver | None, look: _Snapshot) -> bool:

@@ -100,15 +100,14 @@ class Receiver:
         """
         is_late = seconds >= SLOW_CALL_SECONDS
         is_good = is_answered and not is_late
-        set_ones = {
-            _slow(self.name): SLOW_SECONDS if is_late else 0.0,
-            # A call of a receiver known to be slow had a slot of slow ones: its requester delayed no others.
-            _slow(self.flow): SLOW_SECONDS if is_late and self.flow and not self.is_warned else 0.0,
-            _good(self.name, self.flow): GOOD_SECONDS
-            if is_good and self.flow and not self.is_proven
-            else 0.0,
-        }
-        marks = {name: outbox.scaled(seconds) for name, seconds in set_ones.items() if seconds}
+        marks = {}
+        if is_late:
+            marks[_slow(self.name)] = outbox.scaled(SLOW_SECONDS)
+        # A call of a receiver known to be slow had a slot of slow ones: its requester delayed no others.
+        if is_late and self.flow and not self.is_warned:
+            marks[_slow(self.flow)] = outbox.scaled(SLOW_SECONDS)
+        if is_good and self.flow and not self.is_proven:
+            marks[_good(self.name, self.flow)] = outbox.scaled(GOOD_SECONDS)
         if not is_answered and self.flow:
             marks[_failed(self.name, self.flow)] = max(outbox.scaled(FAILED_SECONDS), slow_seconds)
         over = [
