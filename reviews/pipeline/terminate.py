@@ -246,7 +246,10 @@ def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> boo
 
 
 def _take_back_endings(job_id: int) -> dict[str, list[int]]:
-    """Undo what a result has just said of findings of earlier versions; return it: ending -> their ids."""
+    """Reopen the findings of earlier versions that a result has just ended.
+
+    Returns their ids by ending.
+    """
     ended = FindingRow.objects.filter(ended_in=job_id)
     endings: dict[str, list[int]] = {}
     for pk, ending in ended.order_by("pk").values_list("pk", "ending"):
