@@ -131,7 +131,7 @@ def number(minimum: float, maximum: float, kind: type[int | float] = float) -> P
             raise ValueError(f"{text} is out of range")
         return value
 
-    return Parser(parse, f"{noun} from {minimum:g} to {maximum:.12g}", lambda: None)
+    return Parser(parse, f"{noun} from {minimum:g} to {maximum:.15g}", lambda: None)
 
 
 def integer(minimum: int, maximum: int) -> Parser:

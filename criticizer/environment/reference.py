@@ -75,7 +75,7 @@ def _rows(variables: Iterable[Variable]) -> Iterator[str]:
 def _row(variable: Variable, following: Variable | None = None) -> str:
     notes = [*(["*required*"] if variable.is_required else []), *(["*secret*"] if variable.is_secret else [])]
     default = f"`{variable.default}`" if variable.default else ", ".join(notes) or "-"
-    doc = re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", variable.doc)
+    doc = re.sub(r"docs/([\w/-]+\.md)", r"[\1](\1)", variable.doc)
     accepts = re.sub(r"(\S*[:@<]\S*[\w>])", r"`\1`", variable.parser.accepts)
     names = f"`{variable.name}`"
     if following is not None:

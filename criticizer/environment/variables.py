@@ -155,7 +155,7 @@ _DATA = (
     _secret("ARTIFACT_KEYS", FERNET_KEYS,
             "Encrypt artifacts, newest first. Required with DATABASE_URL, otherwise generated."),
     Variable("ARTIFACT_STORAGE", choice("file", "s3"),
-             "Where artifacts and removed dead letters are stored: docs/rotation.md.", "file"),
+             "Where artifacts and removed dead letters are stored: docs/operations/artifacts.md.", "file"),
     Variable("ARTIFACT_S3_BUCKET_RAW", BUCKET, "The bucket of raw artifacts.", example="criticizer-raw"),
     Variable("ARTIFACT_S3_BUCKET_REDACTED", BUCKET, "The bucket of redacted artifacts.",
              example="criticizer-redacted"),
