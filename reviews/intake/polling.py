@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from criticizer.queue import advisory_locks
@@ -66,6 +66,11 @@ def is_enabled() -> bool:
 def ensure() -> None:
     """Start or stop the periodic task (SOURCE_POLL_SECONDS). Run by maintenance."""
     CLOCK.ensure(is_enabled=is_enabled())
+    # A stream that is not polled any more has no problem with its poll: nobody could remove it.
+    polled = [stream.name for stream in streams.streams()] if is_enabled() else []
+    ours = Q(stream__startswith="perforce ") | Q(stream__startswith="git ")
+    gone = SourcePosition.objects.filter(ours).exclude(problem="").exclude(stream__in=polled)
+    gone.update(problem="")
 
 
 def run_now() -> None:

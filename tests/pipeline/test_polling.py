@@ -498,6 +498,18 @@ def test_unavailable_server_stops_only_its_streams_and_is_shown(depot: FakeDepot
     assert SourcePosition.objects.get(stream=SUBMITTED).problem == ""
 
 
+def test_stream_that_is_not_configured_any_more_has_no_problem(settings: Any, depot: FakeDepot) -> None:
+    depot.misbehave("*", times=99, replace=True, stderr=CONNECTION_REFUSED, exit=1)
+    polling.run()
+    SourcePosition.objects.create(stream="github acme/web", problem="of another poll")
+    polling.ensure()
+    assert SourcePosition.objects.get(stream=SUBMITTED).problem
+    settings.CHANGE_SOURCES = ("git",)
+    polling.ensure()
+    assert not SourcePosition.objects.filter(stream__startswith="perforce ").exclude(problem="").exists()
+    assert SourcePosition.objects.get(stream="github acme/web").problem
+
+
 def test_an_open_circuit_skips_the_server_without_a_command(
     depot: FakeDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
