@@ -40,10 +40,10 @@ HELP = {
     "triage": "Look at the error, the stage and the attempts, then classify the failure. "
     "The suggestion comes from the error class.",
     "remediate": "Fix the cause, then record what was done. A replay needs this evidence.",
-    "validate": "Criticizer checks that a replay can work and notifies no recipient twice: the circuit, the "
-    "artifacts, newer versions, deliveries already made, credentials.",
-    "replay": "Runs the failed stage again with the stored change. If it fails, the dead letter returns "
-    "here.",
+    "validate": "Criticizer checks that a replay can work, and that it would notify no recipient twice: the "
+    "circuit, the artifacts, newer versions, deliveries already made, credentials.",
+    "replay": "Runs the review again from the stage that you choose. If it fails again, the dead letter "
+    "comes back as new.",
     "verify": "The replayed job has succeeded. Check its effect: findings stored, each delivery with its "
     "provider's evidence. What is missing may arrive later; check again then.",
     "resolve": "Record how it ended, and close the dead letter.",

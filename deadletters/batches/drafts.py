@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from criticizer.redaction import clean
+from criticizer.wording import plural_count
 from deadletters import transitions
 from deadletters.batches.preflight import DRY_RUN_SETTINGS, clear_verdicts
 from deadletters.batches.store import is_large, locked, note, refusal
@@ -66,7 +67,7 @@ def draft(
         # From now on the database refuses to run a large batch without approval.
         ReplayBatch.objects.filter(pk=batch.pk).update(item_count=count, needs_approval=is_large(count))
         choose_canaries(batch)
-        note(batch, "drafted", actor, f"{count} dead letters: {reason}")
+        note(batch, "drafted", actor, f"{plural_count(count, 'dead letter')}: {reason}")
     batch.refresh_from_db()
     return batch
 

@@ -35,6 +35,17 @@ _EXAMPLES = {
 }
 
 
+_TITLES = {
+    "swarm": "P4 Code Review (Swarm)",
+    "github": "GitHub",
+    "github-review": "GitHub, inline comments",
+    "gitea": "Gitea and Forgejo",
+    "gitea-review": "Gitea and Forgejo, inline comments",
+    "gitlab": "GitLab",
+    "gitlab-review": "GitLab, inline comments",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderView:
     """One channel. `facts` is None where it is not configured; `to_set` then says what to set."""
@@ -47,6 +58,10 @@ class ProviderView:
     circuits: Sequence[tuple[Circuit, SafeString]]  # each with its badge
     hidden_circuits: int
     last_error: DeliveryAttempt | None
+
+    @property
+    def title(self) -> str:
+        return _TITLES.get(self.channel, self.channel.capitalize())
 
 
 def problem() -> str:

@@ -12,14 +12,23 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
+from criticizer import mail
 from criticizer.admin_site.base import admin_page
 from criticizer.admin_site.bulk_actions import AdminForm
+from notifications import config
 from reviews import invitations
 from reviews.audit.history import origin
 from reviews.intake.api_keys import check_tree
-from reviews.roles import ROLES
+from reviews.roles import PURPOSE, ROLES
 
 MAX_TREES = 50
+
+
+class _RolesField(forms.ModelMultipleChoiceField[Group]):
+    """Groups, each with its purpose."""
+
+    def label_from_instance(self, obj: Group) -> str:
+        return f"{obj.name}: {PURPOSE[obj.name]}"
 
 
 class InviteForm(AdminForm):
@@ -32,12 +41,7 @@ class InviteForm(AdminForm):
         validators=[User.username_validator],
         help_text="For the login. For Perforce people, their name there.",
     )
-    roles = forms.ModelMultipleChoiceField(
-        Group.objects.none(),
-        required=False,
-        widget=forms.CheckboxSelectMultiple,
-        help_text="What each may do: Admin > Access > Groups, and the page on roles of the documentation.",
-    )
+    roles = _RolesField(Group.objects.none(), required=False, widget=forms.CheckboxSelectMultiple)
     is_staff = forms.BooleanField(
         required=False, label="Works in the admin", help_text="Operators, approvers and administrators."
     )
@@ -127,5 +131,11 @@ def _send(request: HttpRequest, user: User, done: str) -> HttpResponse:
     if problem := invitations.send_link(user):
         messages.warning(request, f"{done}, but the link was not mailed: {problem}. Send it again below.")
     else:
-        messages.success(request, f"{done}; the link was mailed to {user.email}.")
+        messages.success(request, f"{done}; {_sent_to(user.email)}.")
     return HttpResponseRedirect(reverse("admin:auth_user_change", args=[user.pk]))
+
+
+def _sent_to(address: str) -> str:
+    if config.providers()[invitations.CHANNEL].name == mail.MAILDIR:
+        return f"no mail server is set: the link for {address} is in a file in mail/new of the data directory"
+    return f"the link was mailed to {address}"

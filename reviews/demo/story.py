@@ -29,13 +29,13 @@ and a server on this machine replays them. All else is real. Your own repository
 make demo REPO=/path, with the model of LLM_PROVIDER or with the checks alone."""
 OVERVIEW = """
 What to look at:
-  - the review with two versions: each finding is new, still there or not reported
-    again; the one that was marked wrong stays dismissed; Progress of version 1 has the timeout;
-    its coverage says why a picture was not read, and a lock file by the checks only
-  - Findings: a search over both reviews
-  - Scans: the documents of the repository, with a claim that does not hold any more
-  - the admin, Now: a dead letter is left open for you. Open it, and replay it with one
-    form; its group also has the one that the demo has replayed and resolved"""
+  - Reviews: one has two versions. Each finding of the second is new or still there, and
+    the one that was marked wrong stays dismissed. The coverage says why a picture was not
+    read. Version 1 shows a call of the model that timed out and was repeated
+  - Findings: a search over all reviews
+  - Scans: the documents of the repository, with a claim that is no longer true
+  - Admin, Now: a dead letter is left open for you. Open its group and replay it with one
+    form. The group also has the dead letter that the demo replayed and resolved"""
 SCANNED = f"//{example.NAME}/..."
 
 
@@ -58,11 +58,11 @@ def play(
             yield payments.subject, job
             continue
         letter = _replay(job)
-        say("\nThe model refused a review, its account has no credit: a dead letter, replayed.")
+        say("\nOne review failed: the model server's account has no credit. Its dead letter was replayed.")
     _dismiss(numbers[payments])
     again = client.post(payments, version=2)
     for job in client.follow([again], tend):
-        yield f"{payments.subject}, asked for again", job
+        yield f"{payments.subject}, version 2", job
     for _ in ticks(REVIEW_SECONDS, tend):
         if DeadLetter.objects.filter(pk=letter, status=LetterStatus.RESOLVED).exists():
             yield f"{refunds.subject}, after the replay", client.job(numbers[refunds])

@@ -60,7 +60,7 @@ def _listed(job: ReviewJob) -> Check:
         is_denied = failure.error_class is ErrorClass.PATH_DENIED
         return Check(CheckKind.ALLOW_LIST, False, words_of(failure), is_hard=is_denied)
     return Check(
-        CheckKind.ALLOW_LIST, True, f"all {files} paths of the change are allowed, and listed by its source"
+        CheckKind.ALLOW_LIST, True, f"the source lists the change, and all {files} of its paths are allowed"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from django import forms
 from django.conf import settings
@@ -76,6 +76,10 @@ class AllowListEntryForm(ReasonedEdit[AllowListEntry]):
     class Meta:
         model = AllowListEntry
         fields = ("kind", "pattern", "position", "reason")
+        help_texts: ClassVar = {
+            "pattern": "Such as //depot/project/... (everything below), //depot/*/sql/*.sql or one file.",
+            "position": "Lines are read from the lowest position up; the last that matches decides.",
+        }
 
     def clean_pattern(self) -> str:
         pattern = str(self.cleaned_data["pattern"]).strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from criticizer.resilience.failures import hint_for, kind_with_code
 from deadletters.models import DeadLetter
@@ -49,7 +50,8 @@ def notices_of(job: ReviewJob, scope: Scope, *, for_operator: bool) -> list[Noti
     if job.status == JobStatus.TIMED_OUT:
         notices.append(_timed_out(job, for_operator=for_operator))
     if job.status == JobStatus.CANCELLED:
-        notices.append(Notice("info", "This review was cancelled.", job.status_reason))
+        reason = capfirst(job.status_reason.removeprefix("cancelled "))
+        notices.append(Notice("info", "This review was cancelled.", reason))
     if job.is_late and job.status != JobStatus.TIMED_OUT:
         notices.append(Notice("warn", "This review finished after its deadline."))
     if banner := banner_within(job.banner, job.stopped, scope):

@@ -43,7 +43,7 @@ class ReviewFilter(FindingFilter):
         max_length=MAX_TEXT,
         required=False,
         label="Words",
-        help_text="Words of the title or the author, a commit's hash, a path, or a file's name.",
+        help_text="Of the title, the author, a path or a commit's hash.",
     )
     every = forms.BooleanField(required=False, label="Every version")
     field_order = ("changelist", "status", "text")

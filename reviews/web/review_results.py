@@ -121,7 +121,10 @@ class FindingView:
 
     @property
     def found_by(self) -> str:
-        return "the language model" if self.row.source.startswith("llm") else self.row.source
+        kind, _, name = self.row.source.partition(":")
+        if kind == "llm":
+            return "the language model"
+        return f"the check for {name.replace('_', ' ')}" if kind == "check" else self.row.source
 
     @cached_property
     def code(self) -> Sequence[CodeRow]:

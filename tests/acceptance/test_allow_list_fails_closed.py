@@ -356,7 +356,7 @@ def test_a_change_that_is_gone_is_fetched_again_only_where_its_source_answers(wo
     )
     assert said()["artifact or source"] == (
         "the change artifact has expired: restart from the first stage;"
-        " all 1 paths of the change are allowed, and listed by its source"
+        " the source lists the change, and all 1 of its paths are allowed"
     )
     refused_replay = workflow.replay(letter.pk, actor="ann", reason="OPS-1: mended")
     assert refused_replay.message == "the change artifact has expired; restart from the first stage instead"

@@ -95,7 +95,7 @@ def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Pat
         assert "The language model is a recording" in text, text
         assert "Traceback" not in text
         assert "A retry charges the card a second time" in text
-        assert "a dead letter, replayed" in text
+        assert "Its dead letter was replayed." in text
         assert "A refund may be larger than the payment" in text
         database = str(tmp_path / "demo" / "postgres")
         with psycopg.connect(host=database, user="criticizer", dbname="criticizer") as connection:

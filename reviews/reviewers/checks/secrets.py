@@ -84,8 +84,8 @@ def _finding(path: str, kind: str, line: int | None, end_line: int | None) -> Fi
         path,
         FindingSeverity.MEDIUM if guessed else FindingSeverity.CRITICAL,
         title if name == "secret" else f"{title}: {name}"[:120],
-        f"This looks like a secret ({name}). Everybody who can read the depot can read it, "
-        "also after a later change removes it.",
+        f"This looks like a secret{'' if name == 'secret' else f' ({name})'}. Everybody who can read the "
+        "depot can read it, also after a later change removes it.",
         "Revoke the secret, remove it, and read it from the environment or a secret store.",
         line,
         end_line,
