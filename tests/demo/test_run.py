@@ -106,7 +106,7 @@ def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Pat
             statuses = rows("SELECT f.title, f.status FROM findings f JOIN jobs j ON j.id = job_id"
                             " WHERE review_version = 2 AND source = 'llm' ORDER BY f.title")  # fmt: skip
             assert statuses == [
-                ("A refusal for good is tried again as well", "new"),
+                ("A permanent refusal is retried as well", "new"),
                 ("A retry charges the card a second time", "still_there"),
                 ("The gateway's reason is lost", "still_there"),
             ]
