@@ -48,12 +48,12 @@ _VERIFIED = "verified"
 _SEARCHES = {LetterStatus.VERIFYING.value: "is:unverified", _VERIFIED: "is:verified"}
 # State of letters -> the action of their next step, and the text of its button.
 _NEXT = {
-    LetterStatus.NEW.value: ("triage", "Triage all {}"),
-    LetterStatus.TRIAGED.value: ("remediate", "Remediate all {}"),
-    LetterStatus.REMEDIATED.value: ("validate", "Validate all {}"),
-    LetterStatus.VALIDATED.value: ("replay_batch", "Replay all {}"),
-    LetterStatus.VERIFYING.value: ("verify", "Verify all {} unverified"),
-    _VERIFIED: ("resolve", "Resolve all {} verified"),
+    LetterStatus.NEW.value: ("triage", "Triage {}"),
+    LetterStatus.TRIAGED.value: ("remediate", "Remediate {}"),
+    LetterStatus.REMEDIATED.value: ("validate", "Validate {}"),
+    LetterStatus.VALIDATED.value: ("replay_batch", "Replay {}"),
+    LetterStatus.VERIFYING.value: ("verify", "Verify {} unverified"),
+    _VERIFIED: ("resolve", "Resolve {} verified"),
 }
 _NOTES = {
     LetterStatus.REPLAY_PENDING.value: "A batch replays them.",
@@ -267,10 +267,14 @@ def _group_context(group: DeadLetterGroup, user: Any) -> dict[str, Any]:
         "letter_list": reverse("admin:deadletters_deadletter_changelist"),
         "open_query": letters_address(f"group:{group.pk}"),
         "all_query": letters_address(f"group:{group.pk}", by="all"),
-        "resolve_label": f"Resolve all {replayed} verified",
-        "replay_label": f"Replay all {to_replay} open",
+        "resolve_label": f"Resolve {_all(replayed)} verified",
+        "replay_label": f"Replay {_all(to_replay)} open",
         "circuit_address": _circuit_address(group.source),
     }
+
+
+def _all(number: int) -> str:
+    return "1" if number == 1 else f"all {number}"
 
 
 # Ten thousand rows take longer to send than to count.
@@ -301,7 +305,7 @@ def _by_state(group: DeadLetterGroup) -> list[dict[str, Any]]:
                 "count": count,
                 "query": letters_address(f"group:{group.pk} {_SEARCHES.get(state, f'state:{state}')}"),
                 "action": action,
-                "button": button.format(count),
+                "button": button.format(_all(count)),
                 "note": _NOTES.get(state, ""),
             }
         )

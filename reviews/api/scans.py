@@ -172,7 +172,7 @@ class ScanList(ApiView):
         asked, client = validated_with_key(ScanRequestSerializer, request), client_of(request)
         target = scans.targets_in(client.scope).filter(path=asked["path"]).first()
         if target is None:
-            raise NotFound(f"no scanned path {asked['path']} that this key may see")
+            raise NotFound("The path is not among the scanned paths, or this key may not see it.")
         key = asked["idempotency_key"]
         try:
             answer = retry_lost_commit(lambda: intake.request(target, key, client.actor))

@@ -386,7 +386,7 @@ def test_a_reader_decides_nothing(client: Client, group: DeadLetterGroup) -> Non
 def test_the_group_leads_to_its_letters_and_takes_them_a_step_on(ann: Client, group: DeadLetterGroup) -> None:
     factories.DeadLetterFactory(error_class="AUTH_DENIED", stage="llm", status="triaged")
     text = ann.get(f"{LIST}{group.pk}/change/").content.decode()
-    for part in ("Replay all 2 open", "Triage all 1", "Remediate all 1", "Fingerprint", "v1:"):
+    for part in ("Replay all 2 open", "Triage 1", "Remediate 1", "Fingerprint", "v1:"):
         assert part in text
 
 
@@ -425,7 +425,7 @@ def test_verified_letters_are_resolved_and_the_others_verified(ann: Client, grou
     verified = factories.DeadLetterFactory(**given, verified_by="bob", verified_at=timezone.now())
     text = ann.get(f"{LIST}{group.pk}/change/").content.decode()
     rows = {row["button"]: row for row in ann.get(f"{LIST}{group.pk}/change/").context["by_state"]}
-    assert list(rows) == ["Triage all 1", "Verify all 2 unverified", "Resolve all 1 verified"]
+    assert list(rows) == ["Triage 1", "Verify all 2 unverified", "Resolve 1 verified"]
     meant = {"verify": {letter.pk for letter in waiting}, "resolve": {verified.pk}}
     for row in list(rows.values())[1:]:
         form = {"action": row["action"], "_selected_action": "0", "select_across": "1"}

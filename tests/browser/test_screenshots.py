@@ -125,7 +125,7 @@ def test_pictures_of_the_dead_letters(visit: Visit, width: int, scheme: str) -> 
         found = DeadLetter.objects.get(status=status, error_class="AUTH_DENIED")
         take(f"letter-{status}", f"{base}/deadletter/{found.pk}/change/")
     take("letter-discard", f"{base}/deadletter/{letter.pk}/discard/")
-    take("letters-triage", f"{base}/deadlettergroup/{letter.group_id}/change/", "Triage all 1")
+    take("letters-triage", f"{base}/deadlettergroup/{letter.group_id}/change/", "Triage 1")
     take("batches-empty", f"{base}/replaybatch/")
     ids = list(DeadLetter.objects.filter(group=letter.group).values_list("pk", flat=True))
     batch = batches.draft(filter={"groups": [letter.group_id]}, ids=ids, actor="ann", reason="OPS-7: mended")
