@@ -87,10 +87,15 @@ def limit_seconds(answer: Answer, now: float) -> float | None:
     The reset time is used only if no calls are left: under a secondary rate limit the header describes the
     primary one.
     """
-    if (asked := retry_after(answer.headers, lambda: server_time(answer, now))) is not None:
+    if (asked := asked_seconds(answer, now)) is not None:
         return asked
     calls_left, seconds = quota_of(answer, now)
     return seconds + 1.0 if calls_left == 0 else None
+
+
+def asked_seconds(answer: Answer, now: float) -> float | None:
+    """Return the seconds that the answer asks to wait, by the host's clock; None where it asks for none."""
+    return retry_after(answer.headers, lambda: server_time(answer, now))
 
 
 def quota_of(answer: Answer, now: float) -> tuple[int | None, float]:
@@ -116,25 +121,27 @@ def failure_of(
     meanings: ErrorMeanings, answer: Answer, component: Component, *, acts: bool, now: float | None = None
 ) -> Failure:
     """Return the failure for an error response. `acts`: the request must not be repeated."""
-    context = _context(answer)
+    context, now = _context(answer), time.time() if now is None else now
     if is_rate_limited(answer):
-        seconds = limit_seconds(answer, time.time() if now is None else now)
+        seconds = limit_seconds(answer, now)
         detail = f"the rate limit of {meanings.label} is used up"
         return QuotaExceeded(component, detail, seconds, context=context)
-    status = answer.status
+    status, wait = answer.status, asked_seconds(answer, now)
+    detail = f"{meanings.label} answered {status}"
     if status >= 500 or status == 408:
         kind = UncertainFailure if acts else RetryableFailure
         error_class = STATUSES.get(status, ErrorClass.UPSTREAM_INTERNAL)
-        return kind(error_class, component, f"{meanings.label} answered {status}", context=context)
+        return kind(error_class, component, detail, context=context, retry_after_seconds=wait)
     if status < 300:
         return unreadable(meanings, answer, component, acts=acts)
     if status == 409:
-        detail = f"{meanings.label} answered 409"
-        return RetryableFailure(ErrorClass.WRITE_CONFLICT, component, detail, context=context)
+        conflict = ErrorClass.WRITE_CONFLICT
+        return RetryableFailure(conflict, component, detail, context=context, retry_after_seconds=wait)
     error_class, remedy = meanings.meaning(answer)
     where = {ErrorClass.CONFIG_INVALID: Component.CONFIGURATION, ErrorClass.INTERNAL_BUG: Component.INTERNAL}
-    detail = f"{meanings.label} answered {status}: {remedy}"
-    return PermanentFailure(error_class, where.get(error_class, component), detail, context=context)
+    return PermanentFailure(
+        error_class, where.get(error_class, component), f"{detail}: {remedy}", context=context
+    )
 
 
 def unreadable(meanings: ErrorMeanings, answer: Answer, component: Component, *, acts: bool) -> Failure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from criticizer.resilience.failures import (
 
 RowResult = Literal["sent", "already_sent", "withdrawn", "stopped", "out_of_time"]
 WAITS = "waits:"  # begins the reason of a row that waits; the name of its dependency follows
+_UNTIL = "@"  # ends the class of a row whose provider asked for a pause; the time of its end follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Outcome:
     """Result of `deliver`.
 
     `stopped`: `may_continue` ended it before all rows were done. `is_out_of_time`: its time did, and `tried`
-    has the deliveries to be repeated (id -> error class) and those that wait (id -> `WAITS` and for what).
+    has the deliveries to be repeated (id -> error class, with the end of the pause that was asked for) and
+    those that wait (id -> `WAITS` and for what).
     """
 
     sent: int = 0
@@ -55,7 +58,9 @@ class Tally:
         result.context.setdefault("delivery", delivery_id)
         self.failures.append(result)
         if isinstance(result, RetryableFailure):
-            self.tried[str(delivery_id)] = str(result.error_class)
+            asked = result.retry_after_seconds
+            until = "" if asked is None else f"{_UNTIL}{time.time() + asked:.0f}"
+            self.tried[str(delivery_id)] = f"{result.error_class}{until}"
 
     def tried_before(self, reason: str) -> None:
         """Count a row of an earlier run by its reason in `tried`."""
@@ -64,8 +69,15 @@ class Tally:
                 DependencyUnavailable(reason.removeprefix(WAITS), 0.0, "It was not asked again.")
             )
             return
-        detail = "a delivery failed earlier in this attempt and is repeated"
-        self.failures.append(RetryableFailure(ErrorClass(reason), Component.PROVIDER, detail))
+        error_class, _, until = reason.partition(_UNTIL)
+        self.failures.append(
+            RetryableFailure(
+                ErrorClass(error_class),
+                Component.PROVIDER,
+                "a delivery failed earlier in this attempt and is repeated",
+                retry_after_seconds=max(float(until) - time.time(), 0.0) if until else None,
+            )
+        )
 
     def outcome(self) -> Outcome:
         return Outcome(

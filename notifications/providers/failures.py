@@ -83,7 +83,7 @@ def temporary_failure(
 def of_question(failure: Failure) -> Failure:
     """Return the failure of a request that changes nothing: it can always be repeated."""
     if isinstance(failure, UncertainFailure):
-        return retryable(failure.error_class, failure.detail, failure.context)
+        return retryable(failure.error_class, failure.detail, failure.context, failure.retry_after_seconds)
     return failure
 
 

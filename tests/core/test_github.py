@@ -226,6 +226,20 @@ def test_each_answer_means_what_it_can_mean(
             client.call(WEB, "GET", PULL)
 
 
+@pytest.mark.parametrize("status", [409, 503])
+def test_a_pause_that_a_failure_asks_for_is_kept(server: GitHubServer, status: int) -> None:
+    client = github(server)
+    client.call(WEB, "GET", PULL)
+    server.script(Act(status=status, headers={"retry-after": "100"}), on=f"GET {PULL}")
+    with pytest.raises(RetryableFailure) as failed:
+        client.call(WEB, "GET", PULL)
+    assert failed.value.retry_after_seconds == 100
+    server.script(Act(status=503, headers={"retry-after": "100"}), on=f"POST {COMMENTS}")
+    with pytest.raises(UncertainFailure) as unclear:
+        comment(client)
+    assert unclear.value.retry_after_seconds == 100
+
+
 def test_nothing_listens_is_certain_not_to_have_happened() -> None:
     with closed_port() as port, pytest.raises(RetryableFailure) as caught:
         GitHub(AppConfig("1", [private_key()], f"http://127.0.0.1:{port}")).as_app("GET", "/app")

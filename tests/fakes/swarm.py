@@ -167,7 +167,7 @@ class SwarmServer:
     def _list(self, topic: str, query: Mapping[str, str]) -> Said:
         if self.lost > 0:
             self.lost -= 1
-            return Said(502, b"")
+            return Said(502, b"", {"Retry-After": "9"})
         after = int(query.get("after", "0"))
         comments = [c for c in self.comments if c["topic"] == topic and c["id"] > after]
         shown_before = time.monotonic() - self.lag_seconds

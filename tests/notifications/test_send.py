@@ -637,6 +637,20 @@ def test_a_run_out_of_time_tries_one_row_and_the_next_run_goes_on_with_the_other
     assert statuses(job) == [D.SENT] * 4
 
 
+def test_a_pause_that_was_asked_for_in_an_earlier_run_is_kept(
+    job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send, "SENDING_SECONDS", 1e-9)
+    prepare(job, ANN, BOB)
+    mail.script.append(not_sent(E.UPSTREAM_UNAVAILABLE, wait=100.0))
+    first = deliver(job, {"mail": mail})
+    assert first.is_out_of_time
+    with pytest.raises(RetryableFailure) as failed:
+        deliver(job, {"mail": mail}, tried=first.tried)
+    assert failed.value.error_class is E.UPSTREAM_UNAVAILABLE
+    assert 90 < (failed.value.retry_after_seconds or 0.0) <= 101
+
+
 def test_rows_that_wait_come_after_the_others_when_the_time_is_used_up(
     job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

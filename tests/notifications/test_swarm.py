@@ -95,6 +95,10 @@ def test_a_pause_that_is_asked_for_is_kept(server: SwarmServer) -> None:
     with pytest.raises(RetryableFailure) as slower:
         swarm(server).send(to_review())
     assert slower.value.retry_after_seconds == 7
+    server.lost = 1
+    with pytest.raises(RetryableFailure) as unanswered:
+        swarm(server).look_up(question())
+    assert unanswered.value.retry_after_seconds == 9
 
 
 def test_an_expired_ticket_says_what_to_do(server: SwarmServer) -> None:

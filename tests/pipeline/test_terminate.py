@@ -73,6 +73,15 @@ def test_a_job_past_its_deadline_is_timed_out_with_its_reason(post: Post) -> Non
     assert pipeline.expire_overdue() == 0
 
 
+def test_what_was_not_sent_by_the_deadline_is_cancelled_in_the_same_step(post: Post) -> None:
+    job_id = post().job_id
+    row = factories.DeliveryFactory(job_id=job_id, status="pending")
+    _overdue(job_id)
+    pipeline.expire_overdue()
+    row.refresh_from_db()
+    assert row.status == "cancelled"
+
+
 def test_a_job_before_its_deadline_is_left_alone(post: Post, work: Work) -> None:
     post()
     assert pipeline.expire_overdue() == 0
