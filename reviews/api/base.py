@@ -25,7 +25,8 @@ class _JsonOnly(DefaultContentNegotiation):
 class ApiView(APIView):
     """Base class of the API's views.
 
-    `query` names the parameters that the URL takes (guarantee G221). `reviews.roles.API` says who may use it.
+    `query` names the parameters of GET (guarantee G221); other methods take none. `reviews.roles.API` says
+    who may use it.
     """
 
     query: ClassVar[tuple[str, ...]] = ()
@@ -33,8 +34,9 @@ class ApiView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if unknown := [name[:64] for name in request.query_params if name not in self.query][:_ECHOED]:
-            accepted = ", ".join(self.query) or "none"
+        taken = self.query if request.method in ("GET", "HEAD") else ()
+        if unknown := [name[:64] for name in request.query_params if name not in taken][:_ECHOED]:
+            accepted = ", ".join(taken) or "none"
             raise ValidationError(
                 {name: [f"Unknown query parameter; accepted: {accepted}."] for name in unknown}
             )
