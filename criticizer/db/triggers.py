@@ -8,6 +8,7 @@ from typing import Any
 import pghistory
 import pgtrigger
 from django.db.models import DO_NOTHING, TextChoices
+from django.utils.text import capfirst
 
 
 def fsm(
@@ -55,6 +56,7 @@ def audited(edit: str, **options: Any) -> Any:
         pghistory.DeleteEvent(),
         append_only=True,
         meta={"verbose_name": edit},
+        attrs={"__str__": lambda entry: f"{capfirst(edit)} {entry.pk}"},
         obj_field=pghistory.ObjForeignKey(on_delete=DO_NOTHING, null=True, db_constraint=False),
         **options,
     )

@@ -82,7 +82,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Criticizer",
-    "DESCRIPTION": "Self-hosted review of Perforce changelists and git commits.",
+    "DESCRIPTION": "Self-hosted review of Perforce changelists, git commits and pull requests.",
     "VERSION": "1",
     "SERVE_PERMISSIONS": [],
     "SERVE_AUTHENTICATION": [],

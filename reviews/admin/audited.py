@@ -118,7 +118,7 @@ class EditsAdmin(ReadOnlyAdmin):
         return self.list_display
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"title": f"{str(self.opts.verbose_name).capitalize()} {row.pk}"}
+        return {"title": str(row)}
 
     @admin.display(description="who")
     def who(self, row: Any) -> str:
