@@ -96,6 +96,11 @@ def inline_recipient(changelist_id: str) -> str:
     return f"{inline_channel(host)}:{place}"
 
 
+def example_pull_request(channel: str) -> str:
+    """Return an address of a code host's channel, as an example."""
+    return f"acme/website{sign_of(_HOST_OF[channel])}12"
+
+
 def host_of(recipient: str) -> str:
     """Return the code host on whose pull request a recipient is; "" for any other."""
     return _HOST_OF.get(recipient.partition(":")[0], "")

@@ -29,7 +29,7 @@ from notifications.delivery import operator_actions
 from notifications.delivery.operator_actions import OperatorAction
 from notifications.digests import lifecycle
 from notifications.models import Delivery
-from notifications.recipients import HOST_CHANNELS
+from notifications.recipients import HOST_CHANNELS, example_pull_request
 from notifications.states import DeliveryStatus
 
 _CHOICES = (
@@ -126,7 +126,7 @@ class DeliveryAdmin(ConfirmedActionsMixin, KeysetAdmin):
         "mail": _recipient("mail", "ann@example.com"),
         "slack": _recipient("slack", "C0123ABCD"),
         "swarm": _recipient("swarm", "review-123"),
-        **{channel: _recipient(channel, "acme/website#12") for channel in HOST_CHANNELS},
+        **{channel: _recipient(channel, example_pull_request(channel)) for channel in HOST_CHANNELS},
         "webhook": _recipient("webhook", "https://ci.example.com/hook"),
         "id": exact("notification_id", "The provider's own id", example="msg-1"),
         "provider": exact("provider", "The provider", example="smtp"),

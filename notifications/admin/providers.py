@@ -20,7 +20,7 @@ from notifications.delivery.uncertainty_policy import can_only_hold
 from notifications.models import DeliveryAttempt
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.recipients import CHANNELS as CHANNELS
-from notifications.recipients import HOST_CHANNELS, variables_of
+from notifications.recipients import HOST_CHANNELS, example_pull_request, variables_of
 
 MAX_CIRCUITS = 20  # per channel: every webhook host has its own
 # Errors are rare: the newest one is searched among the newest attempts, not in the whole table.
@@ -31,7 +31,7 @@ _EXAMPLES = {
     "webhook": "https://ci.example.com/hooks/review",
     "slack": "C0123ABCD",
     "swarm": "review-123",
-    **dict.fromkeys(HOST_CHANNELS, "acme/website#12"),
+    **{channel: example_pull_request(channel) for channel in HOST_CHANNELS},
 }
 
 
