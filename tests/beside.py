@@ -13,7 +13,7 @@ from criticizer.db import prepared
 
 
 def session() -> psycopg.Connection[Any]:
-    """Open another session on the test's database, which begins a transaction with its first statement."""
+    """Open another session on the test's database; its first statement begins a transaction."""
     return psycopg.connect(**{**connection.get_connection_params(), "cursor_factory": None, "context": None})
 
 

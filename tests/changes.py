@@ -1,4 +1,4 @@
-"""Changes fetched, and reviews whose redacted diff is stored, as the product's own stage does either."""
+"""Fetched changes, and reviews with a stored redacted diff, made as the stage makes them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Use three processes more than processors for `-n auto`: they leave two processors idle 2 % of a run."""
+    """Return three processes more than processors for `-n auto`.
+
+    With these, two processors are idle for 2 % of a run.
+    """
     return len(os.sched_getaffinity(0)) + 3
 
 
@@ -50,7 +53,10 @@ def _has_only_clusters(config: pytest.Config) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import the nine files in ten that have no test of a run of the clusters' tests alone."""
+    """Leave out the files without a cluster test when only cluster tests are run.
+
+    They are nine files in ten, and are then not even imported.
+    """
     is_tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
     if is_tests and _has_only_clusters(config) and "mark.cluster" not in collection_path.read_text():
         return True
@@ -59,7 +65,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Keep what collection makes, which stays, out of every collection of garbage: a quarter of its time."""
+    """Keep the objects that collection makes out of every garbage collection.
+
+    They stay until the end of the run. This saves a quarter of the time of collection.
+    """
     gc.disable()
     try:
         _import_a_share(session.config)
@@ -154,7 +163,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def module_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """The database for rows that all tests of a module share; each test has a savepoint of its own."""
+    """Give the tests of a module common rows; each test has a savepoint of its own."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield
         transaction.set_rollback(True)
@@ -162,7 +171,10 @@ def module_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _static_files_are_looked_for_once() -> Iterator[None]:
-    """Every client of a test has middleware of its own, whose WhiteNoise would look for every file again."""
+    """Find the static files once.
+
+    Every client of a test has middleware of its own, whose WhiteNoise would search for every file again.
+    """
     found: dict[str, Any] = {}
     look = WhiteNoiseMiddleware.add_files_from_finders
 
@@ -180,7 +192,7 @@ def _static_files_are_looked_for_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _as_if_the_process_were_new() -> None:
-    """What one test made this process remember does not change what the next one finds."""
+    """Make the process forget what an earlier test left in its memory."""
     process_memory.forget()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def calls_of(work: Callable[[], Any]) -> int:
-    """Count the calls that `work` makes: of functions, of built-ins, and of generators that go on.
+    """Count the calls of functions and built-ins, and the resumed generators, of `work`.
 
     Garbage is not collected meanwhile: what others left behind would be counted too.
     """

@@ -38,11 +38,11 @@ def keep_what_migrations_made(database: str = "default") -> None:
 
 
 def empty(database: str = "default") -> None:
-    """Leave the database as its migrations left it, whatever refuses TRUNCATE or holds references.
+    """Make the database as its migrations left it, despite triggers and references.
 
-    A cluster that serves a whole module may be at work: in a deadlock with it this session gives way, and
-    begins again. PostgreSQL looks for deadlocks once in a wait. One that comes about later the other session
-    would find, a second after it began to wait: this one has given up by then.
+    A cluster that serves a whole module may be at work. In a deadlock with it, this session gives way and
+    begins again. PostgreSQL looks for a deadlock once in a wait. One that arises later would be found by the
+    other session, a second after that began to wait; this session has given up by then.
     """
     for turn in count(1):
         try:
@@ -68,9 +68,10 @@ def _empty(database: str) -> None:
 
 
 def make_as_new(*tables: str) -> None:
-    """Give tables the pages and statistics of new ones until the transaction ends, for a test of a plan.
+    """Make tables look new to the planner until the transaction ends, for a test of a plan.
 
-    In a small table a plan depends on what earlier rows have left. Tables that refer to them lose theirs.
+    They get the pages and statistics of new tables, as the plan of a small table depends on what earlier
+    rows have left. Tables that refer to them lose their rows.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, tables))
     with connections["default"].cursor() as cursor:

@@ -53,7 +53,10 @@ def _now() -> datetime:
 
 
 class _Row(DjangoModelFactory[Any]):
-    """Has what the database filled in, so that `row.created_at` is a time at once: INSERT returns it all."""
+    """Factory whose rows have all that the database filled in, such as `row.created_at`.
+
+    INSERT returns all columns.
+    """
 
     class Meta:
         abstract = True

@@ -42,7 +42,10 @@ def walk_and_replay(
 
 
 def remove(letter_id: int) -> None:
-    """Remove a letter as the retention does, whatever would spare it; no file of the archive holds it."""
+    """Remove a letter as retention does, although none of its conditions is checked.
+
+    No file of the archive holds it.
+    """
     transitions.note(letter_id, LetterAction.ARCHIVED, "criticizer")
     prepared.rows("DELETE FROM dead_letter_payloads WHERE letter_id = %(id)s", {"id": letter_id})
     prepared.rows("DELETE FROM dead_letters WHERE id = %(id)s", {"id": letter_id})

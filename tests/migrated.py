@@ -1,7 +1,7 @@
-"""A data directory of PostgreSQL in which the migrations ran once, copied for each test process.
+"""A data directory of PostgreSQL in which the migrations ran once, copied for each process.
 
 Migrations take six seconds of a processor. A run has five processes twice, and whoever works on a
-test starts one a minute. The directory is named after all that decides what lies in it: the product's
+test starts one a minute. The directory is named after all that decides its content: the product's
 modules, the locked packages, this module and the one that keeps the migrated rows.
 """
 

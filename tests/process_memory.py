@@ -60,7 +60,10 @@ def _as_imported() -> list[tuple[Any, str, Any]]:
 
 
 def forget() -> None:
-    """Put the process's memory back to what it was after its imports. First called before any test."""
+    """Set the memory of the process back to what it was after its imports.
+
+    The first call takes note of that state, so it must come before any test.
+    """
     for module, name, value in _as_imported():
         setattr(module, name, copy.copy(value))
     importlib.import_module("reviews.config")._recorded = ANY

@@ -1,4 +1,7 @@
-"""Compares the skipped tests of a run with the committed list: a test that nobody runs proves nothing."""
+"""Comparison of a run's skipped tests with the committed list.
+
+A test that nobody runs proves nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def is_all() -> bool:
 
 
 def examples(number: int) -> int:
-    """Return how many examples a property is tried with: all in `make test-all`, a quarter in `make test`.
+    """Return the number of examples of a property: a quarter in `make test`, else all.
 
     So it is with the size of a text that takes long to read, where no bound is asserted.
     """

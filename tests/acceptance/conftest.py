@@ -1,4 +1,4 @@
-"""A whole installation on loopback sockets, with the real stages and a worker in the test's process."""
+"""A whole installation on loopback sockets: real stages, and a worker in the test's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A TCP port that refuses, resets or stays silent, until it is mended and forwards to a server."""
+"""A TCP port that refuses, resets or stays silent until it is mended.
+
+It then forwards to a server.
+"""
 
 from __future__ import annotations
 

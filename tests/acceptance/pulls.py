@@ -1,4 +1,4 @@
-"""Pull requests of acceptance tests: on a strict GitHub, with the content of the test's repository."""
+"""Pull requests of acceptance tests, on a strict GitHub with the test's repository."""
 
 from __future__ import annotations
 

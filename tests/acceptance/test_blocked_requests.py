@@ -1,4 +1,4 @@
-"""Text that the redactor cannot clear reaches no model and leaves an audit row (guarantee G92)."""
+"""Text that the redactor cannot clear is sent to no model and leaves an audit row (G92)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The messages about a `.criticizer.yml`, word for word in comment, mail, page, webhook and API."""
+"""The messages about a `.criticizer.yml`, word for word on every channel.
+
+The channels are comment, mail, page, webhook and API.
+"""
 
 from __future__ import annotations
 

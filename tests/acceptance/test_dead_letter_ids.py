@@ -1,4 +1,7 @@
-"""The context of a dead letter names the request, its payload and the provider's ids, in every stage."""
+"""Ids in the context of a dead letter: of the request, of its payload and of the provider.
+
+Each stage is made to fail in turn.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ BOB = "mail:bob@example.com"
 
 @pytest.fixture
 def jobs(world: World) -> list[int]:
-    """Three reviews, of a commit and of two changes, that have come to where they tell their recipients."""
+    """Make three reviews, of a commit and of two changes, and work until they notify."""
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     policy.set_digest(MAIL, 10, "ann")
     changes = [world.commit, world.change(), world.change()]
@@ -184,7 +184,10 @@ LOST = ("scope", "group", "role", "account closed", "address", "account deleted"
 
 
 def test_a_digest_says_only_what_its_recipient_may_read_when_it_is_sent(world: World) -> None:
-    """Each of six accounts loses what lets it read while its digest waits, and one loses nothing (G576)."""
+    """A digest leaves out what its recipient lost the right to read while it waited (G576).
+
+    Each of six accounts loses one of the things that let it read; a seventh loses nothing.
+    """
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     reviewer = Group.objects.get(name="reviewer")
     people = {}

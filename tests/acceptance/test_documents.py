@@ -146,7 +146,10 @@ def test_a_document_that_left_the_allow_list_is_not_reported(world: World, repo:
 def test_one_check_reports_a_line_and_no_secret_of_a_document_is_in_a_finding(
     world: World, repo: GitRepo
 ) -> None:
-    """A document of the change still names the file: `drift` says so, `stale_references` does not."""
+    """A document of the change still names the file: `drift` reports it.
+
+    `stale_references` does not.
+    """
     token = "AKIA" + "QYLPMN5HFIQR7BBB"
     repo.commit_files({"docs/run.md": f"Run `TOKEN={token} make lint`.\n"})
     change: dict[str, str | bytes | None] = {

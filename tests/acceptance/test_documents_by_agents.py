@@ -1,4 +1,4 @@
-"""Sections of documents that a change makes untrue, verified by agents through whole jobs and the API."""
+"""Sections of documents that a change makes untrue, verified by agents over the API."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def offered(world: World, repo: GitRepo) -> ReviewJob:
 def worked(
     world: World, client: ApiClient, job: ReviewJob, *answers: Mapping[str, Any], **more: Any
 ) -> list[dict[str, Any]]:
-    """Let an agent do all tasks of a job, those about sections by these answers; return their payloads."""
+    """Let an agent do all tasks of a job, and return the payloads of the tasks.
+
+    `answers` are its answers about sections.
+    """
     payloads, left = [], list(answers)
     while (taken := client.post_json(f"{TASKS}claim/", {"agent": "ci-1"})).status_code == 200:
         task: Any = taken.json()

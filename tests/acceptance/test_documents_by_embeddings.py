@@ -1,4 +1,4 @@
-"""The semantic step of documentation drift: a server of embeddings over a socket, in whole jobs."""
+"""The semantic step of documentation drift in whole jobs, with a server of embeddings."""
 
 from __future__ import annotations
 

@@ -62,7 +62,10 @@ def assert_letter(job: int, case: Case, attempts: int) -> None:
 
 
 def quick_and_long(cases: list[Case]) -> list[Any]:
-    """Return the cases: `make test` runs each class and each component once, `make test-all` all of them."""
+    """Return the cases, of which `make test` runs each class and each component once.
+
+    `make test-all` runs all of them.
+    """
 
     def kinds(case: Case) -> set[object]:
         return {case.error_class, case.component, ("waits", case.wait > 0)}
@@ -187,7 +190,7 @@ def test_a_bug_pages_the_operator(world: World, caplog: pytest.LogCaptureFixture
 
 
 def test_the_cases_meet_every_class_that_a_stage_can_end_with() -> None:
-    """What is missing here is met by tests of its own: worker loss, deadline, held deliveries."""
+    """Other tests cover the missing classes: worker loss, deadline, held deliveries."""
     met = {case.error_class for case in (*troubles.RETRYABLE, *troubles.NOT_RETRYABLE)}
     known = {error_class for error_class, _ in TABLE}
     assert {str(error_class) for error_class in known - met} == {

@@ -1,7 +1,7 @@
-"""500 drawn secrets in every place of a change, through the running product: none comes out (G196).
+"""500 generated secrets in every place of a change, through the running product (G196).
 
-Whether a text's secret is found at all is measured elsewhere; here each one is known to be found in its
-text alone, and what is asked is whether it comes out anywhere, whatever place of the change it stands in.
+Other tests measure whether a secret is found in a text. Each of these is known to be found in its own text;
+here it is put into every place of a change, and must come out nowhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{12,80}")
 
 @dataclass
 class Change:
-    """What one commit holds, and what of it must be seen nowhere."""
+    """Content of one commit, and the texts of it that must be seen nowhere."""
 
     before: dict[str, str | bytes | None] = field(default_factory=dict)
     after: dict[str, str | bytes | None] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def answer(request: Recorded) -> Reply:
 def outside(
     llm: FakeLlm, smtp: SmtpServer, receiver: WebhookReceiver, jobs: list[int]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (where, text) of what other machines received and of what people and the database see."""
+    """Yield (place, text) of all that other machines received, and of the pages and tables."""
     for request in llm.requests:
         yield "model", json.dumps(request.body, ensure_ascii=False) + str(request.headers)
     for accepted in smtp.accepted:

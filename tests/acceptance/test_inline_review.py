@@ -1,4 +1,4 @@
-"""Inline comments on a pull request through whole jobs on real stages: once, and no job waits for them."""
+"""Inline comments on a pull request in whole jobs: posted once, and no job waits for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reviews(github: GitHubServer) -> list[dict[str, Any]]:
 
 
 def go_on(world: World) -> None:
-    """Work again where only the pace of a call a second is waited for, or a limit that is in force."""
+    """Work again after the wait of one call a second, or of a limit, is over."""
     prepared.rows("DELETE FROM paces WHERE paused_until IS NULL")
     prepared.rows("UPDATE outbox_messages SET available_at = now()")
     world.work()

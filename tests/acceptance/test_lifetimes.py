@@ -1,4 +1,7 @@
-"""Copies of what artifacts hold: sealed, or emptied at the end of a lifetime that is verified."""
+"""Copies of the content of artifacts: encrypted, or emptied at the end of their lifetime.
+
+A verification finds those that are not.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,10 @@ def outcomes(row: Delivery) -> list[str]:
 
 
 def lose(job: int, *, is_reverted: bool = False) -> None:
-    """Take away what a promoted standby may lack: the rows of the deliveries, or what was done to them."""
+    """Remove what a promoted standby may lack: the attempts, and the deliveries.
+
+    With `is_reverted` the deliveries stay and are as before their first attempt.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")  # no trigger: nobody deleted them
         cursor.execute("DELETE FROM delivery_attempts")
@@ -511,7 +514,7 @@ def test_a_storage_failure_after_the_last_send_makes_no_dead_letter(world: World
 def test_to_notify_two_recipients_takes_few_statements(
     world: World, django_assert_max_num_queries: Any
 ) -> None:
-    """The load on PostgreSQL of a busy installation: a statement for each step, not for each question."""
+    """A busy installation loads PostgreSQL with one statement a step, not one a question."""
     world.settings.LLM_PROVIDER, world.settings.LLM_REQUIRED = "none", False
     world.job(world.change(), MAIL, world.hook)
     world.work()  # what a process learns once

@@ -203,7 +203,10 @@ def test_a_delivery_without_evidence_of_its_send_is_told(world: World, mailbox: 
 def test_an_alert_whose_worker_was_killed_after_the_send_is_not_sent_again(
     world: World, mailbox: SmtpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mail server has it and offers no look-up: that is said an hour later, in another alert."""
+    """The mail server accepted the alert and offers no look-up, so another alert says so.
+
+    It is sent an hour later.
+    """
     alerts.tell("batch_stopped", key="stopped:1", batch=1, reason="OPS-1")
     with monkeypatch.context() as patch:
         patch.setattr(operators, "_close", lambda *args, **more: sys.exit())

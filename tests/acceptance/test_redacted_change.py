@@ -1,4 +1,4 @@
-"""The stage llm opens the redacted change only; the redactor alone opens the raw one (guarantee G160)."""
+"""The stage llm opens the redacted change only; the redactor alone opens the raw one (G160)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`.criticizer.yml` through whole jobs on real stages, with a model, mail and webhooks on loopback."""
+"""`.criticizer.yml` in whole jobs on real stages, with loopback model, mail and webhooks."""
 
 from __future__ import annotations
 

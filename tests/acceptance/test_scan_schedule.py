@@ -193,7 +193,7 @@ def test_a_deleted_path_ends_its_active_scan(world: World, repo: GitRepo) -> Non
 
 
 def test_a_path_is_deleted_beside_a_worker_that_stores_a_document(world: World, repo: GitRepo) -> None:
-    """Within the one transaction of an admin's page, while the worker holds the lease and then writes."""
+    """The path is deleted in one transaction, while the worker holds the lease and then writes."""
     of = target()
     job = intake.request(of, "s-1", "ann").job_id
     ScanDocument.objects.create(scan_id=job, digest="d", path="//demo/README.md")

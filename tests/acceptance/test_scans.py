@@ -1,4 +1,4 @@
-"""Scans of documentation through whole jobs: verdicts, partial results, crashes, scopes, dead letters."""
+"""Scans of documentation in whole jobs: verdicts, partial results, crashes, scopes, replays."""
 
 from __future__ import annotations
 
@@ -254,7 +254,10 @@ def test_a_repository_that_is_gone_is_a_dead_letter_and_its_replay_scans(world: 
 
 @pytest.mark.long
 def test_a_scan_is_not_replayed_after_a_newer_one_of_its_path(world: World, repo: GitRepo) -> None:
-    """Of another commit: it would report again what the newer one found mended, or run beside it."""
+    """The older scan is of another commit.
+
+    It would report again what the newer one found to be mended, or run beside it.
+    """
     of, other = target(), target("//demo/docs/...")
     older = [intake.request(each, "s-1", "ann").job_id for each in (of, other)]
     away = repo.path.rename(repo.path.with_name("away"))
@@ -428,7 +431,7 @@ def test_a_document_that_needs_too_much_memory_or_meets_a_defect_costs_itself_al
 
 
 class Gate:
-    """A git that waits before it looks into the history of one document, until the gate is opened."""
+    """A git that waits before it reads the history of one document, until `open` is called."""
 
     def __init__(self, world: World, repo: GitRepo, document: str = "README.md") -> None:
         repo.commit_files(MOVED)
@@ -466,7 +469,10 @@ for message in outbox.claim("stages", 1):
 def test_a_worker_lost_between_two_documents_costs_none_and_repeats_none(
     world: World, repo: GitRepo, end: signal.Signals
 ) -> None:
-    """The first document is stored; in the second the worker is killed, or stopped and then goes on."""
+    """The worker is killed in the second document, or stopped and then continued.
+
+    The first document is stored by then.
+    """
     gate = Gate(world, repo, "docs/guide.md")
     job = intake.request(target(), "s-1", "ann").job_id
     environment = process_environment(

@@ -1,4 +1,4 @@
-"""Scans of depot paths through whole jobs: a stand-in p4 runs as a process, real git makes the copy."""
+"""Scans of depot paths in whole jobs, with a stand-in p4 as a process and a real git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans of repositories that a code host has: their newest commit by real git, from a mirror of our own."""
+"""Scans of repositories on code hosts: the newest commit, read by real git from our mirror."""
 
 from __future__ import annotations
 

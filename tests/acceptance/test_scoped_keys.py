@@ -1,4 +1,4 @@
-"""A key with prefixes: nothing outside them is read, stopped, silenced or told of by its requests."""
+"""A key with prefixes: its requests read, stop, silence and tell nothing outside them."""
 
 from __future__ import annotations
 

@@ -170,7 +170,10 @@ def pages(jobs: list[int], rows: int) -> Iterator[tuple[str, str]]:
 
 
 def the_console(browser: Client, rows: int) -> Iterator[tuple[str, str]]:
-    """Yield the admin's pages: each list, its last rows with histories, each redacted artifact opened."""
+    """Yield the pages of the admin, as (name, text).
+
+    They are each list, the pages and histories of its last rows, and each redacted artifact.
+    """
     for model in admin.site._registry:
         base = f"admin:{model._meta.app_label}_{model._meta.model_name}"
         keys = model._default_manager.order_by("-pk").values_list("pk", flat=True)[:rows]
@@ -350,7 +353,7 @@ def test_a_model_server_that_echoes_the_key_in_its_error_does_not_spread_it(
 
 @pytest.mark.long
 def test_the_search_finds_a_secret_where_there_is_one(world: World, logged: io.StringIO) -> None:
-    """The check above is not blind: what is in the clear is found in rows, pages, mail and requests."""
+    """The search above finds text in the clear in rows, pages, mail, requests and the log."""
     word = "conspicuousword"
     job = world.job(
         world.depot.submit(added(PATH, f"{word} = 1\n"), description=f"{word}\n"), MAIL, world.hook

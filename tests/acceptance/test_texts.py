@@ -1,4 +1,4 @@
-"""Every text of `criticizer.texts` in each of its places, through the whole product, as it is worded here."""
+"""Every text of `criticizer.texts`, word for word in each of its places."""
 
 from __future__ import annotations
 

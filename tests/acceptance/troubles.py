@@ -34,7 +34,10 @@ OFTEN = 1000
 
 @dataclass(frozen=True)
 class Case:
-    """One failure: the stage it hits and what is to be stored. `wait` is the Retry-After asked for."""
+    """One failure: the stage that it hits, and the class and component to be stored.
+
+    `wait` is the Retry-After of its answer, in seconds.
+    """
 
     name: str
     stage: str

@@ -1,4 +1,4 @@
-"""One installation as a test sees it: its doors, its worker, its rows and what arrived outside."""
+"""One installation for a test: its entry points, its worker, its rows and all that was sent."""
 
 from __future__ import annotations
 

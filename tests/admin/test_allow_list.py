@@ -1,4 +1,4 @@
-"""The allow-list in the console: inside the ceiling, always with a reason, never without a trace."""
+"""The allow-list in the admin: lines inside the ceiling, each with a reason and a history."""
 
 from __future__ import annotations
 
@@ -353,7 +353,7 @@ def test_a_name_with_special_characters_gets_advice(ann: Client) -> None:
 
 
 def test_the_answer_is_the_fetchers(ann: Client) -> None:
-    """What the tool says is what `config.allow_list()` decides, over rows and paths of every kind."""
+    """The tool decides as `config.allow_list()` does, for rows and paths of every kind."""
     from reviews import config
     from reviews.admin.allow_list import explain
 

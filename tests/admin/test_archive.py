@@ -1,4 +1,4 @@
-"""The archive in the console: files, their letters as they were, the way back, and discards taken back."""
+"""The archive in the admin: files, archived letters, restoring, and reopening of discards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches and states are found behind a long backlog, which comes first in the order of the list."""
+"""Searches by error and state find rows behind a long backlog, which is listed first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def backlog(module_db: None) -> list[ReviewJob]:
 
 
 def plan_of(asked: CaptureQueriesContext, part: str) -> str:
-    """Run the query of a page again, by indexes alone; return its plan with the rows that it read."""
+    """Run the query of a page again, by indexes alone; return its plan with the rows read."""
     (listed,) = [query["sql"] for query in asked if part in query["sql"] and "LIMIT 51" in query["sql"]]
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")

@@ -1,4 +1,4 @@
-"""Groups of the same failure: the landing page, their page, and what operators decide about them."""
+"""Groups of the same failure: the landing page, the page of a group, operators' decisions."""
 
 from __future__ import annotations
 

@@ -209,7 +209,10 @@ def test_a_page_that_takes_too_long_says_so(root: Client, monkeypatch: pytest.Mo
 def test_a_search_that_takes_too_long_shows_what_is_near_and_leads_on(
     root: Client, small_pages: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows next in the order are searched alone; the page says how many, and the next one continues."""
+    """Only the next rows in the order are searched.
+
+    The page says how many these are, and the next page continues.
+    """
     made = jobs(12)
     ReviewJob.objects.filter(pk__in=[made[11], *made[:6]]).update(title="wanted")
     monkeypatch.setattr(keyset, "LOOK_AHEAD", 4)
@@ -289,7 +292,7 @@ def test_jobs_are_found_by_their_keys(root: Client) -> None:
 
 
 def copied(row: Any, number: int | None = None, **fields: Any) -> Any:
-    """Return another row like one that is not saved, where a factory would take long for thousands."""
+    """Return an unsaved copy of a row, as a factory takes too long for thousands."""
     made = copy(row)
     if number is not None:
         keys = {name: f"{getattr(row, name)}-{number}" for name in ("idempotency_key", "changelist_id")}
@@ -305,7 +308,7 @@ def copied(row: Any, number: int | None = None, **fields: Any) -> Any:
 def test_pages_by_keys_are_those_of_the_whole_search(
     root: Client, monkeypatch: pytest.MonkeyPatch, windows: tuple[int, ...]
 ) -> None:
-    """Times and keys differ in their order by some minutes; a window that is too small is not used."""
+    """The orders of times and of keys differ by some minutes; a window too small is not used."""
     monkeypatch.setattr(newest_matches, "WINDOWS", windows)
     monkeypatch.setattr(type(admin.site.get_model_admin(ReviewJob)), "list_per_page", 20, raising=False)
     start = timezone.now() - timedelta(days=1)

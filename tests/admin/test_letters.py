@@ -668,7 +668,7 @@ def test_a_single_letter_leads_to_its_page(ann: Client, letter: DeadLetter) -> N
 
 
 def test_denied_paths_are_named_to_people_who_may_see_them(ann: Client) -> None:
-    """Operators cannot open the security events; somebody with a viewing scope sees the paths in it."""
+    """Operators cannot open the security events; a viewing scope shows the paths inside it."""
     letter = make_letter(error_class="PATH_DENIED", code="CRITICIZER_E402")
     for path in ("//depot/main/docs/a.md", "//depot/vault/key.txt"):
         record_violation(SecurityViolation(letter.job.changelist_id, path, "excluded by -//…", "query"))

@@ -1,4 +1,4 @@
-"""The page of a letter follows the replay of its job, and stops when somebody has something to do."""
+"""The page of a letter follows the replay of its job until a person has something to do."""
 
 from __future__ import annotations
 

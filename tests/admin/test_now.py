@@ -1,4 +1,4 @@
-"""The operators' first page: what needs them now, each with one next step; the tasks; the way in."""
+"""The operators' first page: all that needs them, each with one next step, and the tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay batches in the console: a frozen draft, what its dry run says, who lets it go, what came of it."""
+"""Replay batches in the admin: frozen draft, dry run, approval, result."""
 
 from __future__ import annotations
 

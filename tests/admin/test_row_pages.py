@@ -1,4 +1,4 @@
-"""The pages of an attempt, a message of the outbox and a worker cluster: readable, and leading on."""
+"""The pages of an attempt, an outbox message and a worker cluster, with their links."""
 
 from __future__ import annotations
 

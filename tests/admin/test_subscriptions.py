@@ -1,4 +1,4 @@
-"""Subscriptions and recipients' preferences in the console: with a reason, a history, and bounds."""
+"""Subscriptions and recipients' preferences in the admin: reasons, history, bounds."""
 
 from __future__ import annotations
 

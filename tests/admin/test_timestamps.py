@@ -1,4 +1,4 @@
-"""One way to write a moment: relative in lists, exact on the pages that are read beside logs."""
+"""Times are relative in lists, and exact on pages that are read beside logs."""
 
 from __future__ import annotations
 

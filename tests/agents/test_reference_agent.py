@@ -1,4 +1,4 @@
-"""The reference agent as a process of its own, against the real server and a model server on loopback."""
+"""The reference agent as a process, with the real server and a loopback model server."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ def test_the_agent_stops_at_a_key_that_is_not_accepted_and_at_a_task_that_is_gon
 
 @pytest.mark.long
 def test_two_agents_that_die_and_one_that_lies_leave_every_task_final_once(web: Stack, key: str) -> None:
-    """300 tasks; both agents are killed and started again at random, the third breaks every rule."""
+    """Of 300 tasks each ends once, although two agents die and a third breaks every rule.
+
+    The two are killed and started again at random.
+    """
     jobs = [waiting_job() for _ in range(3)]
     tasks = [task for job in jobs for task in add_tasks(job, 100)]
     (foreign,) = add_tasks(waiting_job(), 1, directory=OTHER)

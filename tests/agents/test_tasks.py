@@ -143,7 +143,10 @@ def test_what_a_call_took_while_its_key_was_revoked_is_given_back(tasks: Tasks) 
 
 
 def test_a_key_that_sees_less_by_now_can_do_nothing_with_the_task_it_holds(tasks: Tasks) -> None:
-    """The admin changes no prefixes; where the database's owner does, the task is offered once it lapses."""
+    """Only the database's owner can narrow a key, as the admin changes no prefixes.
+
+    The task is offered again once its claim lapses.
+    """
     (task,) = tasks()
     token = claim.claim(caller(key="narrow"), task.pk)["claim_token"]
     narrowed = caller(f"{MAIN}elsewhere/", key="narrow")
@@ -205,7 +208,7 @@ def test_the_same_submission_has_the_same_answer_and_another_one_is_refused(task
 def test_a_submission_that_dies_before_its_commit_leaves_nothing_and_is_accepted_again(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Check 8 of agents: the result, its record and the message of the stage are one transaction."""
+    """Result, record and message of the stage are one transaction (check 8 of agents)."""
     (task,) = tasks()
     token = claim.claim(caller(), task.pk)["claim_token"]
     dies = {"submission": (submit.AgentSubmission.objects, "create"), "message": (rows, "wake_if_last")}[at]
@@ -417,7 +420,10 @@ def test_the_sweep_makes_a_stage_due_that_missed_its_last_task(tasks: Tasks) -> 
 
 
 def test_the_sweep_reads_no_work_that_waits_for_something_else(tasks: Tasks) -> None:
-    """A backlog of a million has a hundred thousand messages that are due later, a history as many tasks."""
+    """The sweep finds the tasks by their expiry and reads no messages of the outbox.
+
+    A backlog of a million has a hundred thousand messages that are due later; a history has as many tasks.
+    """
     tasks(100)
     AgentTask.objects.update(
         status="expired", finished_at=timezone.now(), expires_at=timezone.now() - timedelta(hours=1)
@@ -437,7 +443,10 @@ def test_the_sweep_reads_no_work_that_waits_for_something_else(tasks: Tasks) -> 
 
 
 def test_no_index_of_stages_is_written_with_the_parts_of_a_review() -> None:
-    """An index whose columns or condition name `progress` has all indexes written at each (no HOT update)."""
+    """No index of stages has `progress` among its columns or in its condition.
+
+    With such an index each write of a part would write to all indexes (no HOT update).
+    """
     found = prepared.rows(
         "SELECT pg_get_indexdef(indexrelid) AS made FROM pg_index WHERE indrelid = 'stage_runs'::regclass"
     )

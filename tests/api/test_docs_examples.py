@@ -1,4 +1,4 @@
-"""docs/api.md and docs/api/: every example runs, in order, against real web and worker processes."""
+"""Every example of docs/api.md and docs/api/, run in order against real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API behind its real web server, over real sockets: what Django's test client cannot show."""
+"""The API behind its real web server, for all that Django's test client cannot show."""
 
 from __future__ import annotations
 

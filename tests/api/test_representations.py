@@ -1,4 +1,7 @@
-"""Complete answers, value by value: fields, nulls, empty values, the form of times, the order of lists."""
+"""Complete answers of the API, value by value.
+
+Fields, nulls, empty values, the form of times and the order of lists are compared.
+"""
 
 from __future__ import annotations
 

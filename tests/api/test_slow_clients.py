@@ -1,4 +1,4 @@
-"""Clients that send or take nothing, or little by little, hold no thread: others are answered throughout."""
+"""Clients that send or read slowly, or not at all, hold no thread of the web server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = b"POST /api/v1/reviews/ HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 @contextlib.contextmanager
 def connections(port: int, send: bytes, drip: bytes = b"") -> Iterator[list[socket.socket]]:
-    """Open EACH connections, send the same on all, and then a byte of `drip` on each every second."""
+    """Open EACH connections and send the same on all; then send a byte of `drip` every second."""
     opened = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(EACH)]
     done = threading.Event()
 

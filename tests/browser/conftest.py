@@ -37,9 +37,9 @@ expect.set_options(timeout=20_000)  # a page that comes late is no wrong page
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One headless Chromium for all browser tests, which are the last ones of a run (tests/conftest.py).
+    """Start one headless Chromium for all browser tests.
 
-    Playwright's event loop would run on under the tests that follow.
+    They are the last tests of a run (tests/conftest.py): Playwright's event loop would run on under others.
     """
     # Playwright keeps an event loop in this thread, where Django would refuse to be used.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"

@@ -68,7 +68,10 @@ def settled(page: Page) -> Page:
 
 
 def ask_now(page: Page) -> None:
-    """Let the page ask the server for what is new now, not after its interval. `visit` gave it a clock."""
+    """Let the page ask the server now, not after its interval.
+
+    `visit` gave the page a clock.
+    """
     page.clock.fast_forward(LIVE_MS)
 
 

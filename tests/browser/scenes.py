@@ -1,4 +1,4 @@
-"""Reviews as people meet them, for the browser tests and the screenshots. All text is made up."""
+"""Made-up reviews, letters and scans for the browser tests and the screenshots."""
 
 from __future__ import annotations
 
@@ -372,7 +372,7 @@ def list_of_reviews() -> None:
 
 
 def failures() -> DeadLetter:
-    """Three groups of dead letters in many states, with some days behind them; return one of the letters."""
+    """Make three groups of dead letters in many states, with a history; return a letter."""
     today = now().date()
     for error_class, stage, code, source, message, count in [
         ("AUTH_DENIED", "llm", "CRITICIZER_E207", "llm:openai", "the model server refused the key", 4),
@@ -432,7 +432,10 @@ _CLAIMS = (
 
 
 def scans(newest: str = "succeeded") -> ScanTarget:
-    """A scanned path with three scans, of which the newest has come half the way and has this status."""
+    """Make a scanned path with three scans, of which the newest is half done.
+
+    `newest` is the status of the newest one.
+    """
     target = ScanTarget.objects.create(
         path="//shop/...", every_hours=24, reason="DOC-1", problem="the repository cannot be opened"
     )

@@ -1,4 +1,6 @@
-"""Pages that arrive late and in pieces, so that a test which does not wait for what it looks at fails.
+"""Middleware that makes pages arrive late and in pieces.
+
+With it a browser test fails that does not wait for what it looks at:
 
 CRITICIZER_SLOW_PAGES=0.5 python -m pytest tests/browser
 """
@@ -17,7 +19,7 @@ SECONDS = float(os.environ.get("CRITICIZER_SLOW_PAGES") or 0)
 
 
 def slow_pages(get_response: Answer) -> Answer:
-    """Middleware: hold each answer back, and of a page also what follows its first byte and its half."""
+    """Hold each answer back, and a page twice more: after its first byte and in its middle."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         time.sleep(SECONDS)

@@ -1,4 +1,4 @@
-"""The admin in a browser: every page of ours opens, fits, and obeys the content security policy."""
+"""The admin in a browser: each page opens, fits its window and obeys the CSP."""
 
 from __future__ import annotations
 

@@ -23,10 +23,11 @@ IN_DARK = 1 if IS_ALL else 3  # one page in so many is looked at, the first incl
 def violations(
     visit: Visit, paths: list[str], who: object, widths: tuple[int, ...] = (1280,), *, must_fit: bool = False
 ) -> list[str]:
-    """Return what axe finds on each page: every rule in light at each width, those of colours in dark too.
+    """Return the violations that axe finds on each page.
 
-    With `must_fit`, a page that scrolls sideways at one of the widths is reported too. `make test` looks at a
-    third of the pages in dark, `make test-all` at all of them.
+    Every rule is tried in light at each width, those of colours in dark too. With `must_fit`, a page that
+    scrolls sideways at one of the widths is reported too. `make test` looks at a third of the pages in dark,
+    `make test-all` at all of them.
     """
     found = []
     page = visit(paths[0], who, width=widths[0], expects="inline")
@@ -135,7 +136,7 @@ def test_lists_and_forms_of_settings_break_no_axe_rule(visit: Visit) -> None:
 @pytest.mark.long
 @pytest.mark.browser(seconds=12)
 def test_admin_pages_on_a_phone_break_no_axe_rule(visit: Visit) -> None:
-    """What scrolls sideways there is reached by keyboard, and links are told by more than colour."""
+    """Parts that scroll sideways are reached by keyboard; links differ by more than colour."""
     scenes.live_workers()
     letter, delivery = scenes.open_letter(), scenes.delivery_with_message()
     Circuit.objects.create(name="llm:openai", state="open", reason="10 of 10 calls failed")

@@ -1,4 +1,4 @@
-"""A batch that needs a second person, by hand: who submits it, who may not approve it, who does."""
+"""A batch that needs a second person, in a browser: submitted by one, approved by another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One mail about several reviews, and the pages that say what waits for it, as a browser shows them."""
+"""Digests in a browser: the mail, and the pages about deliveries that wait for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Pictures of every page that the URL configuration has, taken only on request, for people to look at.
+"""Pictures of every page of the URL configuration, taken only on request.
 
 CRITICIZER_SCREENSHOTS=directory python -m pytest tests/browser/test_every_page.py
 
-CRITICIZER_PAGES=expression takes those of which it matches the name alone, such as `admin-auth_user`.
+CRITICIZER_PAGES=expression takes only the pages whose name it matches, such as `admin-auth_user`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tab Files by keyboard and by link: nothing that is gone to stays folded, viewed or covered."""
+"""The tab Files by keyboard and by link: a target is never left folded, viewed or covered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def changed(*lines: int) -> str:
 
 
 def review_of_three(**fields: object) -> ReviewJob:
-    """Return a review of three files; the first has a finding far down, the second one about all of it."""
+    """Return a review of three files, of which each has a finding.
+
+    That of the first file is far down, that of the second is about the whole file.
+    """
     job = reviewed(**fields)
     store_diff(job, *(edited(file, OLD, changed(*range(20, 80))) for file in FILES))
     for file in FILES:

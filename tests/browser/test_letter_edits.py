@@ -1,4 +1,4 @@
-"""Edits by hand in a browser, and a batch's rows that follow without losing the reader's place."""
+"""Edits of letters in a browser; rows of a batch that update while somebody reads them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def approver() -> Any:
 
 
 def look(page: Page, name: str) -> None:
-    """Look at the page as a program would, wide and narrow, and take its pictures where that is asked for."""
+    """Check the page's structure and its list, wide and narrow, and take the pictures asked for."""
     assert structure(page) == []
     look_at_list(page, name)
 

@@ -1,4 +1,7 @@
-"""The whole life of a dead letter, by hand in a browser: real web and workers, a model that refuses a key."""
+"""The whole life of a dead letter in a browser, with real web and worker processes.
+
+The model refuses its key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists and the dashboard in a browser: keys, saved views, pages, and figures that renew themselves."""
+"""Lists and the dashboard in a browser: keys, saved views, pages, figures that update."""
 
 from __future__ import annotations
 

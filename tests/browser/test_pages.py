@@ -1,4 +1,4 @@
-"""The pages in a browser: they work, keep themselves up to date, and break no rule of their own."""
+"""The readers' pages in a browser: they work, stay up to date and are well-formed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 def finish(job: ReviewJob) -> None:
-    """What the workers write when the last stage is done."""
+    """Write the rows that the workers write at the end of the last stage."""
     now = timezone.now()
     StageRun.objects.filter(job=job, stage="llm").update(
         status="succeeded", lease_token=None, finished_at=now, progress={}

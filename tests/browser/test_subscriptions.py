@@ -1,4 +1,4 @@
-"""The page "My notifications" in a browser: by keyboard, narrow and dark, without a word from the CSP."""
+"""The page "My notifications" in a browser: by keyboard, narrow, dark, without CSP errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reviewer's work in a browser: reach a finding by keyboard, judge it, see it kept, take it away."""
+"""Verdicts in a browser: reach a finding by keyboard, judge it, take the verdict back."""
 
 from __future__ import annotations
 

@@ -98,7 +98,10 @@ def test_globs_that_are_refused(glob: str) -> None:
 
 
 def test_a_pattern_takes_linear_time() -> None:
-    """A backtracking matcher would not end at all; `benchmarks.repository_configuration` times both."""
+    """A backtracking matcher would not end.
+
+    `benchmarks.repository_configuration` measures the time of both.
+    """
     pattern = compiled("(a+)+$")
     text = "a" * 100_000 + "b"
     assert pattern.search(text) is None

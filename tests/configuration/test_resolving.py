@@ -1,4 +1,4 @@
-"""`resolve`: every byte string gives a configuration; what protects never loosens by a mistake."""
+"""`resolve` gives a configuration for every input, and no mistake weakens protection."""
 
 from __future__ import annotations
 
@@ -430,7 +430,10 @@ def test_a_glob_with_a_secret_loosens_nothing_and_is_not_stored() -> None:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_file_takes_long_or_much_memory(name: str) -> None:
-    """Count calls, as a busy machine makes no more; `benchmarks.repository_configuration` times the files."""
+    """The number of calls is bounded, since it is the same on a busy machine.
+
+    `benchmarks.repository_configuration` measures the time that the files take.
+    """
     raw = BOMBS[name].encode()
     assert len(raw) <= 65_536 or name == "keys"
     resolve(raw, CEILING)  # what is made once in a process does not count
@@ -534,7 +537,7 @@ SECRET = 'key = "AKIA' + 'QYLPMN5HFIQR7BBB"\n'
 )
 @example(b"suppress: [{file: '**'}, {pattern: '.*'}, {check: llm}]", False)
 def test_a_hostile_file_switches_off_nothing_that_protects(raw: bytes, has_last: bool) -> None:
-    """Secrets are found in every file and always shown, and the operator's settings bound everything."""
+    """Secrets are found in every file and shown; the operator's settings bound all values."""
     strict = Ceiling(llm=False, max_findings=5)
     found = resolve(raw, strict, LAST_GOOD if has_last else None)
     assert found.values["llm"] is False
