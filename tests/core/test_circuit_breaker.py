@@ -114,7 +114,10 @@ def in_threads(count: int, work: Callable[[], T]) -> list[T]:
 
 
 def early_in_a_bucket() -> None:
-    """Wait while the present bucket is about to end: who counts at once in two does not see the other."""
+    """Wait while the present bucket is about to end.
+
+    Calls that count at the same time in two buckets do not see each other.
+    """
     left = "10 - mod(extract(epoch FROM clock_timestamp()), 10)::float8"
     prepared.value(f"SELECT pg_sleep(CASE WHEN {left} < 5 THEN {left} ELSE 0 END)")
 

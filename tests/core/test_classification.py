@@ -30,7 +30,7 @@ APPS = ("criticizer", "reviews", "notifications", "deadletters")
 
 
 def raised() -> Iterator[tuple[str, str, str, str]]:
-    """Yield (where, kind, class, place) of every failure that the code makes with a class written out."""
+    """Yield (where, kind, class, place) of each failure that the code raises with a named class."""
     for app in APPS:
         for path in sorted((settings.BASE_DIR / app).rglob("*.py")):
             text = path.read_text()

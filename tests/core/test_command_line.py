@@ -29,7 +29,10 @@ def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Complet
 
 @pytest.mark.long
 def test_a_key_cannot_be_made_before_the_migrations(tmp_path: Path) -> None:
-    """After them it can: tests/demo/test_run.py migrates a new database; the tests of keys make them."""
+    """Other tests make keys after the migrations.
+
+    tests/demo/test_run.py migrates a new database; the tests of keys make them.
+    """
     refused = run(tmp_path, "create_api_key", "--name", "ci", "--role", "trigger")
     assert refused.returncode == 1
     assert refused.stdout == ""
@@ -62,7 +65,7 @@ def test_a_command_collects_garbage_and_leaves_out_what_was_loaded_before_it(tmp
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("statement", ["SELECT * FROM no_such_table", "SELECT 1 / 0"])
 def test_a_defect_of_ours_stays_one(statement: str) -> None:
-    """Every migration is applied here: a table that is missing all the same is nobody's `migrate`."""
+    """Every migration is applied here, so no `migrate` would create the missing table."""
     with pytest.raises(DatabaseError) as wrong, connection.cursor() as cursor:
         cursor.execute(statement)
     assert not isinstance(wrong.value, OperationalError)

@@ -199,7 +199,7 @@ def test_a_dismissal_reaches_as_far_as_its_scope_says(
 
 
 def test_one_dismissal_of_a_finding_dismisses_one_of_two_equal_ones() -> None:
-    """The same code twice in a file: which of them it was is told by their order, not by their lines."""
+    """The order of two equal findings in a file tells them apart, not their lines."""
     first, second = finding(*SAID, 10), finding(*SAID, 200)
     by = dismissal(second, first)
     moved = [finding(*SAID, 190), finding(*SAID, 380)]

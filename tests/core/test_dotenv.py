@@ -1,4 +1,4 @@
-"""The `.env` file is read as others read theirs, and the example that is shipped starts as it is."""
+"""The `.env` file: read as other programs read theirs; the shipped example starts as it is."""
 
 from __future__ import annotations
 

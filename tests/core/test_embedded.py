@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: made once, started where it is not running, whatever happened before."""
+"""The embedded PostgreSQL: created once, and started whenever it is not running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL under process 1 of a container, and on a machine without its account."""
+"""The embedded PostgreSQL under process 1 of a container, and without its system account."""
 
 from __future__ import annotations
 

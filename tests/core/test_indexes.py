@@ -56,7 +56,10 @@ def test_an_older_version_can_live_with_one() -> None:
 
 @pytest.mark.django_db
 def test_no_index_of_jobs_holds_the_state() -> None:
-    """With one that does, each claim writes to all indexes of the table: PostgreSQL makes no HOT update."""
+    """No index of jobs holds the state: with one, each claim would write to all indexes.
+
+    PostgreSQL makes no HOT update then.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT d.objid::regclass::text FROM pg_depend d JOIN pg_class c ON c.oid = d.objid"

@@ -85,7 +85,7 @@ def until(is_so: Callable[[], object]) -> None:
 
 
 def join() -> None:
-    """Wait for the sweeps that this process has begun, and for PostgreSQL to have let go of their lock."""
+    """Wait until the sweeps that this process started have ended and their lock is released."""
     for thread in threading.enumerate():
         if thread.name == "sweep":
             thread.join(20)

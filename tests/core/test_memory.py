@@ -27,7 +27,10 @@ def test_what_is_asked_for_holds(tmp_path: Path) -> None:
 
 
 def group(system: Path, lines: str, limits: dict[str, str]) -> Path:
-    """Return a machine whose process is in the control groups of `lines`, with the files of their limits."""
+    """Return a machine whose process is in the control groups of `lines`.
+
+    `limits` maps files of these groups to the limits in them.
+    """
     (system / "proc/self").mkdir(parents=True)
     (system / "proc/self/cgroup").write_text(lines)
     for name, limit in limits.items():

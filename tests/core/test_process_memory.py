@@ -22,7 +22,7 @@ def _is_empty(value: ast.expr | None) -> bool:
 
 
 def _remembering(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of a module that its functions assign, and its lower-case empty containers."""
+    """Yield the names that a module's functions assign, and its lower-case empty containers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
             yield from node.names

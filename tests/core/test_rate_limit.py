@@ -355,7 +355,10 @@ def test_a_receiver_gets_one_call_at_a_time_and_all_receivers_never_all_workers(
 
 @pytest.mark.django_db
 def test_a_slot_of_receivers_is_kept_after_a_long_call_for_the_one_that_waits() -> None:
-    """Else work with many hung receivers, which has a worker, takes each slot again before others."""
+    """The slot goes to the work that waits, not again to the work that has a worker.
+
+    Otherwise work with many hung receivers, which has a worker, would take each slot again before others.
+    """
     WorkerClusterFactory(queue="notify", workers=2)
     a, b, c = (f"provider:webhook:{name}.example.com" for name in "abc")
     greedy, waiting, other = parked(3, "")
@@ -389,7 +392,10 @@ def test_a_kept_slot_is_free_when_its_message_does_not_come() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("why", ["its receiver is busy", "its circuit is open"])
 def test_a_kept_slot_is_handed_on_by_a_message_that_cannot_use_it(why: str) -> None:
-    """Else the only slot of two workers that send is idle for three seconds after each long call."""
+    """A kept slot is not idle for three seconds after each long call.
+
+    It is the only slot of two workers that send.
+    """
     WorkerClusterFactory(queue="notify", workers=2)
     a, b, c = (f"provider:webhook:{name}.example.com" for name in "abc")
     first, unable, able = parked(3, "")

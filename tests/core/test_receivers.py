@@ -32,7 +32,7 @@ _numbers = count()
 
 @pytest.fixture
 def senders(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Say how many workers send; no lease of a slot ends while a test runs, however slow the machine is."""
+    """Set how many workers send, and let no lease of a slot end while a test runs."""
     monkeypatch.setattr(receivers, "CALL_SECONDS", 3600.0)
     monkeypatch.setattr(rate_limit, "HANDOVER_SECONDS", 3600.0)
     return lambda number: monkeypatch.setattr(receivers, "_counted", (math.inf, number))
@@ -78,7 +78,7 @@ def answer(flow: str, name: str = "") -> None:
 def test_hung_receivers_of_many_requesters_leave_a_slot_to_every_other(
     senders: Callable[[int], None], keys: int, workers: int
 ) -> None:
-    """Each of 5 keys with 40 hung hosts hangs once among others, and from then on among its like."""
+    """Each of 5 keys with 40 hung hosts hangs once among others, and then among slow ones only."""
     senders(workers)
     hung = []
     for number in range(keys):
@@ -217,7 +217,7 @@ def test_two_workers_have_one_slot_and_no_classes(senders: Callable[[int], None]
 
 
 def test_a_receiver_that_others_find_slow_is_none_for_whom_it_answers(senders: Callable[[int], None]) -> None:
-    """Else a request that names a slow address of a host would slow down everybody's webhooks to it."""
+    """A request that names a slow address of a host does not slow down others' webhooks to it."""
     senders(4)
     answer("key:ci", "shared")
     hang(begun("key:other", "shared"))
@@ -270,7 +270,7 @@ def test_an_operators_limit_holds_also_with_those_whom_a_receiver_answers(
 
 
 def fail(flow: str, name: str, error: Failure) -> DependencyUnavailable | None:
-    """Call a receiver for a requester in vain; return what the requester waits for then, if it must."""
+    """Let a call to a receiver fail; return what its requester waits for then, if it must wait."""
     with work_of(flow):
         try:
             return gate.acquire_permit(receiver(name)).report(error)
@@ -288,7 +288,10 @@ DENIED = PermanentFailure(ErrorClass.AUTH_DENIED, Component.PROVIDER, "the recei
 def test_failures_of_one_requester_stop_no_other_ones_webhooks(
     senders: Callable[[int], None], error: Failure, times: int
 ) -> None:
-    """Its requests name an address of the same host that fails: circuit and pause are its own affair."""
+    """Circuit and pause of a requester are its own, although the host is the same.
+
+    Its requests name an address of that host that fails.
+    """
     senders(4)
     answer("key:ci", "shared")
     for _ in range(times):

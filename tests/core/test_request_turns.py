@@ -1,4 +1,4 @@
-"""Requests take turns by address and client, on the real server: a flood leaves it to others."""
+"""Turns of requests by address and client, on the real server: a flood delays no others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOOD = "127.0.0.9"
 
 
 class Served:
-    """A server whose `/slow` and forms are answered once `let_go` is called; everything else at once."""
+    """A server that answers `/slow` and forms when `let_go` is called, and others at once."""
 
     def __init__(self, threads: int) -> None:
         self.working: list[str] = []  # in the order in which they began

@@ -1,4 +1,4 @@
-"""`migrate` beside a running product: those who queue behind a change of a table go first (G586)."""
+"""`migrate` beside a running product: work that queues behind it runs first (G586)."""
 
 from __future__ import annotations
 

@@ -205,7 +205,10 @@ def test_a_secret_is_read_when_it_is_used_and_known_before_it_is_handed_out(
 
 
 def test_a_file_caught_empty_while_it_is_written_is_no_missing_key(tmp_path: Path) -> None:
-    """A rotation truncates and writes: a use between the two fails, and the next one has the new value."""
+    """A read during a rotation, which truncates the file and then writes it, fails.
+
+    The next read has the new value.
+    """
     file, following = tmp_path / "key", tmp_path / "next"
     file.write_text("first-value-1")
     following.write_text("second-value-2")
@@ -288,7 +291,10 @@ def test_a_secret_and_its_values_are_not_pickled_copied_or_serialized(from_file:
 
 @pytest.mark.long
 def test_the_settings_hold_no_value_but_those_that_django_takes() -> None:
-    """In a process of its own: every module attribute of the settings, its dictionaries included."""
+    """No module attribute of the settings, in a process of its own, holds a secret.
+
+    Their dictionaries are included.
+    """
     program = (
         "import django; django.setup(); import criticizer.settings as s;"
         "print({k: v for k, v in vars(s).items() if k != '__builtins__'})"
@@ -420,7 +426,10 @@ def _run(command: list[str], data: Path) -> str:
 
 @pytest.mark.long
 def test_a_malformed_database_url_stops_the_start_without_being_repeated(tmp_path: Path) -> None:
-    """In a process of its own, because the URL's parser could warn; `test_variables` tries every secret."""
+    """The check runs in a process of its own, as the URL's parser could warn.
+
+    `test_variables` tries every secret.
+    """
     environment = {
         "PATH": os.environ["PATH"],
         "CRITICIZER_DATA_DIR": str(tmp_path),

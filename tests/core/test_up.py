@@ -1,4 +1,4 @@
-"""`manage.py up` says why it cannot listen, or reach its database, before it says where it runs."""
+"""`manage.py up`: its errors about address and database come before it says where it runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ call_command("web", port=0, skip_checks=True)
 
 @pytest.mark.long
 def test_pages_are_loaded_before_the_first_requests() -> None:
-    """Threads that load them at once find modules half loaded: the first requests were answered 500."""
+    """Threads that load pages at once find modules half loaded: first requests got a 500."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     done = subprocess.run(
         [sys.executable, "-c", _SERVE], cwd=settings.BASE_DIR, env=environment, capture_output=True,
@@ -170,7 +170,7 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 
 @pytest.mark.django_db(transaction=True)
 def test_machines_that_start_together_create_one_first_account(tmp_path: Path, settings: Any) -> None:
-    """Guarantee G481: the machine that comes second neither fails nor leaves a password that is not valid."""
+    """The second machine neither fails nor leaves a password that is not valid (G481)."""
     settings.DATA_DIR = tmp_path
     out = io.StringIO()
     with transaction.atomic():  # the first machine, before its commit
@@ -188,7 +188,7 @@ def test_machines_that_start_together_create_one_first_account(tmp_path: Path, s
 
 @pytest.mark.django_db(transaction=True)
 def test_machines_that_start_together_migrate_one_after_another() -> None:
-    """Guarantee G481: a migration is run by one machine; another says that it waits, and finds it done."""
+    """One machine runs a migration; the other says that it waits, and finds it done (G481)."""
     said = io.StringIO()
     with advisory_locks.awaited(Lock.MIGRATE):
         second = in_thread(lambda: call_command("migrate", verbosity=0, stderr=said))

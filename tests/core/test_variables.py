@@ -1,4 +1,7 @@
-"""The table of environment variables: every wrong value stops the start with its name and what to set."""
+"""The table of environment variables: each wrong value stops the start with its name.
+
+The error also says what to set.
+"""
 
 from __future__ import annotations
 
@@ -250,7 +253,10 @@ def test_malformed_secrets_are_refused_and_not_repeated() -> None:
 
 
 def test_a_wrong_url_is_not_repeated() -> None:
-    """`https://user:pa/ss@host` is read as a host `user` with the port `pa`: the error must not print it."""
+    """The password of a URL that is read wrongly is not in the error.
+
+    `https://user:pa/ss@host` is read as a host `user` with the port `pa`.
+    """
     names = [name for name in VARIABLES if name.endswith("_URL") or name == "ARTIFACT_S3_ENDPOINT"]
     assert len(names) > 8
     errors = {name: error_of(lambda: read({name: "https://ann:pa/ss@host/v1"})) for name in names}  # noqa: B023
@@ -326,7 +332,7 @@ def test_database_urls_become_djangos_settings() -> None:
 
 
 def test_a_database_url_may_name_several_hosts() -> None:
-    """Work goes to the host that takes writes, also where the URL does not ask for it (guarantee G480)."""
+    """Work goes to the host that takes writes, although the URL does not ask for it (G480)."""
     for hosts, expected in (
         ("db1:5432,db2:5433", ("db1,db2", "5432,5433")),
         ("db1,db2", ("db1,db2", "")),

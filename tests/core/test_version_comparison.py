@@ -116,7 +116,10 @@ def test_a_finding_of_two_lines_is_fixed_when_one_of_them_changed() -> None:
 
 
 def test_lines_out_of_sight_prove_nothing() -> None:
-    """An unchanged line may just be no longer near a change; a file shown in part has no lines here."""
+    """An unchanged line may only be no longer near a change, which proves nothing.
+
+    A file shown in part has no lines here.
+    """
     unchanged = remark(excerpt=(ExcerptLine("lock.acquire(timeout=3)", " ", 12),))
     assert ending(unchanged, "reviewed") is Ending.NOT_REPORTED
     assert ending(remark(), "reviewed", side="old") is Ending.NOT_REPORTED
@@ -161,7 +164,7 @@ def test_another_defect_of_the_same_lines_is_no_dismissed_one(
 
 
 def test_thousands_of_findings_in_a_file_are_compared_in_little_time() -> None:
-    """Counted in calls, so that a slow machine does not matter: each finding is read a few times."""
+    """Each finding is read a few times, counted in calls, which a slow machine does not change."""
     before = [remark(line=number, code=f"statement number {number}") for number in range(1, 3_001)]
     now = [remark(line=number + 2, code=f"statement number {number}") for number in range(1, 3_001)]
     calls = 0

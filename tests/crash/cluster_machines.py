@@ -1,4 +1,7 @@
-"""Program of `test_cluster_network`: two machines, and what one reads of the other, as one line of JSON."""
+"""Program of `test_cluster_network`: two machines, and what one reads of the other.
+
+It prints that as one line of JSON.
+"""
 
 import json
 import socket

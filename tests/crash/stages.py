@@ -1,4 +1,7 @@
-"""The real stages with crash points: a file named after a point makes the worker kill itself there, once."""
+"""The real stages with crash points, at which the worker kills itself once.
+
+A file named after the point asks for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real clusters: an outage of the model opens its circuit, and the work drains by itself after it."""
+"""An outage of the model under real clusters: its circuit opens, and the work ends after it."""
 
 from __future__ import annotations
 

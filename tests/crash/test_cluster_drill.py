@@ -1,4 +1,7 @@
-"""A slice of `make cluster-drill`: two machines, a replicated database, one fault of each kind of machine."""
+"""A slice of `make cluster-drill`: two machines, a replicated database, three faults.
+
+Each fault is of another kind of machine.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def test_a_drill_that_is_told_to_end_prints_its_summary(tmp_path: Path) -> None:
 @pytest.mark.cluster
 @pytest.mark.long
 def test_nothing_is_lost_with_a_machine_or_the_primary() -> None:
-    """Guarantee G487: lost, duplicated, stuck and wrong_state are 0, and no process needed a restart."""
+    """Nothing is lost, duplicated, stuck or in a wrong state, without a restart (G487)."""
     pytest.importorskip("moto.server", reason="needs moto[server]")
     command = ["--hosts", "2", "--jobs", "12", "--faults", "3", "--only", FAULTS]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The cluster drill's machines: reached, slow, deaf, cut off, switched off, and gone with a killed drill."""
+"""The cluster drill's machines: slow, deaf, cut off, switched off, gone with a killed drill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A standby takes over from a killed primary, under one process that named both in DATABASE_URL."""
+"""Failover from a killed primary to its standby, under a process that knows both by its URL."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def until(is_so: Any) -> None:
 
 
 def test_one_process_goes_on_at_the_promoted_standby(pair: tuple[Server, Server], tmp_path: Path) -> None:
-    """Guarantee G480: rows are added and notifications heard before and after, by the same process."""
+    """One process adds rows and hears notifications before and after the failover (G480)."""
     primary, standby = pair
     # First one that never answers, as if its machine had vanished; then the standby. Both are passed by.
     silent = socket.create_server(("127.0.0.1", 0))

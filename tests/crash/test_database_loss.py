@@ -34,7 +34,10 @@ GENEROUS_SECONDS = 10.0  # 2 s are asked for; this machine may be busy with othe
 
 @dataclass
 class Poster:
-    """Posts reviews of distinct commits under distinct keys, one after another, until told to stop."""
+    """A client that posts reviews of distinct commits under distinct keys, one after another.
+
+    It runs until it is told to stop.
+    """
 
     client: httpx.Client
     commits: Iterator[str]

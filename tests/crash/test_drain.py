@@ -1,4 +1,4 @@
-"""`manage.py drain`: a machine finishes what it has, takes nothing new, and works again after a restart."""
+"""`manage.py drain`: a machine ends its work, takes nothing new, and works after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drain(said: StringIO, wait: float = 60) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("world", [{"commits": 2, "delay": 4.0, "scale": 1.0}], indirect=True)
 def test_a_drained_machine_finishes_its_work_and_takes_nothing_new(world: World) -> None:
-    """Guarantee G482: no attempt is cut off, and no stage begins there after the command has ended."""
+    """No attempt is cut off, and no stage begins there after the command has ended (G482)."""
     eventually(lambda: not_ready_reason() is None, 60)
     assert all(WorkerCluster.objects.values_list("version", flat=True))
     first = world.post(0)

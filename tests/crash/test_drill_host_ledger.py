@@ -1,4 +1,4 @@
-"""The drill's books of pull requests find what they are there to find: one entry falsified each."""
+"""The drill's books of pull requests: each kind of falsified entry is found."""
 
 from __future__ import annotations
 

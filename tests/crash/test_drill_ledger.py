@@ -1,4 +1,4 @@
-"""The drill's reconciliation finds what it is there to find: books with one entry falsified each."""
+"""The drill's reconciliation: each kind of falsified entry in its books is found."""
 
 from __future__ import annotations
 

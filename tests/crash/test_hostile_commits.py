@@ -1,4 +1,7 @@
-"""Commits that are expensive to redact, and a flood beside hung receivers, on a real installation."""
+"""Commits that are expensive to redact, and a flood beside hung receivers.
+
+They are posted to a real installation.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,7 @@ def environment(repository: Path) -> dict[str, str]:
 def test_hostile_commits_delay_no_other_review_and_leave_no_memory_behind(
     tmp_path: Path, transactional_db: Any
 ) -> None:
-    """Eight commits that take too long to redact: others wait less than 30 s (guarantees G140, G161)."""
+    """Other reviews take less than 30 s beside eight commits too slow to redact (G140, G161)."""
     repository = tmp_path / "repository"
     ordinary = git_repository(repository, 6)
     hostile = hostile_commits(repository)
@@ -134,8 +137,11 @@ def test_hostile_commits_delay_no_other_review_and_leave_no_memory_behind(
 
 
 def test_everything_at_once_delays_no_other_review(tmp_path: Path, transactional_db: Any) -> None:
-    """A flood of 1,759 posts, eight hostile commits, 20 reviews that tell a receiver that hangs, and
-    200 recipients at one that drips: another key's reviews end within 30 s each (G133 to G135, G140)."""
+    """Reviews of another key end within 30 s each under all loads (G133 to G135, G140).
+
+    The loads are a flood of 1,759 posts, eight hostile commits, 20 reviews that notify a receiver that hangs,
+    and 200 recipients at one that drips.
+    """
     repository = tmp_path / "repository"
     ordinary = git_repository(repository, 28)
     flood, hostile = flood_commits(repository), hostile_commits(repository)

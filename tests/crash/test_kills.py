@@ -67,7 +67,7 @@ def test_whole_clusters_killed_and_a_restarted_database_under_load_lose_nothing(
 @pytest.mark.long
 @pytest.mark.parametrize("world", [{"commits": len(POINTS)}], indirect=True)
 def test_a_worker_killed_at_each_point_of_a_stage(world: World) -> None:
-    """One installation, one job for each point: what a kill leaves behind would meet the next job."""
+    """One installation has a job for each point: what a kill leaves behind meets the next job."""
     for number, point in enumerate(POINTS):
         _killed_at(world, point, number)
 

@@ -25,7 +25,7 @@ OUTAGE_MINUTES = 10 if IS_FULL else 3
 
 
 class Outage:
-    """What the model server answers; `reply` None means that it works."""
+    """An outage of the model server: it answers with `reply` until `ends` is called."""
 
     def __init__(self, world: World, reply: Reply) -> None:
         self.reply: Reply | None = reply

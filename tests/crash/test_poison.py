@@ -1,4 +1,4 @@
-"""A job that kills its worker ends as a dead letter; the jobs beside it in the worker do not."""
+"""A job that kills its worker ends as a dead letter; other jobs of the worker do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The poll in real worker processes: its message goes round, and a killed run costs one lease."""
+"""The poll in real worker processes: it repeats, and a killed run costs one lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay batch of many letters outlives its workers and a pause, and replays nothing twice."""
+"""A replay batch of many letters survives kills and a pause, and replays nothing twice."""
 
 from __future__ import annotations
 

@@ -19,7 +19,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 def test_hung_and_dripping_receivers_delay_no_review_that_mails(
     tmp_path: Path, transactional_db: Any
 ) -> None:
-    """20 reviews tell a receiver that never answers, two tell 100 slow recipients each (G133 to G135)."""
+    """20 reviews notify a receiver that never answers, two notify 100 slow recipients each.
+
+    These are guarantees G133 to G135.
+    """
     commits = iter(git_repository(tmp_path / "repository", 24))
 
     def request(*recipients: str, key: str) -> int:

@@ -1,4 +1,4 @@
-"""Dead letters of jobs whose stages do as a test says, and a worker in the test's own process."""
+"""Dead letters of jobs whose stages end as a test wants, and a worker in the test's process."""
 
 from __future__ import annotations
 

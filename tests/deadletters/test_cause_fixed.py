@@ -1,4 +1,4 @@
-"""One press when a cause is fixed: every step is recorded, and what is verified is resolved by itself."""
+"""The one button for a fixed cause: it records every step and resolves what is verified."""
 
 from __future__ import annotations
 

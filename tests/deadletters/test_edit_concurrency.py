@@ -1,4 +1,4 @@
-"""Edits and everybody else at the same time: one of them wins, the other is told, nothing is half done."""
+"""Edits beside concurrent actions: one wins, the other is refused, none is half done."""
 
 from __future__ import annotations
 

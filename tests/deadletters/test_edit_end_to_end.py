@@ -1,4 +1,4 @@
-"""A recipient whom a real mail server refuses for good: edited, approved, replayed, told exactly once."""
+"""A recipient that a real mail server refuses: edited, approved, replayed, notified once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that operators type into notes, reasons and evidence steers nothing: only their steps do."""
+"""Free text in notes, reasons and evidence changes no state: only operators' steps do."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def _value(value: Any) -> Any:
 
 
 def _state() -> list[tuple[Any, ...]]:
-    """Return every row of the apps that work on dead letters: statuses, names and numbers, no free text."""
+    """Return every row of the apps that work on dead letters, without free text.
+
+    That leaves statuses, names and numbers.
+    """
     found: list[tuple[Any, ...]] = []
     for label in ("deadletters", "reviews", "notifications"):
         for model in apps.get_app_config(label).get_models():

@@ -1,4 +1,7 @@
-"""Groups of failures: counted by the letters' own commits, decided by operators, reopened by recurrence."""
+"""Groups of failures: counted by commits of letters, decided by operators, reopened.
+
+A failure that occurs again reopens its group.
+"""
 
 from __future__ import annotations
 

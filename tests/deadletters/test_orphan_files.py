@@ -1,4 +1,4 @@
-"""Files of the archive that no row names: the left-over ones go, what may be the only copy stays."""
+"""Files of the archive that no row names: superfluous ones are deleted, an only copy stays."""
 
 from __future__ import annotations
 

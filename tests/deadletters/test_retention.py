@@ -121,7 +121,7 @@ def test_postponed_letters_are_archived_last_when_over_size(settings: Any) -> No
 
 
 def _batch(status: BatchStatus, letters: list[DeadLetter], days: float = 0.0, touched: float = -1.0) -> int:
-    """Put letters into a batch that was asked for so many days ago, and touched last so many ago."""
+    """Put letters into a batch requested `days` ago and last changed `touched` days ago."""
     batch = batches.draft(filter={}, ids=[letter.pk for letter in letters], actor="ann", reason="OPS-1")
     at = NOW - timedelta(days=days)
     with connection.cursor() as cursor:
@@ -281,7 +281,7 @@ def test_letters_kept_by_a_batch_or_restore_raise_no_expiry_alert() -> None:
 
 @pytest.mark.long
 def test_retention_queries_use_their_indexes() -> None:
-    """At two hundred thousand letters that takes milliseconds, and a look at all of them does not."""
+    """The plan uses the indexes: at 200,000 letters it takes milliseconds, a full scan does not."""
     for number in range(100):  # so many that it matters to the planner which index has fewer of them
         _letter(8, status=LetterStatus.NEW if number % 20 == 0 else LetterStatus.RESOLVED)
     asked = {"limit": 500, "now": NOW, "before": NOW, "since": NOW}

@@ -1,4 +1,4 @@
-"""The database itself refuses what would walk around a step, an approval or a frozen selection."""
+"""Triggers that refuse to bypass a step, an approval or a frozen selection."""
 
 from __future__ import annotations
 

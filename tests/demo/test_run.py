@@ -147,7 +147,7 @@ def test_demo_replays_recorded_answers_a_timeout_and_a_dead_letter(tmp_path: Pat
 
 
 def _page_after_login(text: str) -> str:
-    """Follow the link of the last mail, log in with what the demo says, and return the review's page."""
+    """Follow the link of the last mail, log in as the demo says, return the review's page."""
     link = _review_link(text)
     login = re.search(r"login +(\S+) / (\S+)", text)
     assert login is not None

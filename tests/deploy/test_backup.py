@@ -1,4 +1,4 @@
-"""deploy/backup.sh and deploy/restore.sh: a lost database and its files stand again as at the last point."""
+"""deploy/backup.sh and deploy/restore.sh: a lost installation is as at its last point again."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_backup_says_what_is_missing(files: Path, script: Script) -> None:
 
 
 def restored(files: Path, script: Script, *arguments: str) -> set[str]:
-    """Restore to a new place, without the lost server's locks; return the names of the artifacts there."""
+    """Restore to a new place, without the lost server's locks; return the artifacts' names."""
     place = files / f"restored {len(list(files.glob('restored *')))}"
     place.mkdir()
     good(script("restore.sh", *arguments, PGDATA=f"{place}/database", CRITICIZER_DATA_DIR=f"{place}/data"))
@@ -201,7 +201,7 @@ def test_a_file_that_is_deleted_meanwhile_stops_no_point(files: Path, tools: Pat
 
 
 def test_every_point_has_the_files_of_its_time(files: Path, tools: Path, script: Script) -> None:
-    """Also with a space in the folder's name, and with a clock of the backup's disk that is ahead."""
+    """A space in the folder's name and a backup disk whose clock is ahead change nothing."""
     (files / "backup").rename(files / "the backup")
     place = {"BACKUP_DIR": f"{files}/the backup"}
     good(script("backup.sh", "base", **place))

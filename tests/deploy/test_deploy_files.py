@@ -1,4 +1,4 @@
-"""Files for other programs: systemd units, proxy configuration, CI definitions, commit hooks."""
+"""Files for other programs: systemd units, proxy and CI configuration, commit hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/install.sh, which the Containerfile runs, installs a working command in a bare Debian."""
+"""deploy/install.sh, which the Containerfile runs, in a bare Debian: the command works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 @pytest.fixture
 def debian() -> Iterator[Path]:
-    """A bare Debian in a folder, with this machine's ways to packages and the files of the repository."""
+    """Make a bare Debian in a folder, with the repository's files and access to packages.
+
+    Packages come the ways that this machine gets them.
+    """
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
         pytest.skip("A bare Debian needs root and mmdebstrap: apt-get install mmdebstrap")
     folder = Path(tempfile.mkdtemp(prefix="criticizer-debian-"))

@@ -1,4 +1,4 @@
-"""The web server works through PgBouncer in transaction mode; workers and migrations refuse to."""
+"""PgBouncer in transaction mode: the web server works, workers and migrations refuse it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _sessions(port: int) -> int:
 
 @pytest.mark.cluster
 def test_the_web_server_works_through_a_pooler(pooler: int, tmp_path: Path) -> None:
-    """Guarantee G483: more clients than sessions, each transaction on whichever is free, and no error."""
+    """More clients than sessions meet no error: each transaction takes a free session (G483)."""
     environment = {
         "DATABASE_URL": f"postgres://postgres@127.0.0.1:{pooler}/{connection.settings_dict['NAME']}",
         "DATABASE_POOLER": "transaction",

@@ -1,4 +1,4 @@
-"""docs/guarantees.md and the pages below it: modules, tests and numbers that they name exist."""
+"""docs/guarantees.md and its pages: the modules, tests and numbers that they name exist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names_of_tests(path: str) -> set[str]:
 
 @cache
 def names_left_out(path: str) -> set[str]:
-    """Return the tests of a file that `make test` leaves out: marked `long`, alone or with their file."""
+    """Return the tests of a file that `make test` leaves out: marked `long`, or all of its file."""
     text = (ROOT / path).read_text()
     if "mark.long" not in text:
         return set()

@@ -1,4 +1,7 @@
-"""Verification of documents from git and Perforce, under the allow-list, in the redacting process."""
+"""Verification of documents from git and Perforce, inside the allow-list.
+
+It runs in the redacting process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections of documents, the mapping of a change to them, and what counts of an answer about one."""
+"""Sections of documents: the mapping of changes to them, and the reading of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mutation corpus: what a change makes untrue is found, and nothing else (guarantee G470)."""
+"""The mutation corpus: exactly what a change makes untrue is found (guarantee G470)."""
 
 from __future__ import annotations
 

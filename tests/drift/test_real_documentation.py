@@ -1,4 +1,4 @@
-"""Documentation of real packages: a change that says nothing about it makes nothing of it untrue."""
+"""Documentation of real packages, under changes that make nothing of it untrue."""
 
 from __future__ import annotations
 

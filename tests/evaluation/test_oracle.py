@@ -1,4 +1,4 @@
-"""Figures of the whole pipeline with the oracle, and what they say when a part of it is broken."""
+"""Figures of the whole pipeline with the oracle, and their fall when a part of it breaks."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
 
 
 class AccountServer(GitHubServer):
-    """What both have in common. `accepted`: the account's tokens. `statuses`: all that were set."""
+    """Common part of the hosts that have accounts with tokens.
+
+    `accepted`: the account's tokens. `statuses`: all that were set.
+    """
 
     api: ClassVar[str]
     scheme: ClassVar[str]
@@ -117,7 +120,10 @@ class AccountServer(GitHubServer):
 
 
 class GiteaServer(AccountServer):
-    """Its list of comments is not paged. A review that breaks off stays, and is added to the next one."""
+    """Double of Gitea.
+
+    Its list of comments is not paged. A review that breaks off stays, and is added to the next one.
+    """
 
     api, scheme, author = "/api/v1", "token", "user"
     routes = (
@@ -197,7 +203,10 @@ class GiteaServer(AccountServer):
 
 
 class GitLabServer(AccountServer):
-    """Projects by number or by encoded path; a status of a commit moves as its state machine allows."""
+    """Double of GitLab.
+
+    Projects go by number or by encoded path; a status of a commit moves as GitLab's state machine allows.
+    """
 
     api, scheme, author = "/api/v4", "Bearer", "author"
     routes = (

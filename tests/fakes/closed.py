@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def held() -> socket.socket:
-    """Return a socket that holds a port and does not listen, so that no other process gets the port.
+    """Return a socket that holds a port but does not listen, so that no other process gets it.
 
     A server that sets SO_REUSEADDR, as Python's do, can still be given the port by its number.
     """

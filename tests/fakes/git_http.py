@@ -1,6 +1,7 @@
-"""A code host's git server: the real `git http-backend` behind a small HTTP server with a password.
+"""Git server of a code host: the real `git http-backend` behind a small HTTP server.
 
-It serves the bare repositories below a directory by smart HTTP, as `/<owner>/<name>.git`.
+It asks for a password and serves the bare repositories below a directory by smart HTTP, as
+`/<owner>/<name>.git`.
 """
 
 from __future__ import annotations
@@ -42,15 +43,13 @@ class _Quiet(WSGIRequestHandler):
 
 
 class GitHost:
-    """`token`: the password that is asked for, or "" for none. `answer`: a status instead of git's answer.
+    """Git server of a code host, which can also answer in the place of git.
 
-    `page`: what an answer of "200 OK" shows. `is_dumb`: repositories are served as plain files.
-
-    `accepts` says of a password whether it is good, instead of `token`.
-
-    `moved`: the new names of repositories, whose old ones are redirected there.
-
-    `api` answers what lies in no repository: some hosts serve both under one address.
+    `token`: the password that is asked for, or "" for none. `accepts` says of a password whether it is good,
+    instead of `token`. `answers`: statuses instead of git's answers, each for one request. `page`: the body
+    of an answer of "200 OK". `is_dumb`: repositories are served as plain files. `moved`: the new names of
+    repositories, whose old ones are redirected there. `api` answers what lies in no repository: some hosts
+    serve both under one address.
     """
 
     def __init__(self, root: Path, token: str = "") -> None:

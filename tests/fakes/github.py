@@ -1,4 +1,4 @@
-"""A strict GitHub on loopback: one App, its tokens, pull requests, comments, reviews and check runs.
+"""Strict double of GitHub on loopback: an App, tokens, pull requests, comments, check runs.
 
 Origin of the wire form: documented (github/docs, and GitHub's OpenAPI description, against whose schemas
 request bodies are validated where the cut-out is there); nothing was captured from GitHub. Strict where
@@ -85,7 +85,7 @@ def tokens_of(repo: Repo) -> list[str]:
 
 
 def reviewed_tokens_of(repo: Repo) -> list[str]:
-    """Return the tokens of our reviews, and of threads none of which is missing, as often as they stand."""
+    """Return the tokens of our reviews, and of our complete threads, as often as they stand."""
     found = [marker["token"] for marker in _markers(repo.reviews)]
     parts: dict[str, Counter[str]] = defaultdict(Counter)
     for marker in _markers(repo.comments.values()):
@@ -139,7 +139,7 @@ class Repo:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What happens to one call: is it done (`keep`), and then answered, dropped or refused.
+    """Behaviour of one call: it is done if `keep`, and then answered, dropped or refused.
 
     `then` is `reply`, `hang`, `reset`, `cut` (closed in the middle of the answer) or `page` (a proxy's, or
     `body`, with status 200 instead of it); a `status` from 300 replaces the answer. `before` runs first, and
@@ -164,9 +164,10 @@ class _Token:
 
 
 class GitHubServer:
-    """One host with one App. `granted` are its permissions; `keys` the numbers of its valid keys.
+    """One GitHub with one App.
 
-    `lag_seconds`: how long a fresh token is not known. `has_long_tokens`: the form since 2026.
+    `granted`: the App's permissions. `keys`: the numbers of its valid keys. `lag_seconds`: how long a fresh
+    token is not known. `has_long_tokens`: the form since 2026.
     """
 
     def __init__(self, *, page: int = 100, port: int = 0) -> None:
@@ -329,7 +330,7 @@ class GitHubServer:
         }  # fmt: skip
 
     def _make_app(self, asked: Asked) -> Said:
-        """Take the form that a person's browser sends, and send it back with a code (docs: App manifest)."""
+        """Take the form that a browser sends, and redirect it with a code (docs: App manifest)."""
         manifest = json.loads(dict(parse_qsl(asked.raw.decode())).get("manifest", "{}"))
         unknown = manifest.keys() - _MANIFEST
         if asked.method != "POST" or unknown or not manifest.get("url") or len(manifest.get("name", "")) > 34:
@@ -610,7 +611,7 @@ def _off_the_diff(pull: Pull, comment: Mapping[str, Any]) -> str:
 
 
 def _not_in_schema(asked: Asked) -> str:
-    """Return what is wrong with a request's body, against GitHub's own description where it is there."""
+    """Return what is wrong with a request's body by GitHub's own description, if we have that."""
     try:
         body = asked.body
     except ValueError:
@@ -623,7 +624,10 @@ def _not_in_schema(asked: Asked) -> str:
 
 
 def _not_as_described(asked: Asked, said: Said) -> str:
-    """Say which field of an answer is of another form; the double leaves out fields that no one reads."""
+    """Return which field of an answer has another form than GitHub's description says.
+
+    The double leaves out fields that nobody reads.
+    """
     for pattern, method, status, validator in _answers():
         if (asked.method, said.status) == (method, status) and pattern.fullmatch(asked.path):
             error = next(validator.iter_errors(said.body), None)

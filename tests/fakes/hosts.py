@@ -1,4 +1,4 @@
-"""The doubles of code hosts, each with the providers that write to it: one world for all suites."""
+"""The doubles of code hosts with the providers that write to them, for all suites."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def host_at(
     name: str, url: str, *, key: str = "", slug: str = SLUG, server: GitHubServer | None = None,
     limits: Limits = _LIMITS, tokens: Sequence[str] = (TOKEN,),
 ) -> Host:  # fmt: skip
-    """Return a host of the product that calls a double. GitHub's has the clock of `server`, if given."""
+    """Return a host of the product that calls a double.
+
+    GitHub's has the clock of `server`, if given.
+    """
     if name != "github":
         account = TokenConfig(url, tokens, limits)
         return GiteaHost(account) if name == "gitea" else GitLabHost(account)
@@ -71,7 +74,10 @@ def provider_on(channel: str, host: Host) -> PullRequests:
 
 
 def concluded_at(server: GitHubServer) -> list[str]:
-    """Return our check runs by token, or the newest status of each commit; `open:` before one that runs."""
+    """Return our check runs by token, or the newest status of each commit.
+
+    `open:` stands before one that runs.
+    """
     if isinstance(server, AccountServer):
         newest = {status["sha"]: status["state"] for status in list(server.statuses)}
         return [sha if state == "success" else f"open:{sha}" for sha, state in newest.items()]

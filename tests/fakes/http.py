@@ -35,9 +35,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the server does: answers, keeps silent (`hang`), closes by RST (`reset`) or in the body (`cut`).
+    """Behaviour of one answer: it is sent, or cut off in one of three ways.
 
-    A `body` of bytes is sent as it is.
+    `hang` keeps silent, `reset` closes by RST, `cut` closes in the body. A `body` of bytes is sent as it is.
     """
 
     status: int = 200

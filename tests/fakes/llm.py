@@ -1,4 +1,4 @@
-"""A language model server on loopback: chat/completions, Anthropic's Messages, and embeddings.
+"""Double of a model server on loopback: chat/completions, Anthropic's Messages, embeddings.
 
 Origin of the wire forms: documented (the providers' public API references); none was
 captured from a live server. It answers over a real socket, records every request body, and
@@ -293,7 +293,7 @@ class LlmServer:
 
 
 def hashed(text: str, dimensions: int) -> list[float]:
-    """Return an embedding without a model: how often the words of a text fall into each dimension."""
+    """Return an embedding without a model: the number of words that fall into each dimension."""
     found = [0.0] * dimensions
     for word in re.findall(r"[a-z]{3,}", text.lower()):
         found[zlib.crc32(word.encode()) % dimensions] += 1

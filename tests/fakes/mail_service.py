@@ -19,10 +19,10 @@ from tests.fakes.http import Asked, LoopbackServer, Said
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What happens to one request to send, instead of the normal course.
+    """Behaviour of one request to send, instead of the normal course.
 
     `accept` says whether the message is taken over before the answer. `reset` closes the
-    connection by RST, `hang` keeps it silent until the service stops. `render_rows` replaces the answer.
+    connection by RST, `hang` keeps it silent until the service stops. `body` replaces the answer.
     """
 
     status: int = 200

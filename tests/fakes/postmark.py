@@ -1,4 +1,4 @@
-"""Postmark's API as far as Criticizer uses it: POST /email, the search of sent mails, GET /server.
+"""Double of Postmark, as far as we use it: POST /email, search of sent mails, GET /server.
 
 Origin of the wire form: documented (Postmark's developer documentation and its list of error
 codes); nothing here was captured from the service.

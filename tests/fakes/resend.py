@@ -1,4 +1,4 @@
-"""Resend's API as far as Criticizer uses it: POST /emails with its key, GET /emails, /domains.
+"""Double of Resend, as far as we use it: POST /emails with its key, GET /emails, /domains.
 
 Origin of the wire form: documented (Resend's API reference, its pages on errors and idempotency
 keys); nothing here was captured from the service.
@@ -15,7 +15,10 @@ from tests.fakes.mail_service import Asked, MailService, Reply
 
 
 class ResendService(MailService):
-    """Keeps keys until `forget_keys`. `hidden` mails of the end of the ledger are not listed yet."""
+    """Resend, which remembers idempotency keys until `forget_keys`.
+
+    `hidden`: so many of the newest mails are not listed yet.
+    """
 
     def __init__(self, keys: tuple[str, ...] = ("re-for-tests",)) -> None:
         super().__init__(keys)

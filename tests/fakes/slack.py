@@ -28,9 +28,10 @@ _MAX_BLOCKS, _MAX_SECTION, _MAX_HEADER, _MAX_TEXT, _MAX_ALL = 50, 3000, 150, 400
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What happens to one call of chat.postMessage. `post` says whether it is posted before the answer.
+    """Behaviour of one call of chat.postMessage.
 
-    `then` is `reply`, `hang` or `reset`; `error` is Slack's code in an answer with `ok: false`.
+    `post` says whether the message is posted before the answer. `then` is `reply`, `hang` or `reset`; `error`
+    is Slack's code in an answer with `ok: false`.
     """
 
     post: bool = True

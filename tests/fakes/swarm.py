@@ -32,9 +32,10 @@ _TOPIC = re.compile(r"/api/v11/comments/((?:reviews|changes)/\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What happens to one POST. `postpone_retention` says whether the comment is kept before the answer.
+    """Behaviour of one POST.
 
-    `then` is `reply`, `hang` or `reset`; a `status` from 300 replaces the answer.
+    `keep` says whether the comment is kept before the answer. `then` is `reply`, `hang` or `reset`; a
+    `status` from 300 replaces the answer.
     """
 
     keep: bool = True
@@ -45,8 +46,9 @@ class Act:
 
 
 class SwarmServer:
-    """One server. `lag_seconds`: lists show a comment that long after it; `lost`: so many reads fail.
+    """One Swarm server.
 
+    `lag_seconds`: lists show a comment that long after it was made. `lost`: so many reads fail.
     `pages_from_newest`: lists hold the newest comments instead of those that follow `after`.
     """
 

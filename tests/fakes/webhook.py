@@ -29,11 +29,11 @@ from tests.fakes.http import ThreadedServer
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What happens to one request. `process` says whether its id is taken before the answer.
+    """Behaviour of one request.
 
-    `reset` closes the connection by RST instead of answering, `hang` keeps it silent until
-    the receiver stops, `drip` answers a header byte at a time for as long as the client reads.
-    `delay` is in seconds, after the id is taken.
+    `process` says whether its id is taken before the answer. `reset` closes the connection by RST instead of
+    answering, `hang` keeps it silent until the receiver stops, `drip` answers a header byte at a time for as
+    long as the client reads. `delay` is in seconds, after the id is taken.
     """
 
     status: int = 204

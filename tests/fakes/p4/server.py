@@ -180,7 +180,7 @@ class FakeDepot:
     def shelve(
         self, *files: FakeFile, change: str | None = None, user: str = "ann", description: str = "A shelf.\n"
     ) -> str:
-        """Add a pending changelist with a shelf, or replace the shelf of `change`; return its number."""
+        """Add a pending changelist with a shelf, or replace that of `change`; return the number."""
         number = change or self._new_change(user, description, "pending")
         rows = []
         for file in files:
