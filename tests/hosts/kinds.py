@@ -1,4 +1,4 @@
-"""The code hosts as the conformance suite sees them: how each signs, and what its events look like."""
+"""The code hosts of the conformance suite, with their signatures and forms of events."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ SIGNING_KEY = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="  # the bytes 
 
 @dataclass(frozen=True)
 class Kind:
-    """One host. `event(action, ...)`: a pull request's event in the host's own words, by GitHub's action.
+    """One code host of the conformance suite.
 
-    `proof`: the header that proves who sent it, by `secret`. `connected(url)`: the settings of a connection
-    to its double, `server`, at an address.
+    `event(action, ...)`: a pull request's event in the host's own words, by GitHub's action. `proof`: the
+    header that proves the sender, by `secret`. `connected(url)`: the settings of a connection to its double,
+    `server`, at an address.
     """
 
     name: str
@@ -138,7 +139,10 @@ def github_comment(body: str, *, has_rights: bool = True, number: int = 1) -> tu
 
 
 def gitea_comment(body: str, *, has_rights: bool = True, number: int = 1) -> tuple[str, Json]:
-    """As Gitea's `services/webhook`: the repository's permissions are those of the comment's author."""
+    """Return Gitea's event: permissions of its repository are those of the comment's author.
+
+    So it is in Gitea's `services/webhook`.
+    """
     name, content = github_comment(body, has_rights=False, number=number)
     del content["comment"]["author_association"]
     permissions = {"admin": False, "push": has_rights, "pull": True}

@@ -1,4 +1,4 @@
-"""An installation of the product beside a strict GitHub: API and git server under one address.
+"""An installation of the product beside a strict GitHub: API and git server at one address.
 
 Each test has a repository of its own, in an account of its own: limits and circuits are an account's.
 """
@@ -74,7 +74,7 @@ class Site:
         self._pushed = 0
 
     def push(self, files: dict[str, str | bytes | None] | None = None, **described: Any) -> str:
-        """Push another head, which replaces the one before, and return it; a check finds something in it."""
+        """Push a head that replaces the one before and return it; a check finds something in it."""
         self._pushed += 1
         self.git.branch("topic")
         content = files or {"src/a.py": CONFLICT.format(self._pushed)}
@@ -110,7 +110,10 @@ class Site:
 
 @contextlib.contextmanager
 def running(directory: Path, **environment: str) -> Iterator[Sides]:
-    """Start host, web server and workers, and stop them afterwards; what a client did wrong is a failure."""
+    """Start host, web server and workers, and stop them afterwards.
+
+    A fault of our client in its calls of the host fails the test.
+    """
     with GitHost(directory / "host") as host, GitHubServer() as api:
         given = {
             "GITHUB_WEBHOOK_SECRETS": deliveries.SECRET,

@@ -1,4 +1,4 @@
-"""The acceptance checks of code hosts, the whole way: webhooks over HTTP, real workers and git.
+"""The acceptance checks of code hosts: webhooks over HTTP, real workers and git.
 
 Their table is docs/guarantees/hosts-acceptance.md. One installation serves them all; each has a repository in
 an account of its own.
@@ -75,7 +75,7 @@ def site(both: Sides, tmp_path: Path, request: pytest.FixtureRequest) -> Site:
 
 
 def answer(request: Recorded) -> Reply:
-    """Find something critical at ten places of `src/many<n>.py`, and twice something in `src/far.py`."""
+    """Return critical findings at ten places of `src/many<n>.py`, and two of `src/far.py`."""
     text = request.body["messages"][-1]["content"]
     found = []
     if shown := re.search(r"value_(\d+)_0 = ", text):

@@ -1,4 +1,4 @@
-"""A host that no file names: a class, a line in the registry, and a run of the conformance suite."""
+"""Adding of a code host: a class, a line in the registry, a run of the conformance suite."""
 
 from __future__ import annotations
 

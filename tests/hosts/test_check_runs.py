@@ -1,4 +1,4 @@
-"""Check runs follow the state of their reviews: one for each, opened once, closed whatever happens."""
+"""Check runs: one for each review, opened once, and closed at every end of it."""
 
 from __future__ import annotations
 

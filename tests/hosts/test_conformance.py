@@ -51,7 +51,7 @@ def kind(request: pytest.FixtureRequest, settings: Any) -> Kind:
 
 @pytest.fixture
 def post(kind: Kind, db: None) -> Post:
-    """Return a sender of events: `post("opened", at=1)`, or of other content: `post(content=...)`."""
+    """Return a sender of events, as in `post("opened", at=1)` or `post(content=...)`."""
     client = Client(raise_request_exception=False)
 
     def send(
@@ -272,7 +272,7 @@ def may_be(name: str, junk: Any) -> bool:
 
 @pytest.fixture
 def server(kind: Kind, settings: Any) -> Iterator[GitHubServer]:
-    """Run the host's double, with the one repository `acme/website` and its pull request 7 at OTHER."""
+    """Run the host's double with one repository, whose pull request 7 is at OTHER."""
     with kind.server() as made:
         for name, value in kind.connected(made.url).items():
             setattr(settings, name, value)

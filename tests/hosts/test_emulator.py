@@ -1,4 +1,4 @@
-"""A smoke test against an independent emulator of GitHub: our double and we share no mistake.
+"""A smoke test with an independent emulator of GitHub, as our double may share our mistakes.
 
 Origin: npm `emulate` 0.12.2 (requirements/emulator), made by others. It says nothing
 about limits, anchors of comments, permissions or errors: it takes nearly everything.

@@ -1,4 +1,7 @@
-"""Inline comments on the pull requests of every host: once each, whatever dies, at lines of the diff."""
+"""Inline comments on pull requests of every host: each once, at lines of the diff.
+
+That holds after crashes too.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +172,7 @@ def test_a_lost_answer_is_uncertain_and_nothing_is_posted_twice(world: World, ac
 
 
 def test_what_stands_there_is_not_posted_again(world: World) -> None:
-    """A promoted standby may lack the delivery that was sent: its message is sent as if it were new."""
+    """A promoted standby may lack a delivery that was sent, so its message is sent again."""
     sent = world.sent(PLACE, UNCHANGED)
     number = world.reviews.send(sent)
     assert world.reviews.send(sent) == number

@@ -45,7 +45,7 @@ class Person:
         return unescape(answer.text)
 
     def sends_form(self, page: str, organization: str) -> str:
-        """Send the form of an organisation to GitHub; return the address that GitHub sends her back to."""
+        """Send an organisation's form to GitHub; return the address to which GitHub redirects."""
         way = f"/organizations/{organization}" if organization else ""
         form = re.search(
             rf'<form method="post" action="([^"]+://[^/"]+{way}/settings/apps/new[^"]*)".*?</form>', page

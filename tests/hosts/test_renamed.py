@@ -1,4 +1,4 @@
-"""A repository that is renamed or transferred between its webhook and the fetch, on every host."""
+"""A repository that is renamed or transferred between webhook and fetch, on every host."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ def test_a_name_that_the_host_does_not_give_leaves_the_redirect_as_the_reason(wo
 def test_a_repository_that_is_too_large_is_no_question_to_the_host(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the host's API is not called, the question would wait without an attempt: fetched for ever."""
+    """The host is not asked for a new name when the repository was found too large.
+
+    While the host's API is not called, the question would wait and give the attempt back: fetched for ever.
+    """
     monkeypatch.setattr(mirror, "MAX_PACK_BYTES", 10)
     monkeypatch.setattr(config, "pull_now", pytest.fail)
     with pytest.raises(PermanentFailure, match="larger than this installation") as refused:

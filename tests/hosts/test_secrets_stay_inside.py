@@ -1,4 +1,4 @@
-"""No secret of a code host gets out, the whole way: past refusals that repeat it, and dead letters."""
+"""Secrets of code hosts: none gets out, in refusals that repeat it and dead letters too."""
 
 from __future__ import annotations
 

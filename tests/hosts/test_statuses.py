@@ -1,4 +1,4 @@
-"""Statuses of commits in place of check runs: set when a review begins, and closed whatever becomes of it."""
+"""Statuses of commits in place of check runs: set when a review begins, closed at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary on a pull request of every host: once, edited, and believed only of our own account."""
+"""The summary on a pull request of every host: one comment, edited, of our account alone."""
 
 from __future__ import annotations
 

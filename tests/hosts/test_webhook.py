@@ -1,4 +1,4 @@
-"""The webhook's address: what is answered, what is stored, and how often an event makes a review."""
+"""The webhook's address: its answers, its rows, and the reviews that an event makes."""
 
 from __future__ import annotations
 

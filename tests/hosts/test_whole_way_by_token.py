@@ -1,4 +1,7 @@
-"""A pull request of Gitea and GitLab from webhook to comment and status: real web server, workers and git."""
+"""A pull request of Gitea and GitLab from webhook to comment and status.
+
+Web server, workers and git are real.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A pull request that no webhook reports, from the poll to the comment; its repository has capitals."""
+"""A pull request that no webhook reports, from the poll to the comment.
+
+Its repository's name has capitals.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ NAME = "Acme/Web-Site"
 
 
 def connected(kind: Kind, directory: Path, doubles: ExitStack) -> tuple[GitHubServer, Any, dict[str, str]]:
-    """Start a host's double with an open pull request; return its API, repository and environment."""
+    """Start a host's double with an open pull request; return API, repository and environment."""
     host = doubles.enter_context(GitHost(directory / "host", TOKEN))
     api = doubles.enter_context(kind.server())
     repository = PullRequests(host, directory, NAME)

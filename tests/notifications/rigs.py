@@ -39,12 +39,12 @@ ARCHIVE = "archive@reviews.test"
 
 
 def _nothing() -> None:
-    """What a rig without such a switch does."""
+    """Do nothing, for a rig without such a switch."""
 
 
 @dataclass(slots=True)
 class Rig:
-    """How to break a provider, and what arrived behind it."""
+    """A provider with the switches that break it, and the messages that arrived behind it."""
 
     provider: Provider
     address: str

@@ -1,4 +1,4 @@
-"""Deliveries under circuits and limits: a wait changes no row, and no provider delays another."""
+"""Deliveries under circuits and limits: a wait changes no row, no provider delays another."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_where_nothing_listens_it_is_certain_that_nothing_was_sent(rig: Rig) -> 
 
 
 def come_through(rig: Rig, sent: Message) -> PolicyStep:
-    """Do for an uncertain message what the capabilities say, as the product does; return the result."""
+    """Treat an uncertain message as the product does by the capabilities; return the last step."""
     began = time.time() - AGO
     now, looks, resends = time.time(), [], 0  # type: tuple[float, list[Look], int]
     for _ in range(20):

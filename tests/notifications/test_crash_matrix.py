@@ -1,4 +1,4 @@
-"""A slice of the crash matrix (`make matrix`): a few points of some providers, and its judge.
+"""A slice of the crash matrix (`make matrix`): some points of some providers, and its judge.
 
 Real processes, killed by SIGKILL; real sockets; the product's own providers.
 """

@@ -26,7 +26,10 @@ def job(db: None) -> ReviewJob:
 
 @pytest.fixture
 def slow(job: ReviewJob, mail: ScriptedProvider, monkeypatch: pytest.MonkeyPatch) -> ScriptedProvider:
-    """A succeeded review with two slow receivers before a fast one; each uses up a run of `send`."""
+    """Prepare a review with two slow receivers before a fast one.
+
+    Each of the slow ones uses up a run of `send`.
+    """
     prepare(job, *(f"mail:{name}@example.com" for name in "abc"))
     mail.script.extend([SLOW, SLOW])
     monkeypatch.setattr(send, "SENDING_SECONDS", 1e-9)

@@ -221,7 +221,10 @@ def test_the_database_keeps_an_open_digest_without_a_message() -> None:
 
 
 def test_a_recipient_without_a_digest_costs_no_statement_more(asked: ScriptedProvider) -> None:
-    """Six are the circuit's, whose row is created, and two an empty transaction, which is not sent."""
+    """Of the statements, six create the circuit's row and two are of an empty transaction.
+
+    That transaction is not sent.
+    """
     job = ReviewJobFactory(changelist_id="1")
     with CaptureQueriesContext(
         connection,

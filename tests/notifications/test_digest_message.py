@@ -1,4 +1,4 @@
-"""The message about several reviews: the worst first, bounded, escaped, and the same each time."""
+"""The message of a digest: worst review first, bounded, escaped, the same each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries on pull requests: one comment, edited by later versions, whatever dies; safe Markdown."""
+"""Summaries on GitHub's pull requests: one comment, edited by later versions, safe Markdown."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def summary(sent: Message) -> str:
 
 
 def outside_code(body: str) -> str:
-    """Return the text outside fenced blocks, as CommonMark reads them; every fence must be closed."""
+    """Return the text outside fenced blocks as CommonMark reads it; every fence must be closed."""
     kept, fence = [], ""
     for line in body.splitlines():
         run = re.match(r" {0,3}(`{3,})(.*)$", line)

@@ -1,4 +1,4 @@
-"""Inline comments on pull requests: one review, at lines of the diff only, on the head that was reviewed."""
+"""Inline comments on pull requests: one review, at lines of the diff, on the reviewed head."""
 
 from __future__ import annotations
 

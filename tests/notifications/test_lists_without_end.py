@@ -1,4 +1,7 @@
-"""A service whose lists do not end costs one call's time, however promptly it answers each page (G588)."""
+"""Lists of a service that do not end cost the time of one call only (G588).
+
+That holds however promptly each page is answered.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ PAGE_SECONDS = 0.05  # far below every limit of one exchange
 
 
 class Pages:
-    """A host's lists as a provider: `send` reads one before it posts, as summaries of pull requests do."""
+    """A provider whose `send` reads a host's list before it posts, as summaries do."""
 
     name = "pages"
     capabilities = Capabilities()

@@ -278,7 +278,7 @@ def test_no_secret_is_needed_of_the_browser_and_no_cookie_given() -> None:
 
 
 def test_the_standards_own_example_is_verified() -> None:
-    """From the specification of Standard Webhooks: secret, id, time, body and the signature of them."""
+    """The example of Standard Webhooks' specification: secret, id, time, body, signature."""
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     headers = {
         "Webhook-Id": "msg_p5jXN8AQM9LWM0D4loKWxJek",

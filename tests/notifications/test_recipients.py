@@ -184,7 +184,7 @@ _URLS = st.one_of(
 
 @given(_URLS, st.ip_addresses().map(str))
 def test_a_webhook_is_refused_at_intake_or_called_without_a_surprise(url: str, address: str) -> None:
-    """Whatever the text: a sentence for the caller, or a request; never an exception of the sender (G137)."""
+    """Any text gives a sentence for the caller or a request, never an exception (G137)."""
     provider = Webhook(
         WebhookConfig(policy=OutboundPolicy.parse(["0.0.0.0/0", "::/0"])),
         resolve=lambda host, port: [address],

@@ -1,4 +1,4 @@
-"""The send protocol: send, then mark; lost marks; false marks; one delivery per recipient (G45 to G54)."""
+"""The send protocol: send, then mark; lost and false marks; one delivery each (G45 to G54)."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_the_row_is_not_marked_while_the_provider_works(job: ReviewJob, mail: Sc
 
 
 def _mutated(monkeypatch: pytest.MonkeyPatch, early_mark: str) -> types.ModuleType:
-    """Return the product's own source with `early_mark` before the send instead of the mark after it."""
+    """Return the product's source with `early_mark` before the send, not the mark after it."""
     source = inspect.getsource(sending)
     send, mark = "notification_id = provider.send(message)", "_mark(row, claimed, notification_id)"
     assert source.count(f"        {send}\n") == source.count(f"    {mark}\n") == 1

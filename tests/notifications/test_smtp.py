@@ -285,7 +285,10 @@ def dripping(said: bytes = b"") -> Iterator[tuple[int, threading.Event]]:
 
 @contextmanager
 def speaking(replies: Sequence[bytes], *, endless: bytes = b"") -> Iterator[int]:
-    """Say the first reply, each other one after a line of the client; then `endless` until it is gone."""
+    """Send the first reply, and each other one after a line of the client.
+
+    Then `endless` is sent until the client has gone.
+    """
 
     def serve() -> None:
         connection, _ = listening.accept()

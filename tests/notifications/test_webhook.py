@@ -1,4 +1,4 @@
-"""Webhooks: signed, deduplicable, kept out of the private network, classified by the contract."""
+"""Webhooks: signed, deduplicable, kept out of the private network, failures classified."""
 
 from __future__ import annotations
 

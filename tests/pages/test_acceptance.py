@@ -1,4 +1,4 @@
-"""Acceptance read from the next version, its rates, and proposals to fold that a person applies."""
+"""Acceptance read from the next version: rates, and proposals to fold that people apply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ FLAGGED = "total = price * count + {}"
 
 
 def lines(flagged: str, *, above: int = 0, below: str = "") -> list[str]:
-    """Return the new content: `flagged` in place of line AT, lines added above, the next one replaced."""
+    """Return the new content, with `flagged` in place of line AT.
+
+    `above` lines are added at the top, and `below` replaces the next line.
+    """
     new = [*OLD[: AT - 1], *([flagged] if flagged else []), below or OLD[AT], *OLD[AT + 1 :]]
     return [f"new {number}" for number in range(above)] + new
 

@@ -396,7 +396,7 @@ def hunk(*rows: str) -> list[list[DiffLine]]:
     ],
 )
 def test_hostile_lines_cost_no_more_steps_than_a_page_has(older: list[str], newer: list[str]) -> None:
-    """What is left without steps counts as replaced: nothing is lost, and the result is still true."""
+    """Lines left without steps count as replaced: none is lost, and the result is still true."""
     for steps in (0, 10_000, 2_000_000):
         budget = Budget(steps)
         rows = [row for part in interdiff(hunk(*older), hunk(*newer), budget) for row in part]

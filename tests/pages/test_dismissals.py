@@ -1,4 +1,7 @@
-"""Dismissals that hold for findings of other reviews: matched, counted, taken back; by two people."""
+"""Dismissals that hold for findings of other reviews: matched, counted, taken back.
+
+Some need two people.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ WIDE = Extent("category", may_be_wide=True)
 
 
 def review(*files: str, **fields: Any) -> ReviewJob:
-    """Return a stored review with one finding in each file, folded where it was dismissed before."""
+    """Return a stored review with one finding a file, folded if it was dismissed before."""
     job: ReviewJob = factories.ReviewJobFactory(status="succeeded")
     factories.StageRunFactory(job=job, stage="llm", status="succeeded")
     for file in files or (APP,):

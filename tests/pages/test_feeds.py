@@ -29,7 +29,7 @@ def bob() -> Client:
 
 
 def feed_of(client: Client, name: str = "findings", query: str = "") -> str:
-    """Return the address of the feed that a list offers, as it stands in its head and in its text."""
+    """Return the address of a list's feed, which is in the head and in the text of the page."""
     text = client.get(f"{LISTS[name]}{query}").content.decode().replace("&amp;", "&")
     addresses = re.findall(rf'href="(/feeds/{name}\.atom\?[^"]*)"', text)
     assert len(addresses) == 2

@@ -1,4 +1,4 @@
-"""The tab Files: the redacted diff with its findings, what is folded, and who sees which file."""
+"""The tab Files: the redacted diff with findings, its folded parts, readers of some files."""
 
 from __future__ import annotations
 
@@ -99,7 +99,10 @@ def test_each_person_who_is_shown_a_diff_is_recorded_once_an_hour(
 
 
 def test_a_diff_that_was_read_before_ends_with_its_artifact(bob: Client) -> None:
-    """Diffs are kept in memory; what is deleted, or replaced by a rerun of the stage, is not shown."""
+    """Diffs are cached in memory, but a deleted or replaced artifact is not shown.
+
+    A rerun of the stage replaces it.
+    """
     job = reviewed()
     assert "line twelve" in page(bob, job)
     assert "line twelve" in page(bob, job)

@@ -188,7 +188,10 @@ def test_pages_follow_one_another(bob: Client, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_pages_follow_the_time_of_the_reviews(bob: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finding that was stored late, as by a replay, stands with its review; one review's span two pages."""
+    """A finding that was stored late, as by a replay, is listed with its review.
+
+    The findings of a review may span two pages.
+    """
     monkeypatch.setattr(finding_list, "PAGE_SIZE", 2)
     newest = found("New A")
     factories.FindingRowFactory(job=newest.job, title="New B")
@@ -253,7 +256,7 @@ def test_a_window_grows_until_the_page_is_full(bob: Client, monkeypatch: pytest.
 def test_the_index_is_asked_for_the_newest_reviews_before_all(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page of the newest reviews is in order; where they do not fill it, the older ones follow."""
+    """A page of the newest reviews is in order; if they do not fill it, older ones follow."""
     monkeypatch.setattr(finding_list, "_STEP", 1)
     monkeypatch.setattr(finding_list, "_MOST_READ", 1)
     monkeypatch.setattr(finding_list, "_NEWEST_JOBS", 3)
@@ -278,7 +281,10 @@ def test_the_index_is_asked_for_the_newest_reviews_before_all(
 def test_findings_with_a_verdict_come_page_by_page_in_the_order_of_their_reviews(
     bob: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest reviews are looked at first, then all; of very many verdicts, findings are read in order."""
+    """The newest reviews are searched first, then all.
+
+    Of very many verdicts, the findings are read in their order.
+    """
     monkeypatch.setattr(finding_list, "PAGE_SIZE", 2)
     now = datetime.now(UTC)
     # Ids and times are not in the same order, the fourth is of a newer version, the last is something else.

@@ -1,4 +1,4 @@
-"""Copying a finding's link, code and patch: a patch is offered where it applies, and nowhere else."""
+"""Copying of a finding's link, code and patch; a patch is offered only if it applies."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def found(
     stored_as: str = "utf-8",
     named: dict[str, Any] | None = None,
 ) -> Any:
-    """Return an unsaved finding on the lines from `quoted` on, with the excerpt that a review stores.
+    """Return an unsaved finding from the line `quoted` on, with the excerpt of a review.
 
-    `stored_as`: the encoding of the file; `named`: what the answer says to replace.
+    `stored_as`: the encoding of the file; `named`: the lines to replace, by the answer.
     """
     listed = ListedFile(file, Action.EDIT, "text")
     change = build.change(file_change(listed, OLD.encode(stored_as), new.encode(stored_as)))

@@ -18,7 +18,7 @@ from reviews.web.highlight import MAX_LINE_CHARS, MAX_ROWS, excerpt_rows
 
 
 def plain(row_html: str) -> str:
-    """What a reader sees of highlighted code."""
+    """Return the text that a reader sees of highlighted code."""
     return html.unescape(re.sub(r"<span class=\"[a-z0-9]+\">|</span>", "", row_html))
 
 

@@ -1,4 +1,4 @@
-"""Pages of scans: paths, documents with their claims, history, trend, and the button that requests one."""
+"""Pages of scans: paths, claims by document, history, trend, and the button for a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page "My notifications": one's own subscriptions, threshold and mute, never another user's."""
+"""The page "My notifications": subscriptions, threshold and mute of its user alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on findings and their threads: who may, what it changes, and the link in the mail."""
+"""Verdicts on findings and their threads: permissions, effects, and the link in the mail."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def faults() -> list[tuple[str, str]]:
 
 
 class RefusedError(Exception):
-    """What a bucket's client raises is no OSError."""
+    """Error of a bucket's client, which is no OSError."""
 
 
 AWAY = RetryableFailure(
@@ -69,7 +69,7 @@ AWAY = RetryableFailure(
 
 
 def fails(patch: pytest.MonkeyPatch, method: str, error: Exception, times: int = 1) -> list[str]:
-    """Let a method of the storage fail so many times; return the names it was called with, as it is."""
+    """Let a method of the storage fail `times` times; return the list of names of its calls."""
     works, called = getattr(FileSystemStorage, method), list[str]()
 
     def either(storage: FileSystemStorage, name: str, *args: Any) -> Any:

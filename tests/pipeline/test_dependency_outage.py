@@ -1,4 +1,4 @@
-"""A dependency that is away while many jobs want it: nothing is lost, next to nothing is used up."""
+"""An outage of a dependency that many jobs need: none is lost, and few attempts are used up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LLM = "llm:openai"
 
 
 class Model:
-    """What the model answers at the moment."""
+    """The model's present answer: a failure, or none."""
 
     failure: Failure | None = None
     calls = 0

@@ -1,4 +1,4 @@
-"""Changes to audit rows are evident: whoever gets past the database's refusal meets the seals."""
+"""Seals of audit rows: they show changes that got past the refusal of the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SARIF of the linters: from the API to the model, page and list, for readers of its files alone."""
+"""SARIF of linters from the API to model, page and list, for readers of its files alone."""
 
 from __future__ import annotations
 

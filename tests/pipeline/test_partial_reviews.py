@@ -1,4 +1,4 @@
-"""Partial reviews: the soft deadline, what a retry and a replay pay, and what is told (G385, G386)."""
+"""Partial reviews: the soft deadline, the costs of retry and replay, messages (G385, G386)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,10 @@ def test_scenario_20_at_its_soft_deadline_a_review_is_published_as_it_is(parts: 
 
 
 def test_scenario_20_a_retry_after_the_soft_deadline_publishes_without_a_call(parts: Bench) -> None:
-    """Also what a killed worker leaves behind: its answers are in the row, and its lease is over."""
+    """A killed worker leaves its answers in the row, and a lease that is over.
+
+    They are published after the soft deadline too.
+    """
     job = parts.job(big(4))
     fail_from(3, parts)
     parts.work()

@@ -236,7 +236,7 @@ def test_two_losses_of_a_shared_worker_cost_no_attempt_and_later_ones_do(
 
 
 def test_only_a_lost_worker_is_given_back_and_makes_suspect(post: Post, make_due: Callable[[], None]) -> None:
-    """Not an attempt that failed because its redacting process was lost, nor one before a restart."""
+    """Attempts that lost their redacting process, and those before a restart, do not count."""
     post()
     run = StageRun.objects.get(stage="fetch")
     for _ in range(2):

@@ -1,4 +1,7 @@
-"""Suggestions of a review that are proven on its files: stored with the finding, carried, refused as text."""
+"""Suggestions that are proven on the files of a review: stored, carried to later versions.
+
+A suggestion that is not proven is stored as text.
+"""
 
 from __future__ import annotations
 

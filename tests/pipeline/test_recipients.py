@@ -1,4 +1,7 @@
-"""Whom a trigger's job tells: found with its files, frozen with its fetch, and what each may read."""
+"""Recipients of a trigger's job: found with its files and frozen with its fetch.
+
+Each is told only what it may read.
+"""
 
 from __future__ import annotations
 

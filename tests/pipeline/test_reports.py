@@ -44,7 +44,10 @@ def version(number: int, *titles: str, file: str = OPEN) -> ReviewJob:
 
 
 def answered(before: ReviewJob, after: ReviewJob, ending: Ending) -> ReviewJob:
-    """Return `after` as its stage llm stores it: its findings are new, those of `before` ended so."""
+    """Return `after` as its stage llm stores it: its findings are new.
+
+    Those of `before` have this ending.
+    """
     before.findings.update(ending=ending, ended_in=after)
     after.findings.update(is_new=True)
     after.compared_with = before.review_version

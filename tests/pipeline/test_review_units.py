@@ -1,4 +1,4 @@
-"""Review units in the table: what another version or change costs, and what must be asked about again."""
+"""Stored review units: the costs of another version or change, and what is asked again."""
 
 from __future__ import annotations
 
@@ -152,7 +152,10 @@ def test_a_unit_that_no_key_opens_is_asked_about_again(shelves: Bench, settings:
 
 
 def test_a_killed_worker_repeats_no_answered_part_also_when_units_appear_in_between(shelves: Bench) -> None:
-    """Other reviews of the same content end between the attempts: parts of another cut would be new ones."""
+    """Reviews of the same content end between the attempts, but the parts stay as they were cut.
+
+    With another cut they would be new parts.
+    """
     shelves.one_by_one()
     shelves.monkeypatch.setattr("reviews.stages.model_client.KEEP_SECONDS", 0.01)
     content = replace(big(3), status=ChangeStatus.SHELVED)

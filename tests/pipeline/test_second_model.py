@@ -1,4 +1,4 @@
-"""A second model server (LLM_FALLBACK_*) that serves while the first one cannot (guarantee G186)."""
+"""A second model server (LLM_FALLBACK_*), which serves while the first cannot (G186)."""
 
 from __future__ import annotations
 

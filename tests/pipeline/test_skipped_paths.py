@@ -1,4 +1,4 @@
-"""Skipped paths from the table to the coverage: the change is reviewed, and such files are not sent."""
+"""Skipped paths: the change is reviewed, but such files are not sent; the coverage says so."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ WHY = f"on a skipped path, only the checks read it: {DOCS}"
 
 @pytest.fixture
 def fetched(depot: Any, settings: Any, tmp_path: Path) -> Callable[[], dict[str, str]]:  # noqa: F811
-    """Return a function that fetches a change of docs and code, and says why each file is not sent."""
+    """Return a function that fetches a change of docs and code.
+
+    It returns the reason why each file is not sent.
+    """
     repository = GitRepo(tmp_path / "demo")
     settings.GIT_REPOSITORIES = {"demo": repository.path}
     settings.LLM_PROVIDER = "openai"
@@ -114,7 +117,10 @@ def test_code_moved_out_of_an_unread_path_is_read_as_new_and_reported(
     by: str,
     edit: str,
 ) -> None:
-    """It was never reviewed where it lay: moved as it is, it had no finding and no line above the report."""
+    """Code that was never reviewed at its old path is read as new at the other one.
+
+    Moved unchanged, it had no finding, and no line said so above the report.
+    """
     repository = GitRepo(tmp_path / "demo")
     settings.GIT_REPOSITORIES = {"demo": repository.path}
     was = "docs/poetry.lock" if by == "a lock file's name" else "docs/deep/a.py"

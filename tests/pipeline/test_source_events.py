@@ -205,7 +205,7 @@ def test_a_claim_waits_for_an_event_that_came_first() -> None:
 
 
 class Shelf:
-    """What the server holds under one number."""
+    """The content that the server holds under one number."""
 
     lock = threading.Lock()
     content = 0

@@ -1,4 +1,4 @@
-"""Stage fetch under the circuit of its Perforce server, and the harmless probes of sources and models."""
+"""The stage fetch under the circuit of its server, and health checks of sources and models."""
 
 from __future__ import annotations
 

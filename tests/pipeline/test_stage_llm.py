@@ -1,4 +1,4 @@
-"""Stage llm with a model in trouble: waits, degradation, alerts, and ends in the middle of a review.
+"""The stage llm with a model in trouble: waits, degradation, alerts, interrupted reviews.
 
 The model is a server on a loopback socket; circuits, progress and results are rows in PostgreSQL.
 """
@@ -962,7 +962,10 @@ def test_another_model_may_be_the_verifier(verifying: Bench) -> None:
 
 
 def test_scenario_13_what_was_found_is_kept_before_it_is_verified(verifying: Bench) -> None:
-    """Killed in the second pass, a worker has nothing left to write: the next one asks no finder again."""
+    """A worker killed in the second pass has nothing left to write.
+
+    The next worker asks no finder again.
+    """
     verifying.monkeypatch.setattr(model_client.ProgressKeeper, "keep_rest", model_client.ProgressKeeper.close)
     job = verifying.job(VERIFIED)
     claim = verifying.fetch_only(job)

@@ -68,7 +68,10 @@ def has_message(job: int) -> bool:
 
 
 def scanned(sql: str, parameters: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield the tables that a statement reads, each with the rows read there, those filtered out included."""
+    """Yield the tables that a statement reads, each with the number of rows read there.
+
+    Rows that a filter removed are included.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(outbox.BY_INDEX.replace("false", "true"))
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters)
@@ -104,7 +107,10 @@ def test_rows_read_by_a_sweep_do_not_grow_with_the_backlog(
 def test_a_whole_round_reads_the_indexes_that_claims_read(
     post: Post, parts: None, statements: list[tuple[str, Mapping[str, Any]]]
 ) -> None:
-    """A database server that has just begun reads them from the disk, and a claim would wait for that."""
+    """The sweep warms the indexes of claims in a database server that has just started.
+
+    A claim would otherwise wait for the disk.
+    """
     queue_up(post, 14)
     statements.clear()
     pipeline.sweep()

@@ -1,4 +1,4 @@
-"""The token ledger: every call is in it, and limits hold whatever happens to the workers (G390 to G393)."""
+"""The token ledger: it has every call, and its limits hold after kills too (G390 to G393)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up secrets, drawn from a fixed seed so that no test carries anything that looks issued."""
+"""Made-up secrets, drawn from a fixed seed so that no test has a text that looks issued."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def draw(length: int, alphabet: str = ALNUM, seed: int = 7) -> str:
 
 
 def password(seed: int = 7) -> str:
-    """Return a password as people choose them: letters of both cases, a digit, a special character."""
+    """Return a password as people choose them: both cases, a digit, a special character."""
     return (
         draw(5, string.ascii_lowercase, seed) + draw(3, string.ascii_uppercase, seed) + str(10 + seed) + "!"
     )

@@ -1,4 +1,4 @@
-"""Made-up tokens drawn from the rules' own patterns: a rule in the table is a rule under test."""
+"""Made-up tokens drawn from the rules' own patterns: each rule of the table is tested."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _members(items: Any) -> str:
 
 
 def token_of(rule: TokenRule, accepts: Any) -> str:
-    """Return a token with the rule's mark in it for which `accepts` holds; the same in every run."""
+    """Return a token that has the rule's mark and that `accepts` takes; the same in every run."""
     pattern = rule.pattern.pattern.decode()
     tree = parser.parse(pattern)
     source = random.Random(f"{rule.kind}/{rule.mark!r}")

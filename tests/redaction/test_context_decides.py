@@ -1,5 +1,8 @@
 # ruff: noqa: E501 - a table is read by its rows
-"""Secrets whose form alone says nothing: the lines or the command around them do, and their innocent twins stay (G191)."""
+"""Secrets that only the lines or the command around them show to be secrets (G191).
+
+Their innocent twins stay.
+"""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_engine_that_does_not_settle_blocks(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_only_lines_around_what_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is that of files redacted one by one, and no line far from a change is read twice."""
+    """The text is that of files redacted one by one; no line far from a change is read twice."""
     first, later = password(1), password(2)
     around = [" plain"] * 9
     files = [

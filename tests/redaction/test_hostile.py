@@ -139,6 +139,6 @@ def test_dense_ordinary_text_stays_within_the_budget() -> None:
     [("We changed it, ", "the password to velvet41"), ("smtp_sasl_password_maps = ", "static:bob:velvet!41")],
 )
 def test_what_stands_before_a_word_is_read_in_its_window_only(head: str, tail: str) -> None:
-    """Read from the beginning of the text for each word, a long line took the square of its length."""
+    """A long line took the square of its length when each word was read from the beginning."""
     assert "velvet" not in redact(f"{head}{tail}").text
     assert "velvet" in redact(f"{head}{'x, ' * 100}{tail}").text

@@ -1,4 +1,4 @@
-"""The file of issuers: every row is whole, its form compiles, and what it says is used (G195)."""
+"""The file of issuers: every row is complete, its pattern compiles, and it is used (G195)."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_standard_logging_is_cleaned_with_arguments_extras_and_errors() -> None:
 
 
 def test_mail_and_answers_of_a_model_are_cleaned() -> None:
-    """A model may repeat what it should not have seen, and a mail server quotes what it was sent."""
+    """Answers of a model may repeat a secret, and a mail server may quote one."""
     answer = json.dumps(
         {"findings": [{"message": f"The key {TOKEN} is hard-coded", "quote": f'password = "{P}"'}]}
     )

@@ -1,4 +1,4 @@
-"""The engine and the guard, broken on purpose piece by piece: nothing gets out (guarantee G92).
+"""The engine and the guard, broken on purpose piece by piece: nothing gets out (G92).
 
 A bypass is a request whose text, as returned by the guard, still holds the secret. Each mutant
 is tried against each leak; it must end blocked or clean.
@@ -213,7 +213,7 @@ class _Believer(RedactedText):
 
 
 class _Text(str):
-    """A string that says what is wanted when it is looked at, and something else when it is sent."""
+    """A string that looks harmless when it is checked, and is another one when it is sent."""
 
     __slots__ = ()
 

@@ -94,7 +94,7 @@ def test_known_false_alarm_is_unchanged(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["A1b2C3d4E5f6G7h8I9j0", "aaa8Q~", "xoxp-xoxe-", "key_"])
 def test_text_that_once_took_minutes_is_fast(unit: str) -> None:
-    """These took 136 s, 82 s and about 70 s; the bound is loose, a machine under load keeps it too."""
+    """These took 136 s, 82 s and about 70 s; a machine under load keeps the loose bound too."""
     text = (unit * (200_000 // len(unit) + 1))[:200_000]
     begun = time.thread_time()
     try:

@@ -1,8 +1,8 @@
-"""One review of three findings, written in the forms in which language models answer (origin: constructed).
+"""A review of three findings in the forms in which models answer (origin: constructed).
 
 `FORMS` maps a form's name to an answer that holds all of `FINDINGS`; `AROUND` has what may stand
-around it. `NO_ANSWERS` hold none, and none
-may be made of them. Shared by tests and `benchmarks.review_quality`.
+around it. `NO_ANSWERS` hold no finding, and none may be made of them. Shared by tests and
+`benchmarks.review_quality`.
 """
 
 from __future__ import annotations

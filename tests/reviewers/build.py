@@ -35,7 +35,7 @@ def renamed(old_path: str, path: str, old: str = "x\n", new: str = "x\n") -> Fil
 
 
 def fake_token() -> str:
-    """Return what has the form of a provider's token. Put together here so that no file holds one."""
+    """Return a text of the form of a provider's token, put together so that no file holds one."""
     return "ghp_" + "FAKE" + "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD"[:32]
 
 

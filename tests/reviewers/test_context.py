@@ -1,4 +1,4 @@
-"""Context of a part: which definitions it shows, and what becomes of findings that rest on them."""
+"""Context of a part: the definitions that it shows, and findings that rest on these."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_definitions_that_added_lines_use_are_shown_with_the_heads_around_them()
 
 
 def test_the_comment_above_a_definition_is_shown_with_it_and_shortens_it() -> None:
-    """What callers must know stands there in most languages."""
+    """Most languages put there what callers must know."""
     comment = "".join(f"# Line {number} of what callers must know.\n" for number in range(6))
     text = f"{comment}def discounted(order, rate):\n" + "    order = order * rate\n" * 20
     of = prepared(replace(with_library(), context=(ContextFile(D + "b.py", text, ("discounted",)),)))
@@ -144,7 +144,7 @@ def test_files_that_no_model_gets_are_no_context(name: str, extra: ContextFile) 
 @pytest.mark.long
 @pytest.mark.parametrize("files_of_change", [150, pytest.param(300, marks=pytest.mark.long)])
 def test_many_new_files_that_define_the_same_names_take_little_memory(files_of_change: int) -> None:
-    """Each of the names' definitions had a set of its own of all their users: 4,000 files took 15 GB."""
+    """4,000 files took 15 GB while each definition of a name had its own set of all users."""
     text = "".join(f"name_{number} = {number}\n" for number in range(40))
     files = [edited(f"//d/f{number}.py", "", text) for number in range(files_of_change)]
     tracemalloc.start()

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table is read by its rows
-"""Ways to hide live code behind the redactor: each is shown to the model, or reported (G190)."""
+"""Ways to hide live code behind the redactor: each is shown to the model or reported (G190)."""
 
 from __future__ import annotations
 

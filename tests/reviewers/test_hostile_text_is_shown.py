@@ -1,4 +1,4 @@
-"""Hostile text of a model is shown whole and never acts, in every place where people read it.
+"""Hostile text of a model, in each place where people read it: shown whole, never acting.
 
 The text passes the real validation and anchoring, the stored row, and the real page and
 messages.

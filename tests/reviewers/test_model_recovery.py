@@ -1,6 +1,6 @@
-"""An idle circuit closes by itself: a real server that dies and returns, real rows, no review.
+"""An idle circuit that closes by itself: a real server that dies and returns, no review.
 
-The tests end the cool-down and the quiet time by hand.
+The rows are real. The tests end the cool-down and the quiet time by hand.
 """
 
 from __future__ import annotations
@@ -405,7 +405,10 @@ def test_what_cannot_be_asked_is_not_looked_for(settings: Any) -> None:
 
 @pytest.mark.django_db
 def test_an_expired_key_is_not_hidden_behind_the_outage_that_opened_the_circuit(settings: Any) -> None:
-    """G224: the newest health check names the cause; the banner says who waits, for whom, until when."""
+    """The newest health check names the cause (G224).
+
+    The banner says who waits, for whom and until when.
+    """
     settings.LLM_REQUIRED = True
     opened(settings)
     assert row().error_class == "NETWORK_UNREACHABLE"

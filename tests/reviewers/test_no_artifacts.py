@@ -17,7 +17,10 @@ NAMES = {name.rpartition(".")[2] for name in LOADS}
 
 
 def calls_of(path: Path) -> set[str]:
-    """Return the functions of a module that open an artifact. Only a module with these words is parsed."""
+    """Return the functions of a module that open an artifact.
+
+    Only a module with these words is parsed.
+    """
     found, text = set(), path.read_text()
     may_open = any(all(word in text for word in name.split(".")) for name in LOADS)
     for function in ast.walk(ast.parse(text)) if may_open else ():

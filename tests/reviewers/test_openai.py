@@ -298,7 +298,7 @@ def test_the_second_key_serves_when_the_first_is_refused_and_stays_in_use() -> N
 def test_a_call_whose_key_is_refused_while_another_finds_the_next_key_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both begin with the revoked key, and one is through before the other learns of its refusal."""
+    """Both calls begin with the revoked key, and one ends before the other learns its refusal."""
     send = transport.Transport._send
 
     async def run() -> None:

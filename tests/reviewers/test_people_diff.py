@@ -1,4 +1,4 @@
-"""The diff that people read: whole hunks, files that no model is sent, and lines around the changes."""
+"""The diff for people: whole hunks, lines around them, and files that no model is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The redacting process: bounded, replaceable, and the same result as in this process (guarantee G161)."""
+"""The redacting process: bounded, replaceable, with the result of this process (G161)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_line_of_nothing_but_its_ends_is_redacted(end: str) -> None:
 def test_a_change_of_hostile_lines_is_blocked_within_its_budget(
     share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel keeps the budget: the whole one for the largest change, a fifth of it for a fifth."""
+    """The kernel enforces the budget: all of it for the largest change, a fifth for a fifth."""
     hostile = change(*(added(D + f"{n}.sh", HOSTILE) for n in range(19 // share + 1)))
     with monkeypatch.context() as patched:
         patched.setattr(child, "CPU_SECONDS", child.CPU_SECONDS // share)

@@ -78,7 +78,7 @@ class Counted(dict[str, Any]):
 
 
 def test_many_results_of_unknown_rules_do_not_search_all_rules_each_time() -> None:
-    """A body of 1 MiB holds so many of both that it would take a thread of the web server for an hour."""
+    """A body of 1 MiB holds enough rules and results to keep a web thread busy for an hour."""
     Counted.looks = 0
     rules = [Counted(id=f"E{n}") for n in range(100)]
     results = [result(ruleId=f"unknown {n}") for n in range(100)]

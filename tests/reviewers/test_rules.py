@@ -1,4 +1,4 @@
-"""Rules in a review: which a part gets, what a finding may cite, and what no rule can ask for."""
+"""Rules in a review: those of a part, those that a finding may cite, and their limits."""
 
 from __future__ import annotations
 

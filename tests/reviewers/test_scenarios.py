@@ -411,7 +411,7 @@ def test_scenario_20_the_banner_says_how_far_it_came(status: str, text: str) -> 
 
 
 class Gate:
-    """What admits calls: the first `admitted` of them."""
+    """A gate that admits the first `admitted` calls."""
 
     def __init__(self, admitted: int, turn: DependencyUnavailable | None = None) -> None:
         self.left = admitted

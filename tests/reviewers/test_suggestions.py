@@ -1,4 +1,4 @@
-"""Suggestions as edits: what is shown applies with git, parses, and changes only what it names (G430)."""
+"""Suggestions as edits: shown ones apply with git, parse, and change what they name (G430)."""
 
 from __future__ import annotations
 

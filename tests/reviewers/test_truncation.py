@@ -143,7 +143,7 @@ def test_a_longer_request_that_was_read_in_full_proves_a_window_wrong() -> None:
     "at", ["middle", *(pytest.param(at, marks=pytest.mark.long) for at in ("head", "tail"))]
 )
 def test_words_alone_tell_that_a_piece_is_missing(at: str) -> None:
-    """Where a server reports no tokens: whatever is missing between two words of the request."""
+    """A server reports no tokens: any piece missing between two words of the request shows."""
     part = prepared("", "    total = price * count\n" + LINES).chunks
     user = request_text(prepared("", LINES).text, part, 0).text
     whole = f"{system_prompt(10)}\n{user}"
@@ -159,7 +159,7 @@ def test_words_alone_tell_that_a_piece_is_missing(at: str) -> None:
     "at", ["middle", *(pytest.param(at, marks=pytest.mark.long) for at in ("head", "tail"))]
 )
 def test_a_server_without_token_counts_cuts_nothing_unnoticed(at: str) -> None:
-    """Where words are the only sign, also what is missing between two of them: by one longer request."""
+    """One longer request shows what is missing between two words, if words are the only sign."""
 
     def sizes(llm: FakeLlm) -> list[int]:
         return [sum(len(one["content"]) for one in request.body["messages"]) for request in llm.requests]

@@ -1,4 +1,4 @@
-"""Review units: content that was reviewed is not asked about again, and nothing else is spared."""
+"""Review units: reviewed content is not asked about again, and everything else is."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _ID = re.compile(r"^id (\S+)\ntitle: (.*)$", re.MULTILINE)
 
 @dataclass
 class Scripted:
-    """A model that reports each added line with the word `defect`, and calls with an unsafe definition.
+    """A model that reports each added line with `defect`, and calls with an unsafe definition.
 
-    Which ones depends on what it reads alone. As a verifier it confirms all.
+    Its answer depends on what it reads alone. As a verifier it confirms all.
     """
 
     model: str = "m"
@@ -128,7 +128,10 @@ def shelf(count: int, changed: Mapping[int, str] | None = None) -> list[FileChan
 
 
 def said(outcome: ReviewOutcome) -> list[tuple[object, ...]]:
-    """Return the findings; not their evidence: what one request shows as its own, another has as context."""
+    """Return the findings without their evidence.
+
+    A line of the evidence is one request's own, and context of another.
+    """
     return sorted(
         (f.file, f.line or 0, f.end_line or 0, f.side, f.title, f.severity, f.message, f.excerpt)
         for f in outcome.review.findings

@@ -120,7 +120,10 @@ def review(
 
 
 def check_ledger(outcome: ReviewOutcome) -> None:
-    """Each raw finding has one fate, each shown finding is in the ledger, and each merge leads to one."""
+    """Check that each raw finding has one fate and each shown finding is in the ledger.
+
+    Each merge must lead to one.
+    """
     names = [fated.raw for fated in outcome.fates]
     assert len(names) == len(set(names))
     shown = {f.raw for f in outcome.fates if f.fate in {Fate.SHOWN, Fate.FOLDED, Fate.DEMOTED}}
@@ -427,7 +430,7 @@ SLOW = ReviewLimits(max_input_tokens=8_000, max_parallel_calls=1)
 def test_what_was_found_by_the_soft_deadline_is_verified_in_the_time_kept_for_it(
     calls_end: float, kept: float
 ) -> None:
-    """Each call takes 20 s: with 45 s kept, a second one starts at 20 s and none at 40 s of 80 s."""
+    """Each call takes 20 s: with 45 s kept, the second starts at 20 s, none at 40 s of 80 s."""
     clock = [0.0]
 
     def now() -> float:
@@ -460,7 +463,7 @@ def test_what_was_found_by_the_soft_deadline_is_verified_in_the_time_kept_for_it
 
 
 def test_a_review_that_is_published_without_its_model_marks_what_nobody_verified() -> None:
-    """The model fails after the soft deadline: the answers it gave are published, not the failure."""
+    """The model fails after the soft deadline: its earlier answers are published, no failure."""
     clock = [0.0]
     asked_for = []
 

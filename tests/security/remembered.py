@@ -1,4 +1,4 @@
-"""People whose session, account and permissions are read once, where a test asks as them a thousand times.
+"""People whose session, account and permissions are read once, for tests of many requests.
 
 Each request reads them with four queries, two thirds of what it asks of the database.
 """
@@ -17,7 +17,7 @@ from criticizer.security.login_throttle import ThrottledBackend
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Read a session again only when it was saved or deleted, and an account with its permissions never.
+    """Keep sessions until they are saved or deleted, and accounts with permissions for good.
 
     Not for a test that changes a person after its first request.
     """

@@ -304,7 +304,10 @@ def _no_log_lines() -> Iterator[None]:
 
 
 def with_scopes(who: str, table: str = "", *, is_row: bool = False) -> str:
-    """Add the letters of the custom groups, which have every permission but the one to see all files."""
+    """Add the letters of the custom groups to `who`.
+
+    These have every permission but the one to see all files.
+    """
     scope = LISTS[table].scope if table else None
     if "X" not in who:
         return who
@@ -332,7 +335,10 @@ def test_every_action_of_the_admin_stands_in_the_table(rf: Any, people: People) 
 
 
 def outcome(response: Any) -> str:
-    """Say what a person met: served, login, refused (403, 404, or sent back to the index), or 405."""
+    """Return what a person met: `served`, `login`, `refused`, or a status such as 405.
+
+    `refused` is 403, 404 or a redirect to the index.
+    """
     if response.status_code == 302:
         target = response["Location"]
         if target.startswith(("/login/", "/admin/login/")):
@@ -350,7 +356,10 @@ def expected(letter: str, who: str) -> str:
 
 
 def asking(people: People, who: str, name: str) -> list[tuple[str, Client]]:
-    """Return who asks at a named address that serves `who`: in `make test` one of those, and one other."""
+    """Return who asks at a named address that serves `who`: everybody, in `make test` two.
+
+    The two are one of those that it serves, and one other.
+    """
     if skips.is_all():
         return list(people.clients.items())
     turn = sum(name.encode())

@@ -1,4 +1,4 @@
-"""Viewing scopes in the admin, with every permission but the one to see all files (guarantee G180)."""
+"""Viewing scopes in the admin, for every permission but the one to see all files (G180)."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_a_message_about_a_hidden_review_too_is_hidden(
 def test_security_events_name_no_path_outside_the_scope(
     mallory: Client, rows: dict[str, dict[str, Any]]
 ) -> None:
-    """Also where the stored reviews of the changelist have no such file; events of no review are shown."""
+    """The stored reviews of the changelist may lack the file; events of no review are shown."""
 
     def seen(**facts: str) -> bool:
         event = SecurityEvent.objects.create(kind="path_denied", reason="walrus11", **facts)

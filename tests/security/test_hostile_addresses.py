@@ -1,4 +1,4 @@
-"""No address answers with a server error, whatever stands in its path, its query or its form (G181).
+"""Hostile values in path, query and form of each address: no server error (G181).
 
 Each address gets some of the hostile values, the next one others. `make test` gives it an eighth as many
 as `make test-all`, every second address a key, every fourth action a choice of rows and every third list a
@@ -102,7 +102,10 @@ def rows(module_db: None) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def clients(rows: dict[str, Any]) -> Iterator[Client]:
-    """Yield, by turns, a superuser and somebody with every permission but one viewing scope only."""
+    """Yield a superuser and a user with one viewing scope, by turns.
+
+    That user has every permission but the one to see all files.
+    """
     root = factories.UserFactory(username="root", is_staff=True, is_superuser=True)
     mallory = factories.UserFactory(username="mallory", is_staff=True, reads=False)
     mallory.user_permissions.set(Permission.objects.exclude(codename="view_all_files"))

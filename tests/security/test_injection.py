@@ -184,7 +184,7 @@ def test_csv_keeps_numbers_text_and_rows() -> None:
 
 
 def _pages_about(text: str) -> list[str]:
-    """Make a review, and what comes of it, of nothing but the text; return the pages about it alone."""
+    """Make a review, and all that comes of it, from the text; return the pages about it."""
     job = factories.job_with_stages(
         changelist_id=text[:128],
         title=text,

@@ -1,4 +1,4 @@
-"""An invitation: one form, one commit, one mail over SMTP, and a password that only the person knows."""
+"""Invitations: one form, one commit, one mail over SMTP; only the person knows the password."""
 
 from __future__ import annotations
 

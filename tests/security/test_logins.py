@@ -1,5 +1,7 @@
-"""Logins are throttled with one constant answer, nobody is locked out for ever, and dangerous
-actions ask for the password again."""
+"""Logins: throttled with one constant answer, and nobody is locked out for ever.
+
+Dangerous actions ask for the password again.
+"""
 
 from __future__ import annotations
 

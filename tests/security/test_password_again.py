@@ -1,4 +1,4 @@
-"""Lists ask for the password again before the answer to a question counts, and lose nothing over it."""
+"""The password asked again before an action of a list; the chosen rows are not lost."""
 
 from __future__ import annotations
 
@@ -163,7 +163,10 @@ def test_no_action_of_a_list_that_asks_is_forgotten_here() -> None:
 
 
 def _one_of_each_list() -> list[Any]:
-    """Return all actions; `make test` runs the first of each list, `make test-all` the others too."""
+    """Return all actions, of which `make test` runs the first of each list.
+
+    `make test-all` runs the others too.
+    """
     first = dict(reversed(ACTIONS))
     return [
         pytest.param(table, action, marks=() if first[table] == action else pytest.mark.long)

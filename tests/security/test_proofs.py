@@ -27,7 +27,7 @@ def where(path: Path) -> str:
 
 @dataclass
 class Source:
-    """What these proofs ask of a module, gathered in one walk through its tree."""
+    """The parts of a module that these proofs need, gathered in one walk through its tree."""
 
     text: str
     imported: set[str] = field(default_factory=set)
@@ -66,7 +66,10 @@ class Source:
 
 @pytest.fixture(scope="module")
 def sources() -> dict[str, Source]:
-    """The product's modules, of which much is kept: no other module's tests should walk around it."""
+    """Return the product's modules, parsed.
+
+    They are large: no other module's tests should walk around them.
+    """
     gc.disable()  # else it walks, again and again, around all that is kept: two thirds of the time
     try:
         return {where(path): Source(path.read_text()) for path in PRODUCT}

@@ -23,7 +23,7 @@ from tests import factories
 
 
 def review_rows(mark: str, *files: str) -> dict[str, Any]:
-    """Make a review of `files` and what comes of it; `mark` is in every text. Return table -> key."""
+    """Make a review of `files` and its rows, with `mark` in every text; return table -> key."""
     job = factories.job_with_stages(
         changelist_id=f"{mark}-cl", title=f"{mark} title", author=f"{mark} author",
         status_reason=f"{mark} status", banner=f"{mark} banner", recipients=[f"mail:{mark}@example.com"],

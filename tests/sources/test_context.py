@@ -1,4 +1,4 @@
-"""Files that a change uses are fetched inside the allow-list, a scope and a budget, and never fail it."""
+"""Files that a change uses: fetched inside allow-list, scope and budget, or left out."""
 
 from __future__ import annotations
 

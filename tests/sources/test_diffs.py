@@ -31,7 +31,10 @@ def text_of(lines: list[str], *, ends: bool) -> str:
 
 
 def rebuilt(diff: FileDiff, old: str, side: str) -> str:
-    """Apply or un-apply the hunks to the old text; for the old side the text itself must come out."""
+    """Return one side of the diff, rebuilt from the old text and the hunks.
+
+    For the old side the text itself must come out.
+    """
     old_lines = split_lines(old)
     out: list[str] = []
     at = 0

@@ -1,4 +1,4 @@
-"""Searching a commit for words: more than one argument of a command holds, and answers that are too long."""
+"""Searching a commit for more words than an argument holds, and with answers too long."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_the_newest_submit_of_all_paths(depot: FakeDepot) -> None:
 
 
 def test_no_change_is_jumped_over_when_one_path_has_more_than_may_be_listed(depot: FakeDepot) -> None:
-    """The server's limit counts per path: what another path has beyond it comes with the next question."""
+    """The server's limit counts per path; the next question lists the rest of another path."""
     main = [submit(depot, f"m{n}") for n in range(4)]
     libs = submit(depot, "l", "libs")
     both = [*MAIN, "//depot/libs/..."]

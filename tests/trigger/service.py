@@ -12,7 +12,7 @@ from tests.fakes.closed import held
 
 
 class Service:
-    """Listens from `start` to `stop`, and can come back: nobody else gets its port while it is away."""
+    """A server that listens from `start` to `stop`, and keeps its port while it is away."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()

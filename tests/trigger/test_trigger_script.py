@@ -1,4 +1,4 @@
-"""The script as p4d runs it: another process, a pipe read to its end, an environment of its own."""
+"""The script as p4d runs it: another process, a pipe read to its end, its own environment."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def measure(rows: Iterable[Row], redact: Redact) -> Report:
 
 
 def shrunk(row: Row, redact: Redact) -> Row:
-    """Return a smaller row that fails as well: without its mutation, and without lines that do not matter."""
+    """Return a smaller row that fails as well: without its mutation and unneeded lines."""
     for seed in range(20):
         plain = drawn(row.group, row.template, random.Random(seed), mutation="")
         if failed(plain, redact):

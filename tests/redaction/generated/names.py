@@ -1,4 +1,4 @@
-"""Names of secrets, in every spelling that code and configuration use, and names that only look so."""
+"""Names of secrets in every spelling of code and configuration, and look-alikes."""
 
 from __future__ import annotations
 

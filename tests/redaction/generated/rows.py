@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table is read by its rows
-"""Rows of the measure: a text of the grammar, mutated, with the secrets that must not survive."""
+"""Rows of the measure: a text of the grammar, mutated, and its secrets, which must go."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ INNOCENT_SHARE = 0.3
 
 
 class Row(NamedTuple):
-    """A text and its secrets; without any, nothing may change. `template` says where it comes from."""
+    """A text and its secrets; a text without any must stay as it is.
+
+    `template` is the one that it was drawn from.
+    """
 
     group: str
     template: str

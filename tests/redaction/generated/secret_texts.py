@@ -1,5 +1,8 @@
 # ruff: noqa: E501, RUF001 - tables are read by their rows
-"""Texts with secrets, by class. Symbols are those of `rows`; alternatives of a class are drawn evenly."""
+"""Texts with secrets, by class.
+
+Their symbols are those of `rows`; the alternatives of a class are drawn evenly.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-# ruff: noqa: E501 - a table is read by its rows
-"""What secrets look like: chosen and generated passwords, tokens, keys, and issuers' formats."""
+"""Values of secrets: chosen and generated passwords, tokens, keys, and issuers' formats."""
 
 from __future__ import annotations
 
@@ -117,7 +116,10 @@ def generated(source: random.Random) -> str:
 
 
 def special(source: random.Random) -> str:
-    """Return a generated password with any sign but quotes, blanks, angle brackets and backslashes."""
+    """Return a generated password of letters, digits and special signs.
+
+    Quotes, blanks, angle brackets and backslashes are not among them.
+    """
     return _mixed(source, source.randint(12, 24), ALNUM * 3 + _SPECIALS)
 
 
@@ -153,7 +155,11 @@ def vendor(source: random.Random) -> str:
 
 
 def _of(shape: str) -> Callable[[random.Random], str]:
-    """Return a drawer: `A20` is twenty letters and digits, `h` hex, `l` lower and digits, `u` upper, `d` digits, `w` url-safe."""
+    """Return a function that draws values of a shape, whose parts are divided by `|`.
+
+    `A20` is twenty letters and digits, `h` hex, `l` lower case and digits, `u` upper case and digits, `d`
+    digits, `w` url-safe.
+    """
     alphabets = {
         "A": ALNUM,
         "h": HEX,
