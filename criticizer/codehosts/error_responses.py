@@ -94,7 +94,7 @@ def limit_seconds(answer: Answer, now: float) -> float | None:
 
 
 def asked_seconds(answer: Answer, now: float) -> float | None:
-    """Return the seconds that the answer asks to wait, by the host's clock; None where it asks for none."""
+    """Return the seconds that the answer asks to wait, by the host's clock, or None."""
     return retry_after(answer.headers, lambda: server_time(answer, now))
 
 

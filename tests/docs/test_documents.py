@@ -13,7 +13,7 @@ ROOT = Path(settings.BASE_DIR)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 CODE = ("criticizer", "reviews", "notifications", "deadletters", "benchmarks", "templates")
 MAX_LINES = 150
-APPS = ("criticizer", "reviews", "notifications", "deadletters", "deploy", "benchmarks")
+PYTHON_FOLDERS = ("criticizer", "reviews", "notifications", "deadletters", "deploy", "benchmarks", "tests")
 MAX_SUMMARY = 90
 _QUESTION_WORD = re.compile(r"(?:What|Who|Whose|How|Which|Where|When|Why|Whether)\b")
 _CODE = re.compile(r"`[^`\n]+`|^[#$] .+$", re.MULTILINE)
@@ -94,7 +94,7 @@ def test_pages_have_at_most_150_lines() -> None:
 def test_docstrings_say_in_a_short_first_line_what_a_thing_is_or_does() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}: {summary}"
-        for folder in APPS
+        for folder in PYTHON_FOLDERS
         for file in sorted((ROOT / folder).rglob("*.py"))
         if "migrations" not in file.parts
         for summary in _summaries(file)
