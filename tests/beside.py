@@ -18,7 +18,7 @@ def session() -> psycopg.Connection[Any]:
 
 
 class Beside(threading.Thread):
-    """Runs something on a connection of its own; `result` is what it returned or raised."""
+    """A thread that works on a connection of its own; `result` is what it returned or raised."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Beside(threading.Thread):
             connection.close()
 
     def is_blocked(self) -> bool:
-        """Wait until it waits for a lock, or has ended; say which."""
+        """Wait until the thread waits for a lock, or has ended; return whether it waits."""
         while self.is_alive():
             if prepared.value("SELECT cardinality(pg_blocking_pids(%(pid)s)) > 0", {"pid": self.pid}):
                 return True

@@ -1,4 +1,4 @@
-"""Shared fixtures: the embedded PostgreSQL of this run, and helpers every room needs."""
+"""Shared fixtures: the embedded PostgreSQL of this run, and helpers that all tests need."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _ends_evenly(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Strew the long ones over the first half of the items.
+    """Spread the long items over the first half of all.
 
     A process that has nothing left is given an eighth of what is left, at last two tests: so none gets all
     the long ones, and the last are short.
@@ -121,14 +121,14 @@ def _ends_evenly(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _seconds(item: pytest.Item, name: str) -> int:
-    """Return about how long a test with clusters or a browser takes, if its mark says it."""
+    """Return the approximate seconds of a test with clusters or a browser, if its mark has them."""
     mark = item.get_closest_marker(name)
     return int(mark.kwargs.get("seconds", 0)) if mark else 0
 
 
 @pytest.fixture(scope="session")
 def postgres(django_db_blocker: Any) -> Iterator[EmbeddedServer]:
-    """The real PostgreSQL of this run."""
+    """Start the real PostgreSQL of this run."""
     # Processes are killed here, machines are not: what a server wrote is there, flushed or not.
     # Small: emptying tables looks through all buffers, and several runs share a machine.
     fast = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "shared_buffers": "128MB"}
@@ -148,7 +148,7 @@ def django_db_modify_db_settings(postgres: EmbeddedServer) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_keepdb() -> bool:
-    """The data directory came with the database of the tests."""
+    """Return True: the data directory came with the database of the tests."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""Validates SARIF files against the standard's schema (tests/schemas/README.md)."""
+"""Validation of SARIF files against the standard's schema (tests/schemas/README.md)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ RUN = "CRITICIZER_TEST_RUN"  # `make test-all` sets it to "all"
 
 
 def is_all() -> bool:
-    """Say whether this is a run of `make test-all`."""
+    """Return whether this is a run of `make test-all`."""
     return os.environ.get(RUN) == "all"
 
 

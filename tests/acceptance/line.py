@@ -16,7 +16,7 @@ _RESET = struct.pack("ii", 1, 0)  # a linger of zero makes close() send RST
 
 
 class Line:
-    """Listens on `port`; `mode` is `refuse`, `reset` (after the first bytes) or `silent`."""
+    """A port whose line is troubled: `refuse`, `reset` (after the first bytes) or `silent`."""
 
     def __init__(self, target: int, mode: str) -> None:
         self.mode = mode

@@ -173,7 +173,7 @@ def test_a_circuit_that_is_open_longer_than_reviews_can_wait_is_told_once(
 
 @pytest.mark.long
 def test_an_expired_key_behind_an_outage_is_told_once(world: World, mailbox: SmtpServer) -> None:
-    """No call comes through that could become a letter: the health check's answer is told."""
+    """No call comes through that could become a letter, so the health check's answer is sent."""
     name = config.perforce_dependency()
     Circuit.objects.create(name=name, state=CircuitState.OPEN, error_class="NETWORK_UNREACHABLE")
     maintain(world)
@@ -246,7 +246,7 @@ def test_the_first_page_of_the_admin_warns_when_alerts_reach_nobody(admin_client
 
 
 def test_smtp_offers_no_look_up_without_an_archive(world: World, mailbox: SmtpServer) -> None:
-    """The kill above would otherwise have another ending."""
+    """With a look-up the test above would end otherwise."""
     provider = notification_config.providers()["mail"]
     assert isinstance(provider, Smtp)
     assert not provider.capabilities.look_up

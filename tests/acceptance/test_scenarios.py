@@ -1,8 +1,8 @@
 """Failure scenarios through the real pipeline against real servers.
 
 A claim there is a part or a finding of a review here, "uncertain" there is an entry of the
-coverage here. Each failure has a twin in which it passes. `INDEX` names what other rooms
-prove of the same scenarios.
+coverage here. Each failure has a twin in which it passes. `INDEX` names the tests elsewhere that
+prove the same scenarios.
 """
 
 from __future__ import annotations

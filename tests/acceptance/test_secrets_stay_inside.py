@@ -33,8 +33,8 @@ from tests.fakes.smtp import SmtpServer, Switches
 from tests.redaction.fakes import ALNUM, begin, draw, end, password, pem_lines
 
 PATH = "//depot/main/settings.py"
-# How many rows of a table have their pages opened in the console. The rows themselves are all searched, and
-# so are the artifacts and the pages of dead letters. `make test` opens pages of the console in the test that
+# How many rows of a table have their pages opened in the admin. The rows themselves are all searched, and
+# so are the artifacts and the pages of dead letters. `make test` opens pages of the admin in the test that
 # plants every kind of secret, as many as there are plantings; `make test-all` opens more, in every test.
 IS_ALL = skips.is_all()
 MANY_ROWS = 25 if IS_ALL else 3

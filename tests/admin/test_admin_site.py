@@ -1,4 +1,4 @@
-"""The console as a whole: read-only tables, bounded lists, roles."""
+"""The admin as a whole: read-only tables, bounded lists, roles."""
 
 from __future__ import annotations
 

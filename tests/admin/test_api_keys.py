@@ -1,4 +1,4 @@
-"""API keys in the console: shown once, revoked at once, their digest never seen."""
+"""API keys in the admin: shown once, revoked at once, their digest never seen."""
 
 from __future__ import annotations
 

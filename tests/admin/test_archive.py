@@ -139,7 +139,7 @@ def test_the_old_address_of_a_letter_leads_to_it_in_the_archive(ann: Client) -> 
 
 
 class BucketAway(Exception):
-    """An error of a storage that is no file system: theirs are no OSErrors."""
+    """Error of a storage that is no file system; such errors are no OSErrors."""
 
 
 @pytest.mark.parametrize("what", ["gone", "changed", "other key", "unreadable", "away"])

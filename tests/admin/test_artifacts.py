@@ -1,4 +1,4 @@
-"""Artifacts in the console: read with the right permission only, and never without a trace."""
+"""Artifacts in the admin: read with the right permission only, and never without a trace."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Complaints about other consoles of failed work: one test for each."""
 
-# ruff: noqa: F811  the fixtures of another room are imported by name
+# ruff: noqa: F811  the fixtures of other tests are imported by name
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ann() -> Client:
 
 
 def replayed_in_bulk(ann: Client, group: DeadLetterGroup) -> ReplayBatch:
-    """Replay all open letters of a group by the buttons of the console."""
+    """Replay all open letters of a group by the buttons of the admin."""
     question = ann.post(GROUPS, {"action": "replay_all", "_selected_action": [group.pk]})
     answer(ann, question, reason="OPS-7: the key was rotated")
     batch = ReplayBatch.objects.latest("id")

@@ -1,4 +1,4 @@
-"""The console of circuits: what operators see, force and release, and who may."""
+"""Circuits in the admin: pages, forcing and releasing, permissions."""
 
 from __future__ import annotations
 

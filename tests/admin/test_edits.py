@@ -1,4 +1,4 @@
-"""The pages of edits: who sees a button, what is shown before it is asked for, who decides."""
+"""The pages of edits: who sees a button, the preview of a request, and who decides."""
 
 from __future__ import annotations
 

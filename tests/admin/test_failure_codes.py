@@ -1,4 +1,4 @@
-"""The console's list of failure codes: the same tables as docs/failures.md."""
+"""The admin's list of failure codes: the same tables as docs/failures.md."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_place_that_is_none_shows_the_first_page(root: Client) -> None:
 
 @pytest.mark.parametrize("number", ["0", "-1", "99", "x", "9" * 30])
 def test_a_page_number_that_is_none_shows_the_list(root: Client, number: str) -> None:
-    """Of the lists that are not paged by key: the stock admin's numbers."""
+    """Lists that are not paged by key have the numbers of Django's own admin."""
     factories.WorkerClusterFactory()
     answer = root.get("/admin/criticizer/workercluster/", {"p": number}, follow=True)
     assert answer.status_code == 200
@@ -461,7 +461,7 @@ def test_attempts_and_messages_have_lists(root: Client) -> None:
     assert root.get("/admin/criticizer/outboxmessage/", {"q": "is:due queue:llm"}).status_code == 200
 
 
-# -- what every list of the console keeps ---------------------------------------------------------
+# -- what every list of the admin keeps -----------------------------------------------------------
 
 
 def headings(response: Any) -> list[str]:

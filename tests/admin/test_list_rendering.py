@@ -1,6 +1,6 @@
-"""The rows of the console's lists: Django's own HTML for every list, whatever the rows hold.
+"""The rows of the admin's lists: Django's own HTML for every list, whatever the rows hold.
 
-But for one attribute: here a row's heading says that it is one.
+One attribute is added: here a row's heading says that it is one.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def test_more_rows_ask_no_more_of_the_database(root: Client, model: type[Model])
 
 
 class _Other(KeysetAdmin):
-    """Columns as no list of ours has them: what Django makes of them holds here as well."""
+    """Columns that no list of ours has; they are rendered as Django does, too."""
 
     orderings = admin.site.get_model_admin(ReviewJob).orderings  # type: ignore[attr-defined]
     list_display = (

@@ -195,7 +195,7 @@ def test_the_open_task_and_its_page_are_marked(ann: Client, address: str, task: 
     ],
 )
 def test_the_navigation_shows_the_pages_that_open(beside: str, page: str) -> None:
-    """Whichever of their permissions a person lacks."""
+    """Each person has another selection of the permissions."""
     needed = ("view_hostinstallation", "view_all_files", "view_delivery")
     for held in itertools.chain.from_iterable(map(partial(itertools.combinations, needed), range(4))):
         user = factories.UserFactory(username="-".join(held) or "none", is_staff=True)

@@ -1,4 +1,4 @@
-"""The event ledger and the polled sources in the console."""
+"""The event ledger and the polled sources in the admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suppressed addresses in the console: what is shown, and lifting with a reason."""
+"""Suppressed addresses in the admin: the list, and lifting with a reason."""
 
 from __future__ import annotations
 

@@ -31,7 +31,10 @@ def web(web_of_module: Stack, transactional_db: None) -> Stack:
 
 
 class ApiClient(Client):
-    """Posts JSON with a bearer key. A failing view answers 500, as it does in production."""
+    """A client that posts JSON with a bearer key.
+
+    A failing view answers 500, as it does in production.
+    """
 
     def __init__(self, key: str | None = None) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -90,7 +93,7 @@ def review(**fields: object) -> Json:
 
 
 def assert_error(response: HttpResponse, status: int, error: str) -> Json:
-    """Check the form every error has and return its details."""
+    """Check the form that every error has, and return its details."""
     body: Json = response.json()  # type: ignore[attr-defined]
     assert (response.status_code, body["error"]) == (status, error), body
     assert set(body) == {"error", "code", "message", "details"}

@@ -52,7 +52,7 @@ def holds(shown: Any, found: Any) -> bool:
 
 @dataclass
 class Shell:
-    """Runs the page's commands one after another; variables stay."""
+    """A shell that runs the page's commands one after another; variables stay."""
 
     where: Path
     environment: dict[str, str]

@@ -171,7 +171,7 @@ def test_defect_in_middleware_has_the_error_body(trigger: ApiClient, monkeypatch
 
 
 class Lost:
-    """Loses the connection right after intake, or right before it, as many times as asked."""
+    """A connection that is lost right after intake, or right before it, so many times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool, times: int = 1) -> None:
         self.real, self.after, self.times = review_requests.request_review, after, times

@@ -84,7 +84,7 @@ def test_a_classified_failure_keeps_its_class_and_hides_its_detail(
 
 
 class Outage:
-    """Takes the database away from this process, and gives it back."""
+    """An outage of the database for this process, from `begin` to `end`."""
 
     def __init__(self, nowhere: Path) -> None:
         self.nowhere = str(nowhere)

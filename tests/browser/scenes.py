@@ -67,7 +67,7 @@ def bob() -> Any:
 
 
 def ann(*groups: str, is_superuser: bool = False) -> Any:
-    """An operator of the console."""
+    """An operator."""
     user = factories.UserFactory(username="ann", is_staff=True, is_superuser=is_superuser)
     user.groups.set(Group.objects.filter(name__in=groups))
     return user

@@ -1,4 +1,4 @@
-"""A delivery in doubt on the console: from its page to the decision, in a browser."""
+"""An uncertain delivery in the admin, in a browser: from its page to the decision."""
 
 from __future__ import annotations
 

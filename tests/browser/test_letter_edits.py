@@ -45,7 +45,7 @@ def look(page: Page, name: str) -> None:
 
 
 def look_at_list(page: Page, name: str) -> None:
-    """`look`, without the structure: Django's own lists name their rows otherwise."""
+    """Check as `look` does but for the structure: Django's own lists name their rows otherwise."""
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert not is_too_wide(page), (name, width)

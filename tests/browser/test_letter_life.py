@@ -68,12 +68,12 @@ class Life:
         self.page.goto(f"/admin/deadletters/deadletter/{letter.pk}/change/")
 
     def said(self, text: str) -> None:
-        """The answer to what was done is shown, and the keyboard goes on from it."""
+        """Check that the message about an action is shown and that the keyboard goes on from it."""
         expect(self.page.locator(".messagelist")).to_contain_text(text)
         expect(self.page.locator(".messagelist")).to_be_focused()
 
     def picture(self, name: str) -> None:
-        """Look at the page as a program would, and take its picture where that is asked for."""
+        """Check the page's structure, and take its picture where that is asked for."""
         if (
             settled(self.page).locator("#result_list").count() == 0
         ):  # Django's own lists name their rows otherwise
@@ -153,7 +153,7 @@ def life(tmp_path: Path, chromium: Browser) -> Iterator[Life]:
 
 @dataclass
 class Hand:
-    """Counts what a person does: the only way in which the short test acts."""
+    """A person's hand, whose clicks are counted: the short test acts through it only."""
 
     page: Page
     clicks: int = 0

@@ -190,7 +190,7 @@ def lost(seconds: float, error: Failure) -> None:
 
 @pytest.mark.django_db
 def test_a_receiver_that_times_out_three_times_in_a_row_is_not_called_again() -> None:
-    """However few calls a minute: each holds a worker."""
+    """It is not called again however few calls a minute there are, as each holds a worker."""
     for _ in range(2):
         lost(1, timeout(Component.PROVIDER))
     call(None, HOOK)  # breaks the row
@@ -202,7 +202,7 @@ def test_a_receiver_that_times_out_three_times_in_a_row_is_not_called_again() ->
 
 @pytest.mark.django_db
 def test_a_receiver_that_costs_half_of_the_time_is_not_called_again() -> None:
-    """Also when it answers in between, so that no row of timeouts arises."""
+    """It answers in between, so that no three timeouts follow each other."""
     for expected in (CircuitState.CLOSED, CircuitState.CLOSED, CircuitState.OPEN):
         call(None, HOOK)
         lost(10, timeout(Component.PROVIDER))

@@ -34,7 +34,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _as_after_migrate() -> None:
-    """Tests of other rooms install triggers anew, and with them pgtrigger's own way around them."""
+    """Harden the triggers as `migrate` does.
+
+    Other tests install them anew, and with them pgtrigger's own way around them.
+    """
     harden(connection)
 
 

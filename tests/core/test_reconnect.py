@@ -16,7 +16,7 @@ from tests.factories import OutboxMessageFactory, StageRunFactory
 
 
 class Outage:
-    """Takes the database away from this process for a number of waits."""
+    """An outage of the database, for this process and a number of waits."""
 
     def __init__(self, nowhere: Path) -> None:
         self._nowhere = str(nowhere)

@@ -9,7 +9,7 @@ from criticizer.resilience.rotating_secrets import RotatingSecrets
 
 
 class Server:
-    """Accepts some secrets, and keeps those it was shown."""
+    """A server that accepts some secrets, and keeps those that it was shown."""
 
     def __init__(self, *accepted: str) -> None:
         self.accepted = set(accepted)

@@ -41,7 +41,10 @@ def _program() -> str | None:
 
 
 class Dovecot:
-    """`port` speaks STARTTLS, `tls_port` TLS from the start; `pem` holds key and certificate."""
+    """A Dovecot with two ports: `port` speaks STARTTLS, `tls_port` TLS from the start.
+
+    `pem` holds key and certificate.
+    """
 
     def __init__(self, pem: Path, *, plain_login: bool = True) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="dovecot-", dir="/tmp"))

@@ -30,7 +30,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is part of the tests."""
+        """Do nothing: a client that hangs up is part of the tests."""
 
 
 class _Quiet(WSGIRequestHandler):

@@ -20,7 +20,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request. Header names are in lower case; `query` has the last of repeated names."""
+    """One request.
+
+    Header names are in lower case; `query` has the last of repeated names.
+    """
 
     method: str
     path: str
@@ -82,7 +85,7 @@ class ThreadedServer:
             daemon_threads = True
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A client that hangs up is part of the tests."""
+                """Do nothing: a client that hangs up is part of the tests."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if tls is not None:
@@ -131,7 +134,7 @@ class ThreadedServer:
 
 
 class LoopbackServer(ThreadedServer):
-    """Answers each request with what a function returns for it."""
+    """A server that answers each request with what a function returns for it."""
 
     def __init__(self, answer: Callable[[Asked], Said], tls: ssl.SSLContext | None = None) -> None:
         self._answer = answer

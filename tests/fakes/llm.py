@@ -35,7 +35,7 @@ EMPTY_ANSWER: dict[str, object] = {"findings": [], "files_read": []}
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One scripted answer. Without `status` and `render_rows` it is a well-formed completion.
+    """One scripted answer; without `status` and `body` it is a well-formed completion.
 
     `answer` (a dict becomes JSON) is the assistant's text. `repeat` serves the reply that
     often. `hang` keeps the connection open and silent; `truncate` closes it in mid body;
@@ -122,7 +122,10 @@ class SmallWindow:
 
 
 class LlmServer:
-    """The asyncio core. Counts calls in flight from a request's last byte to its answer's last."""
+    """The asyncio core of the double.
+
+    Calls in flight are counted from a request's last byte to its answer's last.
+    """
 
     def __init__(
         self,
@@ -356,7 +359,10 @@ async def _write(
 
 
 class FakeLlm:
-    """The server in a thread, for tests. Everything public may be used from the test's thread."""
+    """The server in a thread, for tests.
+
+    Everything public may be used from the test's thread.
+    """
 
     def __init__(
         self,

@@ -12,7 +12,10 @@ from tests.fakes.mail_service import Asked, MailService, Reply
 
 
 class PostmarkService(MailService):
-    """`hidden` mails of the end of the ledger are not in the search's index yet."""
+    """Postmark's API over a real socket.
+
+    `hidden`: so many of the newest mails are not in the search's index yet.
+    """
 
     def __init__(self, keys: tuple[str, ...] = ("pm-for-tests",)) -> None:
         super().__init__(keys)

@@ -31,7 +31,7 @@ class ResendService(MailService):
         self._seen: dict[str, tuple[str, str]] = {}
 
     def forget_keys(self) -> None:
-        """A day has passed."""
+        """Forget all idempotency keys, as Resend does after a day."""
         self._seen.clear()
 
     def tokens(self) -> list[str]:

@@ -27,7 +27,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session, sy
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """A reply text replaces the normal one of its phase.
+    """Faults of the phases of a dialogue: a reply text replaces the normal one of its phase.
 
     After the final dot: `accept` decides whether the message counts as accepted, and `then`
     is `reply`, `hang` (silence until the client closes) or `drop` (hang up).

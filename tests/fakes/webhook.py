@@ -60,7 +60,7 @@ class Received:
 
 
 class WebhookReceiver(ThreadedServer):
-    """Records requests and deduplicates them by `webhook-id`.
+    """A receiver that records requests and deduplicates them by `webhook-id`.
 
     `respond` decides about requests that nothing is scripted for; None means the default.
     """

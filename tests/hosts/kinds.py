@@ -63,7 +63,10 @@ def github_event(action: str = "opened", **given: Any) -> Json:
 
 
 def gitea_event(action: str = "opened", **given: Any) -> Json:
-    """As Gitea's `services/webhook`: GitHub's names, but for new commits, drafts and the branch."""
+    """Return an event of Gitea: GitHub's names, but for new commits, drafts and the branch.
+
+    So it is in Gitea's `services/webhook`.
+    """
     changes: Json = {}
     if action in {"ready_for_review", "converted_to_draft"}:
         changes = {"title": {"from": "WIP: x"}}
@@ -76,7 +79,7 @@ def gitea_event(action: str = "opened", **given: Any) -> Json:
 
 
 def gitea_headers(body: bytes, event: str = "pull_request", delivery: str = "") -> dict[str, str]:
-    """Gitea copies GitHub's headers beside its own."""
+    """Return Gitea's headers, beside which it sends copies of GitHub's."""
     sent = deliveries.headers(body, event, delivery=delivery or str(uuid.uuid4()))
     return {
         **sent,
@@ -120,7 +123,7 @@ def gitlab_event(action: str = "opened", *, head: str = HEAD, at: int = 0, **giv
 def gitlab_headers(
     body: bytes, event: str = "", delivery: str = "", at: float | None = None
 ) -> dict[str, str]:
-    """Signed as GitLab signs with a signing token: Standard Webhooks."""
+    """Return headers signed as GitLab signs with a signing token: Standard Webhooks."""
     delivery = delivery or str(uuid.uuid4())
     sent_at = str(int(time.time() if at is None else at))
     key = base64.b64decode(SIGNING_KEY.removeprefix("whsec_"))

@@ -264,7 +264,7 @@ def test_malformed_events_are_refused_and_leave_nothing(
 
 
 def may_be(name: str, junk: Any) -> bool:
-    """Return whether the junk is what the field may hold."""
+    """Return whether the field may hold the junk."""
     if name in ("number", "iid", "id") and isinstance(junk, int) and not isinstance(junk, bool):
         return 0 < junk < (2**63 if name == "id" else 2**31)
     return isinstance(junk, str) and name in ("ref", "target_branch", "object_kind")

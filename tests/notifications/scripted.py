@@ -59,9 +59,9 @@ def untold(job: ReviewJob) -> list[str]:
 
 
 class ScriptedProvider:
-    """Accepts, unless the script has an exception for the call; counts calls and arrivals.
+    """A provider that accepts, unless the script has an exception for the call.
 
-    A failure given as (exception, True) happens after the message was accepted.
+    It counts calls and arrivals. A failure given as (exception, True) happens after the message was accepted.
     """
 
     def __init__(

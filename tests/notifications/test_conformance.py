@@ -1,7 +1,7 @@
 """Promises of every provider, checked against each over a real file system or socket.
 
-What is expected after doubt is decided from the capabilities alone, by the product's own
-`choices`: a provider that promises too much fails here.
+The expected step for an uncertain delivery follows from the capabilities alone, by the product's own
+`uncertainty_policy`: a provider that promises too much fails here.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ HTML = everything()
 
 @dataclass
 class Box:
-    """An element with what it says of colours and of itself."""
+    """An element with its attributes and the elements in it."""
 
     tag: str
     attributes: dict[str, str]
@@ -148,7 +148,7 @@ def colours(box: Box, *, dark: bool) -> tuple[str, str]:
 
 
 def visible_texts() -> list[Box]:
-    """Return the elements that show text, one of those that look alike."""
+    """Return the elements that show text; of those that look alike, one."""
     found = [
         box
         for box in TREE.all

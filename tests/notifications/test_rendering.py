@@ -243,7 +243,7 @@ def test_a_review_of_usual_size_is_below_what_gmail_shows() -> None:
 
 
 class Markup(HTMLParser):
-    """Collects what a mail program would act on."""
+    """A collector of the parts that a mail program would act on."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

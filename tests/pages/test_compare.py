@@ -1,4 +1,4 @@
-"""The page that compares two versions: which lines and findings differ, and who sees which."""
+"""The page that compares two versions: lines and findings that differ, for each reader."""
 
 from __future__ import annotations
 

@@ -358,7 +358,7 @@ def test_an_extent_without_sense_is_refused(extent: Extent, problem: str) -> Non
 
 
 def test_no_viewer_reads_a_reason_or_a_path_of_files_that_they_may_not_see() -> None:
-    """Each door, for each of who sees the match and not what was dismissed."""
+    """Every entry point, for each viewer who sees the match and not what was dismissed."""
     hidden = review(LIB).findings.get()
     extent = Extent("category", "//depot/...", may_be_wide=True)
     verdicts.give(hidden, "wrong", "ann", "lib.py is ours", extent)

@@ -1,4 +1,4 @@
-"""Atom feeds of the lists and saved views: whose they are, what they show, and how they end."""
+"""Atom feeds of the lists and saved views: their owners, their entries, and their end."""
 
 from __future__ import annotations
 

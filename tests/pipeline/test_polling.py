@@ -366,7 +366,7 @@ def test_shelves_outside_the_allow_list_are_ignored(depot: FakeDepot) -> None:
 
 @pytest.mark.long
 def test_a_trigger_the_poll_took_for_late_makes_the_poll_compare_now(depot: FakeDepot) -> None:
-    from reviews.api import perforce_triggers  # the trigger's door
+    from reviews.api import perforce_triggers  # the trigger's entry point
 
     change = shelf(depot, "1\n")
     poll()

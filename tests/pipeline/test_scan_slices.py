@@ -1,4 +1,4 @@
-"""Slices of a scan's work, and when it gives way: by a scripted clock and messages."""
+"""Slices of a scan's work, and the moment when it gives way, by a scripted clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""These tests redact under policies of their own, not under an installation's."""
+"""Policies of redaction tests: their own, not an installation's."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PREPARED = prepare(CHANGE, Redactor(), LIMITS)
 
 
 class RandomModel:
-    """Finds and judges at random; counts the raw findings of the answers that it gave."""
+    """A model that finds and judges at random, and counts the raw findings of its answers."""
 
     model = "random"
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# The store itself, its care, and the audited reading of the console.
+# The store itself, its care, and the audited reading in the admin.
 INTERNAL = {"reviews/artifacts/store.py", "reviews/artifacts/integrity.py", "reviews/artifacts/reader.py"}
 
 # The opening of an artifact, and of what a raw one holds.

@@ -297,7 +297,7 @@ def people(world: World) -> People:
 
 @pytest.fixture(autouse=True)
 def _no_log_lines() -> Iterator[None]:
-    """Several lines for each of 7,000 requests, which nobody reads, cost a tenth of the time."""
+    """Write no log lines: several for each of 7,000 requests cost a tenth of the time."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -457,7 +457,7 @@ def check_admin_action(table: str, action: str, world: World, people: People) ->
         if action == "revoke":
             done = ApiKey.objects.get(pk=world.ids["reviews_apikey"]).revoked_at is not None
         else:
-            # The question before the deed; whose list has no actions is shown the list.
+            # The page that asks before the action; a list without actions is shown as it is.
             done = any("confirm" in (template.name or "") for template in response.templates)
         assert done == (letter in who), (letter, response.status_code)
         assert_hardened(response, address, is_read=letter in READ)
