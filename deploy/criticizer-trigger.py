@@ -61,6 +61,8 @@ def main(arguments):
             return 2
         if flush or detach():
             run(path, words, flush)
+    except UnreachableError as error:
+        log(f"stopped: {error}")
     except BaseException as error:  # noqa: BLE001  a failing trigger would show in the user's terminal
         log(f"stopped: {type(error).__name__}: {error}")
     return status

@@ -28,7 +28,9 @@ class Variable:
         """
         text = text or self.default
         if self.is_required and not text:
-            raise wrong(self.name, "is not set", self.parser.accepts)
+            raise wrong(
+                self.name, "is not set", f"{self.parser.accepts}, in the environment or the file .env"
+            )
         try:
             return self.parser.parse(text) if text else self.parser.unset()
         except Invalid as error:

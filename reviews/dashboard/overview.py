@@ -257,7 +257,7 @@ def _token_line(row: dict[str, Any]) -> TokenLine:
     look = "open" if percent >= _USED_UP[1] else "partial" if percent >= _USED_UP[0] else ""
     href = list_address("reviews_ledgerentry", search)
     used, limit = charts.whole(int(row["tokens"])), charts.whole(row["limit"])
-    return TokenLine(name, href, used, limit, f"{percent} %", look)
+    return TokenLine(name, href, used, limit, f"{percent}%", look)
 
 
 def _open_deliveries(counts: Counts) -> list[Bar]:
@@ -295,7 +295,7 @@ def _rate_tile(window: Window, good: int, bad: int) -> Tile:
     tone = "ok" if rate >= _GOOD_RATE[0] else "warn" if rate >= _GOOD_RATE[1] else "danger"
     # 99.96 is not rounded to 100: there were failures.
     text = "100" if not bad else f"{min(rate, 99.9):.1f}"
-    return Tile("Success rate", f"{text} %", href, f"{charts.whole(bad)} failed at the last count", tone)
+    return Tile("Success rate", f"{text}%", href, f"{charts.whole(bad)} failed at the last count", tone)
 
 
 def _queue_tile(queues: Sequence[QueueLine], waiting: BoundedCount, now: datetime) -> Tile:
