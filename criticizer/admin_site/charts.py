@@ -90,12 +90,12 @@ def whole(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Write a time: `120 ms`, `3.4 s`, `12 min`."""
+    """Write a time: `120 ms`, `3.4 s`, `12 min`, `2.5 h`, `20 d`."""
     if value < 1:
         return f"{value * 1000:.0f} ms"
-    if value < 10:
-        return f"{value:.1f} s"
-    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+    units = ((86_400, "d"), (3_600, "h"), (60, "min"))
+    size, unit = next(((size, unit) for size, unit in units if value >= 2 * size), (1, "s"))
+    return f"{value / size:.{0 if value >= 10 * size else 1}f} {unit}"
 
 
 def nice_top(value: float) -> float:

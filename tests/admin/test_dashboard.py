@@ -368,7 +368,20 @@ def test_line_breaks_at_missing_values() -> None:
     assert (drawn.count("<path"), drawn.count("M")) == (1, 2)
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.05, "50 ms"), (3.44, "3.4 s"), (45, "45 s"), (600, "10 min")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.05, "50 ms"),
+        (3.44, "3.4 s"),
+        (45, "45 s"),
+        (119, "119 s"),
+        (150, "2.5 min"),
+        (600, "10 min"),
+        (9_000, "2.5 h"),
+        (86_400, "24 h"),
+        (20 * 86_400, "20 d"),
+    ],
+)
 def test_seconds_are_formatted_briefly(value: float, text: str) -> None:
     assert charts.seconds(value) == text
 
