@@ -31,7 +31,7 @@ from reviews.reviewers.model import LlmConfig
 from reviews.sources import pull
 from reviews.sources.allowlist import AllowList, effective
 from reviews.sources.base import Source
-from reviews.sources.enforcement import SecurityViolation
+from reviews.sources.enforcement import SecurityViolation, report
 from reviews.sources.mirror import MirrorConfig
 from reviews.sources.mirror_space import delete_unused
 from reviews.sources.perforce.client import PerforceConfig
@@ -304,6 +304,14 @@ def record_violation(violation: SecurityViolation) -> None:
         reason=clean(violation.reason, 512),
         context={"stage": violation.stage},
     )
+
+
+def may_scan(folder: str, changelist_id: str = "") -> bool:
+    """Return whether anything below a depot folder may be read; record one that the allow-list denies."""
+    if allow_list().may_touch(folder):
+        return True
+    report(changelist_id, [(folder, "nothing below it is in the allow-list")], "query", record_violation)
+    return False
 
 
 def models() -> dict[str, LlmConfig]:

@@ -95,7 +95,7 @@ def _repository(target: ScanTarget) -> str | HostChange:
             f"no git repository is named {name}: add {name}=/path to GIT_REPOSITORIES; for a depot of"
             " Perforce set P4PORT, P4USER and perforce in CHANGE_SOURCES"
         )
-    if not config.allow_list().may_touch(target.folder):
+    if not config.may_scan(target.folder):
         raise misconfigured(
             f"no git repository is named {name}, and the allow-list excludes the depot path: add"
             f" {name}=/path to GIT_REPOSITORIES, or the path to the allow-list"

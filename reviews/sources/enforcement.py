@@ -46,10 +46,19 @@ def refuse(
     stage: CheckedAt,
     on_violation: Callable[[SecurityViolation], None],
 ) -> NoReturn:
-    """Report denied paths with their reasons, and raise PermanentFailure PATH_DENIED.
+    """Report denied paths as `report` does, and raise PermanentFailure PATH_DENIED."""
+    report(changelist_id, outside, stage, on_violation)
+    detail = "the changelist touches paths outside the allow-list"
+    raise permanent(ErrorClass.PATH_DENIED, detail, denied_paths=len(outside), check=stage)
 
-    At most `MAX_REPORTED_VIOLATIONS` are reported.
-    """
+
+def report(
+    changelist_id: str,
+    outside: Sequence[tuple[str, str]],
+    stage: CheckedAt,
+    on_violation: Callable[[SecurityViolation], None],
+) -> None:
+    """Report denied paths with their reasons, at most `MAX_REPORTED_VIOLATIONS`."""
     for path, reason in outside[:MAX_REPORTED_VIOLATIONS]:
         violation = SecurityViolation(changelist_id, printable(path), printable(reason), stage)
         log.warning(
@@ -61,8 +70,6 @@ def refuse(
             stage=stage,
         )
         on_violation(violation)
-    detail = "the changelist touches paths outside the allow-list"
-    raise permanent(ErrorClass.PATH_DENIED, detail, denied_paths=len(outside), check=stage)
 
 
 def without_old_side(file: FileChange) -> FileChange:

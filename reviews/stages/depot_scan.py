@@ -32,7 +32,7 @@ def copy_of(job: ReviewJob, source: PerforceSource, sight: Sight, seconds: float
     where the copy cannot be written.
     """
     folder = job.scope_prefixes[0]
-    if not config.allow_list().may_touch(folder):
+    if not config.may_scan(folder, job.changelist_id):
         detail = "the allow-list excludes all of this path: add an entry for it, or delete the scanned path"
         raise PermanentFailure(ErrorClass.CONFIG_INVALID, Component.CONFIGURATION, detail)
     copier = Copier(

@@ -13,6 +13,7 @@ import pytest
 from django.conf import settings as product
 from django.utils import timezone
 
+from criticizer.models import SecurityEvent
 from criticizer.resilience import overrides
 from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
 from criticizer.resilience.states import CircuitState
@@ -111,6 +112,19 @@ def test_a_denied_path_is_neither_printed_nor_missing(world: World, first: str) 
     assert found[f"{ROOT}README.md", "src/core.py"] == "uncheckable"
     assert found[f"{ROOT}README.md", "make lint"] == "holds"
     assert not [call.argv for call in world.depot.calls("print") if "/src/" in call.argv[-1]]
+
+
+def test_a_path_that_the_allow_list_excludes_since_the_request_is_recorded_and_not_read(
+    world: World, first: str
+) -> None:
+    job_id = intake.request(path(), "k-1", "ann").job_id
+    AllowListEntry.objects.create(kind="exclude", pattern=f"{ROOT}...", reason="OPS-1")
+    before = len(world.depot.calls())
+    world.settle()
+    assert (world.status(job_id), world.letter(job_id).error_class) == ("dead_lettered", "CONFIG_INVALID")
+    event = SecurityEvent.objects.get(kind="path_denied")
+    assert (event.path, event.changelist_id) == (ROOT, first)
+    assert not [call.argv for call in world.depot.calls()[before:] if ROOT in " ".join(call.argv)]
 
 
 @pytest.mark.long
@@ -430,6 +444,8 @@ def test_a_depot_path_whose_head_has_not_changed_is_not_scanned_again(world: Wor
 def test_what_cannot_be_scanned_says_what_to_do(world: World, first: str) -> None:
     with pytest.raises(PermanentFailure, match="or the path to the allow-list"):
         intake.head_of(target("//depot/secret/..."))
+    assert [event.path for event in SecurityEvent.objects.filter(kind="path_denied")] == ["//depot/secret/"]
+    assert world.depot.calls() == []
     with pytest.raises(PermanentFailure, match="no submitted changelist touches") as raised:
         intake.head_of(path("nothing/"))
     assert raised.value.error_class is ErrorClass.NOT_FOUND

@@ -95,7 +95,7 @@ def test_what_is_not_authentic_is_401_without_a_body_and_leaves_nothing(
     assert "guid-1" in refused[0]
     assert "127.0.0.1" in refused[0]
     assert "planted" not in caplog.text
-    assert good[7:] not in caplog.text
+    assert good[7:40] not in caplog.text  # of the signatures above, that which fits best
 
 
 def test_the_second_secret_counts_while_the_first_is_new(send: Send, settings: Any) -> None:

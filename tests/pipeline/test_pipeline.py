@@ -73,6 +73,9 @@ def test_second_worker_cannot_claim_a_running_stage(post: Post) -> None:
     assert pipeline.claim(due, "two") is None
     assert outbox.claim("stages", 10) == []
     assert Attempt.objects.count() == 1
+    # A worker that is lost costs half a minute, however long its stage.
+    lease = StageRun.objects.get(stage="fetch").lease_expires_at - timezone.now()
+    assert timedelta(seconds=20) < lease <= timedelta(seconds=30)
 
 
 def test_a_duplicate_task_is_refused_and_changes_nothing(post: Post, work: Work) -> None:
