@@ -598,6 +598,32 @@ def test_decisions_need_a_reason_and_an_uncertain_row(job: ReviewJob, decide) ->
     assert statuses(job) == [D.PENDING]
 
 
+# -- workers that meet ---------------------------------------------------------------------------
+
+
+def test_a_row_that_was_tried_since_it_was_read_is_not_claimed(
+    job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    (row,) = prepare(job, ANN)
+    stale, claimed = store.read(row.pk), store.claim(row, mail.name)
+    assert claimed is not None
+    assert store.record_failure(claimed, SendOutcome.AMBIGUOUS, D.RECONCILING, unclear())
+    assert store.claim(stale, mail.name) is None
+    assert statuses(job) == [D.RECONCILING]
+
+
+def test_a_worker_taken_for_lost_moves_no_row_that_another_is_sending(
+    job: ReviewJob, mail: ScriptedProvider
+) -> None:
+    (row,) = prepare(job, ANN)
+    lost = store.claim(row, mail.name)
+    assert lost is not None
+    assert store.start_reconciling(store.read(row.pk))
+    assert store.claim(store.read(row.pk), mail.name) is not None
+    assert not store.record_failure(lost, SendOutcome.NOT_SENT, D.PENDING, not_sent())
+    assert statuses(job) == [D.SENDING]
+
+
 # -- one writer --------------------------------------------------------------------------------
 
 
