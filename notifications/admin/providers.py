@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from criticizer.admin_site.list_rendering import circuit_badge
 from criticizer.admin_site.viewing_scope import narrowed, of_job
+from criticizer.codehosts.registry import HOSTS
 from criticizer.models import Circuit
 from criticizer.wording import plural_count
 from notifications import config
@@ -20,7 +21,7 @@ from notifications.delivery.uncertainty_policy import can_only_hold
 from notifications.models import DeliveryAttempt
 from notifications.providers.base import Capabilities, LookUpBy
 from notifications.recipients import CHANNELS as CHANNELS
-from notifications.recipients import HOST_CHANNELS, example_pull_request, variables_of
+from notifications.recipients import HOST_CHANNELS, example_pull_request, inline_channel, variables_of
 
 MAX_CIRCUITS = 20  # per channel: every webhook host has its own
 # Errors are rare: the newest one is searched among the newest attempts, not in the whole table.
@@ -35,14 +36,10 @@ _EXAMPLES = {
 }
 
 
-_TITLES = {
+_TITLES: dict[str, str] = {
     "swarm": "P4 Code Review (Swarm)",
-    "github": "GitHub",
-    "github-review": "GitHub, inline comments",
-    "gitea": "Gitea and Forgejo",
-    "gitea-review": "Gitea and Forgejo, inline comments",
-    "gitlab": "GitLab",
-    "gitlab-review": "GitLab, inline comments",
+    **{host: kind.label for host, kind in HOSTS.items()},
+    **{inline_channel(host): f"{kind.label}, inline comments" for host, kind in HOSTS.items()},
 }
 
 
