@@ -164,12 +164,12 @@ def pages(jobs: list[int], rows: int) -> Iterator[tuple[str, str]]:
                 answer = client.get(path)
                 assert answer.status_code == 200, (path, answer.status_code)
                 yield path, answer.content.decode()
-    yield from the_console(browser, rows)
+    yield from the_admin(browser, rows)
     yield from error_pages(browser)
     yield from error_pages(operator)
 
 
-def the_console(browser: Client, rows: int) -> Iterator[tuple[str, str]]:
+def the_admin(browser: Client, rows: int) -> Iterator[tuple[str, str]]:
     """Yield the pages of the admin, as (name, text).
 
     They are each list, the pages and histories of its last rows, and each redacted artifact.

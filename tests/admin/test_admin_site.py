@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from django.urls import reverse
 
-from criticizer.admin_site import base as console
+from criticizer.admin_site import base
 from criticizer.models import SecurityEvent
 from reviews import roles
 from tests import factories
@@ -49,7 +49,7 @@ def test_even_the_superuser_only_reads_what_the_product_writes(root: Client, lab
     assert root.post(reverse(f"{base}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
 
 
-def test_no_console_module_assigns_a_state() -> None:
+def test_no_admin_module_assigns_a_state() -> None:
     for room in ("criticizer", "reviews", "notifications", "deadletters"):
         path = Path(apps.get_app_config(room).path) / "admin.py"
         if path.exists():
@@ -61,7 +61,7 @@ def test_no_console_module_assigns_a_state() -> None:
 def test_a_list_counts_at_most_its_bound(
     root: Client, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
 ) -> None:
-    monkeypatch.setattr(console, "MAX_COUNTED", 3)
+    monkeypatch.setattr(base, "MAX_COUNTED", 3)
     for _ in range(5):
         factories.SecurityEventFactory()
     with django_assert_max_num_queries(6) as queries:

@@ -146,7 +146,7 @@ def test_a_number_that_no_row_has_is_answered_like_one_that_is_gone(
     assert "exist" in answer.content.decode()
 
 
-def test_an_edit_outside_the_console_is_in_the_history_too(ann: Client) -> None:
+def test_an_edit_outside_the_admin_is_in_the_history_too(ann: Client) -> None:
     entry = factories.AllowListEntryFactory()
     AllowListEntry.objects.update(reason="by hand")
     text = ann.get(f"{LIST}{entry.pk}/history/").content.decode()
@@ -300,7 +300,7 @@ def ask(client: Client, path: str, **more: str) -> str:
     return client.get(f"{LIST}explain/", {"path": path, **more}).content.decode()
 
 
-def test_the_console_explains_a_decision_of_the_ceiling_alone(ann: Client) -> None:
+def test_the_admin_explains_a_decision_of_the_ceiling_alone(ann: Client) -> None:
     text = ask(ann, "//depot/main/a.c")
     assert "allowed by the line //depot/main/..." in text
     text = ask(ann, "//depot/other/a.c")
@@ -308,7 +308,7 @@ def test_the_console_explains_a_decision_of_the_ceiling_alone(ann: Client) -> No
     assert ">Denied<" in text
 
 
-def test_the_console_explains_which_row_decided_and_why_it_is_there(ann: Client) -> None:
+def test_the_admin_explains_which_row_decided_and_why_it_is_there(ann: Client) -> None:
     factories.AllowListEntryFactory(pattern="//depot/main/tiles/...", position=1, reason="TICKET-7")
     row = factories.AllowListEntryFactory(
         kind="exclude", pattern="//depot/main/tiles/keys/...", position=2, reason="keys are private"
@@ -322,7 +322,7 @@ def test_the_console_explains_which_row_decided_and_why_it_is_there(ann: Client)
     assert "no line of the allow-list matches" in ask(ann, "//depot/main/maps/x")
 
 
-def test_the_console_shows_the_form_that_is_compared(ann: Client) -> None:
+def test_the_admin_shows_the_form_that_is_compared(ann: Client) -> None:
     assert "//depot/main/c%23/x%2A.h" in ask(ann, "//Depot/MAIN/C%23/x%2a.h", ignore_case="on").replace(
         "%2a.h", "%2A.h"
     )

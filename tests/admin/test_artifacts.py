@@ -184,7 +184,7 @@ def test_an_old_password_is_asked_for_before_the_content_is_shown(client: Client
     assert trace() == []
 
 
-def test_somebody_without_the_console_is_refused_and_recorded(client: Client) -> None:
+def test_somebody_without_the_admin_is_refused_and_recorded(client: Client) -> None:
     artifact = stored(K.PROMPT, b"the content")
     login(client, "read_artifact", "read_raw_artifact", staff=False)
     assert client.get(address(artifact)).status_code == 403

@@ -1,4 +1,4 @@
-"""Complaints about other consoles of failed work: one test for each."""
+"""Complaints about other admins of failed work: one test for each."""
 
 # ruff: noqa: F811  the fixtures of other tests are imported by name
 
@@ -180,7 +180,7 @@ def test_which_items_of_a_batch_failed_is_shown_and_exported(
     assert outcomes == {letters[0].pk: "succeeded", letters[1].pk: "skipped"}
 
 
-def test_everything_is_done_in_the_console_with_a_permission_and_a_record(ann: Client) -> None:
+def test_everything_is_done_in_the_admin_with_a_permission_and_a_record(ann: Client) -> None:
     letter = make_letter()
     mallory = factories.staff_client("mallory", "reviewer")
     for name in ("triage", "remediate", "validate", "replay", "verify", "resolve", "discard"):

@@ -366,7 +366,7 @@ def test_the_class_suggests_the_category(ann: Client, letter: DeadLetter) -> Non
     assert form.initial["category"] == "transient"
 
 
-def test_the_whole_way_in_the_console(ann: Client, letter: DeadLetter) -> None:
+def test_the_whole_way_in_the_admin(ann: Client, letter: DeadLetter) -> None:
     said = [messages_of(step(ann, letter, "triage", category="transient", note="p4 was down"))]
     said += [messages_of(step(ann, letter, "remediate", evidence_link="https://t.example.com/OPS-7"))]
     first = step(ann, letter, "validate")

@@ -61,7 +61,7 @@ def test_nobody_edits_what_the_ledger_wrote(client: Client) -> None:
     assert client.post(f"/admin/reviews/sourceevent/{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_the_console_says_how_far_the_poll_is_and_what_stopped_it(ann: Client) -> None:
+def test_the_admin_says_how_far_the_poll_is_and_what_stopped_it(ann: Client) -> None:
     SourcePosition.objects.create(stream="perforce submitted", place="12345", missing=3)
     SourcePosition.objects.create(stream="git demo main", problem="NETWORK_TIMEOUT: <b>silent</b>")
     page = ann.get("/admin/reviews/sourceposition/").content.decode()

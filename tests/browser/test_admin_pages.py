@@ -33,7 +33,7 @@ OF_EACH_KIND = {
 
 
 @pytest.mark.browser(seconds=14)
-def test_every_page_of_the_console_opens_without_a_complaint(visit: Visit) -> None:
+def test_every_page_of_the_admin_opens_without_a_complaint(visit: Visit) -> None:
     scenes.list_of_reviews()
     letter = factories.DeadLetterFactory()
     entry = factories.AllowListEntryFactory()

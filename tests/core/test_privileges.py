@@ -183,7 +183,7 @@ def test_an_upsert_from_a_trigger_of_ones_own_changes_no_context(psql: Any, audi
     assert contents(psql) == before
 
 
-def test_an_edit_of_the_allow_list_past_the_console_leaves_its_trace(psql: Any, audited: None) -> None:
+def test_an_edit_of_the_allow_list_past_the_admin_leaves_its_trace(psql: Any, audited: None) -> None:
     psql.execute("SET pgtrigger.ignore = '{pgtrigger_update_update_dcd4a,pgtrigger_delete_delete_c6f46}'")
     psql.execute("UPDATE allow_list_entries SET pattern = '//depot/main/other/...'")
     psql.execute("DELETE FROM allow_list_entries")
