@@ -109,6 +109,13 @@ def test_a_refusal_pauses_for_as_long_as_it_asks_five_minutes_at_most(asked: flo
 
 
 @pytest.mark.django_db
+def test_a_refusal_during_a_pause_prolongs_it_to_five_minutes_at_most() -> None:
+    first, second = gate.acquire_permit(LLM), gate.acquire_permit(LLM)
+    assert pauses(slow_down(7.0), 7.0, first)
+    assert pauses(slow_down(86_400.0), 300.0, second)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(("told", "expected"), [(2, 2), (2400, 2400), (90_000, 7200)])
 def test_a_quota_that_is_used_up_is_a_wait_for_as_long_as_the_server_says(
     told: float, expected: float
