@@ -39,6 +39,7 @@ from criticizer.resilience.failures import (
     Failure,
     QuotaExceeded,
 )
+from criticizer.resilience.retry import BACKOFF
 from criticizer.resilience.states import FORCED, CircuitState
 
 log = structlog.get_logger(__name__)
@@ -274,12 +275,13 @@ class Permit:
             return self._slow_down(error)
         if self.trial is not None:
             circuit_breaker.trial_failed(self.name, self.trial, str(error.error_class))
-            return _after_cool_down(self.name, outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS))
+            cool_down = outbox.scaled(circuit_breaker.COOL_DOWN_SECONDS)
+            return _after_cool_down(self.name, cool_down, error.retry_after_seconds)
         retry_in = circuit_breaker.count_failure(
             self.name, self.generation, str(error.error_class), is_auth=outcome is _Outcome.AUTH,
             seconds=time.monotonic() - self.began_at,
         )  # fmt: skip
-        return _after_cool_down(self.name, retry_in) if retry_in is not None else None
+        return None if retry_in is None else _after_cool_down(self.name, retry_in, error.retry_after_seconds)
 
     def _slow_down(self, error: Failure) -> DependencyUnavailable | None:
         self._release_trial()
@@ -360,8 +362,9 @@ def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
     return None
 
 
-def _after_cool_down(name: str, seconds: float) -> DependencyUnavailable:
-    seconds = max(seconds, 0.0) + _spread(SPREAD_SECONDS)
+def _after_cool_down(name: str, seconds: float, asked: float | None = None) -> DependencyUnavailable:
+    """Return the wait for a cool-down, or for as long as the failed call asks, if that is longer."""
+    seconds = max(seconds, outbox.scaled(min(asked or 0.0, BACKOFF.ceiling)), 0.0) + _spread(SPREAD_SECONDS)
     return DependencyUnavailable(name, seconds, "Circuit open: too many recent failures.")
 
 

@@ -380,6 +380,18 @@ def test_a_failed_trial_call_reopens_the_circuit_and_costs_no_attempt() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(("asked", "seconds"), [(7.0, 30), (100.0, 100), (900.0, 300)])
+def test_a_failed_call_waits_as_long_as_it_asks_five_minutes_at_most(asked: float, seconds: float) -> None:
+    failure = RetryableFailure(
+        ErrorClass.UPSTREAM_UNAVAILABLE, Component.REVIEWER, "503", retry_after_seconds=asked
+    )
+    in_flight = gate.acquire_permit(LLM)
+    for waiting in (half_opened().report(failure), in_flight.report(failure)):
+        assert waiting is not None
+        assert seconds - 1 <= waiting.seconds <= seconds + gate.SPREAD_SECONDS
+
+
+@pytest.mark.django_db
 def test_a_failed_second_trial_call_reopens_the_circuit() -> None:
     half_opened().report(None)
     assert call(refused()) is not None
