@@ -13,7 +13,13 @@ from django.utils import timezone
 from criticizer.db import prepared
 from criticizer.models import OutboxMessage
 from criticizer.queue import outbox
-from criticizer.resilience.failures import Component, ErrorClass, PermanentFailure, RetryableFailure
+from criticizer.resilience.failures import (
+    Component,
+    DependencyUnavailable,
+    ErrorClass,
+    PermanentFailure,
+    RetryableFailure,
+)
 from deadletters import workflow
 from deadletters.models import DeadLetter
 from notifications.models import Delivery
@@ -88,8 +94,15 @@ def test_a_duplicate_task_is_refused_and_changes_nothing(post: Post, work: Work)
     assert job.status == JobStatus.SUCCEEDED
 
 
-def test_a_worker_that_lost_its_lease_changes_nothing(post: Post, make_due: Callable[[], None]) -> None:
-    post()
+@pytest.mark.parametrize("stage", ["fetch", "llm", "notify"])
+def test_a_worker_that_lost_its_lease_changes_nothing(
+    post: Post, make_due: Callable[[], None], stage: str
+) -> None:
+    job = _job(post())
+    for _ in range(list(scripted.STAGES).index(stage)):
+        before = pipeline.claim(_due(), "one")
+        assert before is not None
+        pipeline.record(before)
     slow = pipeline.claim(_due(), "slow")
     make_due()
     quick = pipeline.claim(_due(), "quick")
@@ -99,14 +112,21 @@ def test_a_worker_that_lost_its_lease_changes_nothing(post: Post, make_due: Call
         lambda: pipeline.record(slow),
         lambda: pipeline.fail(slow, DOWN, ""),
         lambda: pipeline.fail(slow, PermanentFailure(ErrorClass.NOT_FOUND, Component.SOURCE), ""),
+        lambda: pipeline.wait(slow, DependencyUnavailable("llm:x", 1.0)),
     ):
         with pytest.raises(LostLease):
             late()
+    pipeline.give_back(slow)
+    pipeline.keep_progress(slow, {"a": "b"})
     assert not pipeline.still_ours(slow)
     assert pipeline.still_ours(quick)
+    run = job.stages.get(stage=stage)
+    assert (run.status, run.attempts, run.progress, run.lease_token) == ("running", 2, {}, quick.token)
+    job.refresh_from_db()
+    assert job.status == JobStatus.IN_PROGRESS
     pipeline.record(quick)
-    outcomes = list(Attempt.objects.order_by("id").values_list("outcome", "number"))
-    assert outcomes == [("lost", 1), ("succeeded", 2)]
+    attempts = Attempt.objects.filter(stage_run__stage=stage).order_by("id")
+    assert list(attempts.values_list("outcome", "number")) == [("lost", 1), ("succeeded", 2)]
 
 
 def test_a_retryable_failure_waits_and_the_next_attempt_succeeds(
