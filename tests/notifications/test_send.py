@@ -77,17 +77,19 @@ def test_a_row_that_was_certainly_not_sent_takes_the_newer_message(
     assert row.payload["text"] == "reviewed again"
 
 
-@pytest.mark.parametrize("state", ["crashed", "unclear", "sent"])
+@pytest.mark.parametrize("state", ["crashed", "unclear", "released", "sent"])
 def test_a_row_that_may_have_been_sent_keeps_the_bytes_that_were_sent(
     job: ReviewJob, mail: ScriptedProvider, state: str
 ) -> None:
     (row,) = prepare(job, ANN, text="as sent")
     if state == "crashed":
         crashed(row, "smtp")
-    elif state == "unclear":
+    elif state in ("unclear", "released"):
         mail.script.append(unclear())
         with pytest.raises(UncertainFailure):
             deliver(job, {"mail": mail})
+        if state == "released":
+            assert operator_actions.resend_uncertain(row.pk, "ann", "not there")
     else:
         deliver(job, {"mail": mail})
     (row,) = prepare(job, ANN, text="reviewed again")

@@ -26,7 +26,7 @@ from notifications.models import Delivery
 from reviews import pipeline
 from reviews.models import Attempt, ReviewJob, StageRun
 from reviews.pipeline import Due, LostLease, async_executor, executor
-from reviews.states import JobStatus
+from reviews.states import JobStatus, Stage
 from tests import factories, scripted
 from tests.letters import walk, walk_and_replay
 from tests.reviewers.build import fake_token
@@ -335,10 +335,13 @@ def test_a_result_is_stored_with_its_commit_or_not_at_all(post: Post, work: Work
 
 def test_cancel_ends_the_job_and_keeps_what_is_finished(post: Post, work: Work) -> None:
     job = _job(post())
+    unsent = factories.DeliveryFactory(job=job, status="pending")
     scripted.SCRIPT["llm"].append(DOWN)
     work()
     assert pipeline.cancel(job.pk, "ann", "not needed")
     job.refresh_from_db()
+    unsent.refresh_from_db()
+    assert unsent.status == "cancelled"
     assert job.status == JobStatus.CANCELLED
     assert dict(job.stages.values_list("stage", "status")) == {
         "fetch": "succeeded",
@@ -526,6 +529,10 @@ def test_an_older_version_is_not_replayed_over_a_newer_one(post: Post, work: Wor
     assert (refused.ok, refused.message) == (False, "newer version exists: 2")
     letter.refresh_from_db()
     assert letter.status == "validated"
+    work()
+    assert ReviewJob.objects.get(review_version=2).status == JobStatus.SUCCEEDED
+    with transaction.atomic():  # as where the newer version came between the checks and the replay
+        assert not pipeline.replay(letter.job_id, Stage.LLM)
 
 
 def test_a_replay_needs_a_reason(post: Post, work: Work) -> None:

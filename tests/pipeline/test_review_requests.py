@@ -15,6 +15,7 @@ from reviews.intake import review_requests
 from reviews.intake.review_requests import IntakeOutcome, ReviewRequest, request_review
 from reviews.models import ReviewJob, StageRun
 from reviews.states import JobStatus
+from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)  # now() stands still inside one transaction
 
@@ -81,8 +82,11 @@ def test_a_newer_version_supersedes_one_still_at_work(
     post: Callable[..., Any], work: Callable[[], int]
 ) -> None:
     old = post("k1", version=1)
+    unsent = factories.DeliveryFactory(job_id=old.job_id, status="pending")
     new = post("k2", version=2, rerun=True)
     job = ReviewJob.objects.get(pk=old.job_id)
+    unsent.refresh_from_db()
+    assert unsent.status == "superseded"
     assert (job.status, job.status_reason) == (JobStatus.SUPERSEDED, "version 2 was requested")
     assert set(job.stages.values_list("status", flat=True)) == {"cancelled"}
     assert list(OutboxMessage.objects.values_list("aggregate_id", flat=True)) == [
