@@ -226,7 +226,7 @@ def record_after_end(claim: StageClaim, write: Callable[[], None] | None) -> boo
         if found is None:
             return False
         write()
-        endings = _take_back_endings(claim.job_id)
+        endings = _take_back_endings(claim.job_id) if claim.stage is Stage.LLM else {}
         if found["is_late"]:
             JobEvent.objects.create(
                 job_id=claim.job_id,

@@ -168,6 +168,20 @@ def test_a_late_result_ends_findings_of_earlier_versions_when_it_is_accepted(pos
     assert (earlier.ending, earlier.ended_in_id, earlier.status) == ("fixed", job_id, FindingStatus.FIXED)
 
 
+def test_a_review_in_time_keeps_its_say_when_its_deadline_passes_while_it_notifies(
+    post: Post, work: Work
+) -> None:
+    earlier = factories.FindingRowFactory(job_id=post().job_id, is_new=True)
+    work()
+    job_id = post(key="k2", version=2, rerun=True).job_id
+    scripted.SCRIPT["llm"].append(_ends_a_finding(job_id, lambda: None))
+    scripted.SCRIPT["notify"].append(_late(job_id))
+    work()
+    assert ReviewJob.objects.get(pk=job_id).status == JobStatus.TIMED_OUT
+    earlier.refresh_from_db()
+    assert (earlier.ending, earlier.ended_in_id) == ("fixed", job_id)
+
+
 def test_the_result_of_a_superseded_review_ends_no_finding_of_another(post: Post, work: Work) -> None:
     earlier = factories.FindingRowFactory(job_id=post().job_id, is_new=True)
     work()
