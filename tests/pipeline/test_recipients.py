@@ -23,6 +23,7 @@ from reviews.models import JobEvent, RecipientOrigin, ReviewJob, Subscription, V
 from reviews.pipeline import StageClaim
 from reviews.recipients import recipient_reports, subscriptions
 from reviews.recipients import resolve as found_recipients
+from reviews.recipients.viewing_scopes import Scope
 from reviews.reports import report_of
 from reviews.stages import fetch
 from reviews.states import Stage
@@ -341,6 +342,9 @@ def test_an_account_with_this_address_reads_of_its_files_and_what_is_hidden_is_c
     everything = [f"About {A}", f"About {SECRET}", "No ticket"]
     assert seen(mixed, BOB) == everything
     assert seen(mixed, HOOK) == everything
+    of_key = Scope(prefixes=("//depot/main/",))
+    (report,) = recipient_reports.reports_for(report_of(mixed), [BOB], {}, of_key).values()
+    assert SECRET not in str(report)
 
 
 def test_an_account_that_may_read_nothing_gets_the_number_only(mixed: ReviewJob) -> None:
