@@ -15,7 +15,7 @@ _GROUP = _PART.replace("{1,100}", "+")
 _PATH = re.compile(rf"{_GROUP}(?:/{_GROUP})+")
 # Ids of an earlier version have "#" also where the host writes "!".
 _PULL_REQUEST = re.compile(r"([^#!@]+)[#!]([1-9][0-9]{0,9})")
-_ID_PART = r"(?!\.{1,2}[/#])[a-z0-9._-]{1,100}"
+_ID_PART = r"(?!\.{1,2}[/#!@])[a-z0-9._-]{1,100}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,8 +382,10 @@ def test_ids_prefixes_and_recipients_name_the_host(kind: Kind) -> None:
     assert canonical_id(kind.pull.upper()) == kind.pull
     assert depot_prefix(kind.pull) == f"//{kind.name}/acme/website/"
     assert split_recipient(normalise(kind.pull)) == (kind.name, kind.pull.partition(":")[2])
-    for wrong in (f"{kind.name}:acme#7", f"{kind.name}:acme/../x#7", f"{kind.name}:acme/website#07"):
-        assert canonical_id(wrong) is None
+    for wrong in ("acme#7", "acme/../x#7", "acme/website#07", "acme/..#7", "acme/..!7", "acme/.!7"):
+        assert canonical_id(f"{kind.name}:{wrong}") is None
+        with pytest.raises(ValueError, match="names a pull request"):
+            normalise(f"{kind.name}:{wrong.replace('#07', '#x')}")
     # As GitLab writes merge requests; "#" is taken there as well.
     assert kind.pull.endswith("!7" if kind.name == "gitlab" else "#7")
     assert canonical_id(f"{kind.name}:acme/website#7") == kind.pull
