@@ -74,8 +74,6 @@ class ReviewEvidence(ApiView):
         },
     )
     def post(self, request: Request, job_id: int) -> Response:
-        if request.query_params:
-            raise ValidationError({"after": ["Only GET takes it."]})
         try:
             results, left_out = read_sarif(request.data)
         except NotSarif as problem:
