@@ -20,7 +20,9 @@ from criticizer.resilience.failures import (
 
 RowResult = Literal["sent", "already_sent", "withdrawn", "stopped", "out_of_time"]
 WAITS = "waits:"  # begins the reason of a row that waits; the name of its dependency follows
-_UNTIL = "@"  # ends the class of a row whose provider asked for a pause; the time of its end follows
+# Ends the key of the time until which a row's provider asked to wait. A key of its own: a worker of an older
+# version, on another machine, reads the class of the row.
+_UNTIL = "@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class Outcome:
     """Result of `deliver`.
 
     `stopped`: `may_continue` ended it before all rows were done. `is_out_of_time`: its time did, and `tried`
-    has the deliveries to be repeated (id -> error class, with the end of the pause that was asked for) and
-    those that wait (id -> `WAITS` and for what).
+    has the deliveries to be repeated (id -> error class; id and "@" -> when the pause ends that was asked
+    for) and those that wait (id -> `WAITS` and for what).
     """
 
     sent: int = 0
@@ -58,21 +60,21 @@ class Tally:
         result.context.setdefault("delivery", delivery_id)
         self.failures.append(result)
         if isinstance(result, RetryableFailure):
-            asked = result.retry_after_seconds
-            until = "" if asked is None else f"{_UNTIL}{time.time() + asked:.0f}"
-            self.tried[str(delivery_id)] = f"{result.error_class}{until}"
+            self.tried[str(delivery_id)] = str(result.error_class)
+            if result.retry_after_seconds is not None:
+                self.tried[f"{delivery_id}{_UNTIL}"] = f"{time.time() + result.retry_after_seconds:.0f}"
 
-    def tried_before(self, reason: str) -> None:
+    def tried_before(self, delivery_id: int, reason: str) -> None:
         """Count a row of an earlier run by its reason in `tried`."""
         if reason.startswith(WAITS):
             self.waits.append(
                 DependencyUnavailable(reason.removeprefix(WAITS), 0.0, "It was not asked again.")
             )
             return
-        error_class, _, until = reason.partition(_UNTIL)
+        until = self.tried.get(f"{delivery_id}{_UNTIL}")
         self.failures.append(
             RetryableFailure(
-                ErrorClass(error_class),
+                ErrorClass(reason),
                 Component.PROVIDER,
                 "a delivery failed earlier in this attempt and is repeated",
                 retry_after_seconds=max(float(until) - time.time(), 0.0) if until else None,

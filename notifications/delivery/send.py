@@ -82,7 +82,7 @@ def deliver(
         if not may_continue():
             tally.ended["stopped"] += 1
         elif (reason := tally.tried.get(str(delivery_id))) is not None:
-            tally.tried_before(reason)
+            tally.tried_before(delivery_id, reason)
         elif tally.seconds >= SENDING_SECONDS:
             tally.ended["out_of_time"] += 1
         else:
