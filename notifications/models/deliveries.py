@@ -115,6 +115,11 @@ class Delivery(models.Model):
         return str(DeliveryStatus(self.status).label)
 
     @property
+    def is_settled(self) -> bool:
+        """Return whether nothing works on it any more."""
+        return self.status in SETTLED_DELIVERY
+
+    @property
     def waits_until(self) -> datetime | None:
         """Return when the digest it waits for is due, None where it waits for none."""
         if self.status != DeliveryStatus.PENDING or self.digest is None or self.digest.closed_at is not None:
