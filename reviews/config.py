@@ -307,7 +307,10 @@ def record_violation(violation: SecurityViolation) -> None:
 
 
 def may_scan(folder: str, changelist_id: str = "") -> bool:
-    """Return whether anything below a depot folder may be read; record one that the allow-list denies."""
+    """Return whether anything below a depot folder may be read.
+
+    A folder that the allow-list denies is recorded as a security event.
+    """
     if allow_list().may_touch(folder):
         return True
     report(changelist_id, [(folder, "nothing below it is in the allow-list")], "query", record_violation)

@@ -363,7 +363,7 @@ def _waits(name: str, look: _Snapshot) -> DependencyUnavailable | None:
 
 
 def _after_cool_down(name: str, seconds: float, asked: float | None = None) -> DependencyUnavailable:
-    """Return the wait for a cool-down, or for as long as the failed call asks, if that is longer."""
+    """Return the wait for a cool-down, or for as long as the failed call asks if longer."""
     seconds = max(seconds, outbox.scaled(min(asked or 0.0, BACKOFF.ceiling)), 0.0) + _spread(SPREAD_SECONDS)
     return DependencyUnavailable(name, seconds, "Circuit open: too many recent failures.")
 
