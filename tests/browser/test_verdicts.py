@@ -186,6 +186,7 @@ def test_the_seventh_critical_finding_is_judged_by_keyboard_and_stays_so(
     expect(page.locator("tbody tr")).to_contain_text("we own that file")
     picture(page, "findings-1280-light")
     page.get_by_role("link", name="Remark 7").click()
+    page.wait_for_url(f"**/reviews/{later.pk}/**")
     page.goto(f"/reviews/{later.pk}/?view=findings")
     page.locator("#group-dismissed > summary").click()
     kept.get_by_role("button", name="Undo").click()
