@@ -158,7 +158,7 @@ def dependency_of(recipient: str, provider: Provider | None = None, *, looking: 
         except ValueError:  # of an earlier version: the provider refuses it
             return name_of("provider", channel, "unusable")
     if on := host_of(recipient):
-        return name_of(host(on).dependency((pull_request_place(address) or ("", 0))[0]))
+        return name_of(host(on).dependency(pull_request_place(address)[0]))
     if looking and provider is not None and provider.capabilities.looks_elsewhere:
         return name_of("provider", f"{channel}-archive")
     name = provider.name if provider is not None else mail.provider()

@@ -46,10 +46,13 @@ class Project(Repository):
     sign = "!"
 
 
-def pull_request_place(text: str) -> tuple[str, int] | None:
-    """Return the repository and the number of `owner/name#7` or `group/name!7`, or None."""
+def pull_request_place(text: str) -> tuple[str, int]:
+    """Return the repository and the number of `owner/name#7` or `group/name!7`.
+
+    Of any other text: no name and the number 0.
+    """
     found = _PULL_REQUEST.fullmatch(text)
-    return (found[1], int(found[2])) if found else None
+    return (found[1], int(found[2])) if found else ("", 0)
 
 
 def has_no_wildcard(pattern: str) -> bool:

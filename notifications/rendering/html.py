@@ -49,7 +49,7 @@ def card(report: Report, finding: ReportFinding) -> SafeString:
             "finding": finding,
             "look": look_of(finding.severity),
             "link": link_to(report, finding) if finding.anchor else "",
-            "by": source_in_words(finding),
+            "by": source_in_words(finding.source),
             "message": blocks(finding.message),
             "suggestion": blocks(finding.suggestion),
             "rows": [

@@ -134,11 +134,12 @@ def notable(report: Report) -> list[ReportFile]:
     return [file for file in report.coverage if file.status not in {"reviewed", "checked"}]
 
 
-def source_in_words(finding: ReportFinding) -> str:
-    if finding.source.partition(":")[0] == "llm":
+def source_in_words(source: str) -> str:
+    """Return who found a finding, such as `found by the check for hidden text`."""
+    kind, _, name = source.partition(":")
+    if kind == "llm":
         return "found by the language model"
-    name = finding.source.removeprefix("check:").replace("_", " ")
-    return f"found by the check for {name}" if finding.source.startswith("check:") else name
+    return f"found by the check for {name.replace('_', ' ')}" if kind == "check" else source.replace("_", " ")
 
 
 def newness(finding: ReportFinding) -> str:
@@ -148,7 +149,7 @@ def newness(finding: ReportFinding) -> str:
 
 def tags(finding: ReportFinding) -> list[str]:
     """Return the short facts beside a finding: new or not, category, who found it."""
-    return [text for text in (newness(finding), finding.category, source_in_words(finding)) if text]
+    return [text for text in (newness(finding), finding.category, source_in_words(finding.source)) if text]
 
 
 def sentence(text: str) -> str:

@@ -80,10 +80,11 @@ def _configured(scope: Scope) -> str:
 def _hosted(scope: Scope) -> Iterator[str]:
     """Yield the repositories of code hosts that are enabled, or the patterns that enable them."""
     for host in HOSTS:
-        allowed = [line.removesuffix("/...") for line in settings.DEPOT_ALLOW_LIST]
-        below = [line.removeprefix(f"//{host}/") for line in allowed if line.startswith(f"//{host}/")]
+        root = f"//{host}/"
+        allowed = (line.removesuffix("/...") for line in settings.DEPOT_ALLOW_LIST)
+        below = [line.removeprefix(root) for line in allowed if line.startswith(root)]
         for name in getattr(settings, repositories_variable(host)) or below:
-            if scope.everything or (has_no_wildcard(name) and scope.may_touch(f"//{host}/{name}/")):
+            if scope.everything or (has_no_wildcard(name) and scope.may_touch(f"{root}{name}/")):
                 yield f"{host}:{name}"
 
 

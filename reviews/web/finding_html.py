@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from criticizer.admin_site.timestamps import time_ago
 from criticizer.invisible_characters import name_invisible
 from criticizer.wording import plural_count
+from notifications.rendering.summary import source_in_words
 from reviews.states import WIDE_SCOPES, DismissalScope
 from reviews.states import FindingEventKind as Kind
 from reviews.verdicts import MAX_REASON, Verdict
@@ -115,7 +116,7 @@ def _head(finding: FindingView) -> str:
         f'<header><div class="line-one"><span class="severity" data-severity="{severity}">{severity}</span>'
         f'<h4>{prose(row.title)}</h4></div><p class="path"><a href="#finding-{row.pk}" '
         f'title="Link to this finding">{_shown(finding.where)}</a></p><p class="tags">{status}'
-        f"{_shown(row.category)} · found by {_shown(finding.found_by)}{sure}</p></header>"
+        f"{_shown(row.category)} · {_shown(source_in_words(row.source))}{sure}</p></header>"
     )
 
 

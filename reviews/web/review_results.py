@@ -119,13 +119,6 @@ class FindingView:
         end = f"\N{EN DASH}{row.end_line}" if row.end_line and row.end_line != row.line else ""
         return f"{row.file}:{row.line}{end}{' (before the change)' if row.side == Side.OLD else ''}"
 
-    @property
-    def found_by(self) -> str:
-        kind, _, name = self.row.source.partition(":")
-        if kind == "llm":
-            return "the language model"
-        return f"the check for {name.replace('_', ' ')}" if kind == "check" else self.row.source
-
     @cached_property
     def code(self) -> Sequence[CodeRow]:
         """Return the excerpt, made when it is shown: it costs most of a page."""

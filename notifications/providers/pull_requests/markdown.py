@@ -105,7 +105,7 @@ def summary(
     tail = [not_read(review.unread, lambda file: plain(file, 200))] if review.unread else []
     tail += [pending] if pending else []
     on, _, place = review.changelist_id.partition(":")
-    root = f"//{on}/{(pull_request_place(place) or ('', 0))[0]}/"
+    root = f"//{on}/{pull_request_place(place)[0]}/"
     shown = _fitting(
         (_finding(finding, root) for finding, _ in review.findings), [*head, *tail, _count(0, 0)]
     )

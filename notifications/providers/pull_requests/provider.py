@@ -164,11 +164,10 @@ class PullRequests:
         return self._host.own_comments(repository, number)
 
     def _place(self, message: Message, review: ReviewPayload | None) -> tuple[Repository, int]:
-        found = pull_request_place(message.address)
+        name, number = pull_request_place(message.address)
         try:
-            if found is not None:
-                number = review.repository_id if review else 0
-                return self._host.repository(found[0], number), found[1]
+            if name:
+                return self._host.repository(name, review.repository_id if review else 0), number
         except ValueError:
             pass
         raise permanent(ErrorClass.RECIPIENT_REJECTED, "the recipient names no pull request")
